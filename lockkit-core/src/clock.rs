@@ -1,0 +1,153 @@
+//! The lease clock: one value per Locker, never mixed silently.
+
+use std::{sync::OnceLock, time::Duration};
+
+use tokio::time;
+
+/// An instant of a [`Clock`], in nanoseconds since that clock's own zero. Two clocks' ticks have nothing in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tick(u64);
+
+impl Tick {
+    /// Later than any instant.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub(crate) const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The instant `duration` after this one; [`NEVER`](Self::NEVER) where the clock can't count that far.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(saturating_nanos(duration)))
+    }
+
+    /// How long it is from here to `later`: zero if that is past, [`Duration::MAX`] if it never comes.
+    #[must_use]
+    pub fn until(self, later: Self) -> Duration {
+        if later == Self::NEVER {
+            return Duration::MAX;
+        }
+        Duration::from_nanos(later.0.saturating_sub(self.0))
+    }
+}
+
+/// Where leases take their time from. Timers always run on tokio's wheel; the clock decides whether they are due.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Clock {
+    /// Time since boot, with the time in suspend counted: a lease that ended while the machine slept is seen as
+    /// ended. `CLOCK_BOOTTIME` on Linux.
+    #[default]
+    Boot,
+    /// tokio's clock, for tests that pause it.
+    Tokio,
+}
+
+/// A watcher sees a resume from suspend after at most this.
+const SLICE: Duration = Duration::from_secs(1);
+
+impl Clock {
+    /// Reads the clock.
+    #[must_use]
+    pub fn now(self) -> Tick {
+        match self {
+            Self::Boot => Tick(boot_nanos()),
+            Self::Tokio => Tick(tokio_nanos()),
+        }
+    }
+
+    /// Sleeps until `at` has passed on this clock. tokio's wheel stands still in suspend, so after a resume this
+    /// is late.
+    pub(crate) async fn sleep_until(self, at: Tick) {
+        self.sleep_in_slices(at, Duration::MAX).await;
+    }
+
+    /// As [`sleep_until`](Self::sleep_until), but notices a resume from suspend within a second, at the price of a
+    /// wake-up a second.
+    pub(crate) async fn watch_until(self, at: Tick) {
+        let slice = if self == Self::Boot { SLICE } else { Duration::MAX };
+        self.sleep_in_slices(at, slice).await;
+    }
+
+    async fn sleep_in_slices(self, at: Tick, slice: Duration) {
+        if at == Tick::NEVER {
+            std::future::pending::<()>().await;
+        }
+        loop {
+            let left = self.now().until(at);
+            if left.is_zero() {
+                return;
+            }
+            time::sleep(left.min(slice)).await;
+        }
+    }
+}
+
+fn saturating_nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(unix)]
+fn boot_nanos() -> u64 {
+    use rustix::time::{ClockId, clock_gettime};
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const BOOT: ClockId = ClockId::Boottime;
+    // Counts suspend on macOS (mach_continuous_time); other Unix systems have nothing better.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const BOOT: ClockId = ClockId::Monotonic;
+
+    let now = clock_gettime(BOOT);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(not(unix))]
+fn boot_nanos() -> u64 {
+    static BASE: OnceLock<std::time::Instant> = OnceLock::new();
+    saturating_nanos(BASE.get_or_init(std::time::Instant::now).elapsed())
+}
+
+/// tokio's instants have no zero: count from the first one seen, with room for earlier ones, because each paused
+/// runtime of a test process starts its own clock.
+fn tokio_nanos() -> u64 {
+    const ZERO: u64 = 1 << 60;
+    static BASE: OnceLock<time::Instant> = OnceLock::new();
+    let now = time::Instant::now();
+    let base = *BASE.get_or_init(|| now);
+    if now >= base {
+        ZERO.saturating_add(saturating_nanos(now - base))
+    } else {
+        ZERO.saturating_sub(saturating_nanos(base - now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_time_goes_on_and_never_back() {
+        let (a, b) = (Clock::Boot.now(), Clock::Boot.now());
+        assert!(a <= b);
+        assert!(a.after(Duration::from_secs(1)) > b);
+    }
+
+    #[test]
+    fn never_is_never_reached() {
+        assert_eq!(Clock::Boot.now().after(Duration::MAX), Tick::NEVER);
+        assert_eq!(Clock::Boot.now().until(Tick::NEVER), Duration::MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tokio_clock_obeys_a_paused_runtime() {
+        let before = Clock::Tokio.now();
+        time::advance(Duration::from_secs(5)).await;
+        assert_eq!(before.until(Clock::Tokio.now()), Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,263 @@
+//! The one error type: what was attempted, on what, what the store said, whether asking again can help.
+
+use std::{borrow::Cow, error::Error as StdError, fmt, result};
+
+use crate::name::LockName;
+
+/// A `Result` whose error is lockkit's [`Error`].
+pub type Result<T, E = Error> = result::Result<T, E>;
+
+type Source = Box<dyn StdError + Send + Sync + 'static>;
+
+/// What went wrong, as far as a program can react to it.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The store refused the credentials, or wants some and got none.
+    Authentication,
+    /// The [`Locker`](crate::Locker) was shut down.
+    Closed,
+    /// A lock name is empty, too long, or holds control characters.
+    InvalidName,
+    /// An option has no meaning, or contradicts another one.
+    InvalidOption,
+    /// A store URL can't be parsed, or a parameter of it has a bad value.
+    InvalidUrl,
+    /// The lock was lost while the caller worked under it.
+    Lost,
+    /// The URL's scheme belongs to a backend whose cargo feature is off.
+    MissingFeature,
+    /// There is no tokio runtime to work on.
+    NoRuntime,
+    /// The user that the store knows us as may not do this.
+    PermissionDenied,
+    /// The server takes no writes: a replica, or a primary that was demoted.
+    ReadOnly,
+    /// The store has no room for one more record.
+    StoreFull,
+    /// The store is up and still loading its data.
+    StoreLoading,
+    /// The bound on waiting passed before the lock was free.
+    Timeout,
+    /// The store can't be reached, broke the connection, or did not answer in time.
+    Unavailable,
+    /// A bug in a backend, or an answer that no store should give.
+    Unexpected,
+    /// No backend is known for the URL's scheme.
+    UnknownScheme,
+    /// A URL parameter that the backend doesn't know.
+    UnknownParameter,
+    /// The backend can't do what was asked; its capabilities say so.
+    Unsupported,
+    /// A record of another kind, or of another program, stands where lockkit's record should be.
+    WrongType,
+}
+
+/// Whether asking again can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorStatus {
+    /// Asking again gives the same answer.
+    Permanent,
+    /// Asking again may help; lockkit does so inside its bounds.
+    Temporary,
+    /// It looked temporary and outlasted lockkit's retries.
+    Persistent,
+}
+
+/// An error of lockkit: one pointer wide, one line when displayed, never with a password in it.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    status: ErrorStatus,
+    outcome_unknown: bool,
+    operation: Option<&'static str>,
+    backend: Option<&'static str>,
+    name: Option<LockName>,
+    context: Cow<'static, str>,
+    source: Option<Source>,
+}
+
+impl Error {
+    /// Makes an error from its kind and a sentence that says what happened and what to do about it.
+    ///
+    /// The status follows from the kind: what a store can recover from by itself is
+    /// [`Temporary`](ErrorStatus::Temporary).
+    #[must_use]
+    pub fn new(kind: ErrorKind, context: impl Into<Cow<'static, str>>) -> Self {
+        let status = match kind {
+            ErrorKind::ReadOnly | ErrorKind::StoreFull | ErrorKind::StoreLoading | ErrorKind::Unavailable => {
+                ErrorStatus::Temporary
+            }
+            _ => ErrorStatus::Permanent,
+        };
+        Self(Box::new(Inner {
+            kind,
+            status,
+            outcome_unknown: false,
+            operation: None,
+            backend: None,
+            name: None,
+            context: context.into(),
+            source: None,
+        }))
+    }
+
+    /// Sets the status.
+    #[must_use]
+    pub fn with_status(mut self, status: ErrorStatus) -> Self {
+        self.0.status = status;
+        self
+    }
+
+    /// Marks the request as *unknown*: it may have been applied although its reply never came.
+    #[must_use]
+    pub fn with_outcome_unknown(mut self) -> Self {
+        self.0.outcome_unknown = true;
+        self
+    }
+
+    /// Says which operation failed, unless that is already said.
+    #[must_use]
+    pub fn with_operation(mut self, operation: &'static str) -> Self {
+        self.0.operation.get_or_insert(operation);
+        self
+    }
+
+    /// Says which backend failed, unless that is already said.
+    #[must_use]
+    pub fn with_backend(mut self, backend: &'static str) -> Self {
+        self.0.backend.get_or_insert(backend);
+        self
+    }
+
+    /// Says which lock it was about, unless that is already said.
+    #[must_use]
+    pub fn with_name(mut self, name: &LockName) -> Self {
+        self.0.name.get_or_insert_with(|| name.clone());
+        self
+    }
+
+    /// Attaches the error of the layer below.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Source>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// The kind, to match on.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Whether asking again can help.
+    #[must_use]
+    pub fn status(&self) -> ErrorStatus {
+        self.0.status
+    }
+
+    /// True when asking again may help, and nobody has tried that yet.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        self.0.status == ErrorStatus::Temporary
+    }
+
+    /// True when the request may have been applied although its reply never came.
+    #[must_use]
+    pub fn is_outcome_unknown(&self) -> bool {
+        self.0.outcome_unknown
+    }
+
+    /// The operation that failed, such as `lock` or `release`.
+    #[must_use]
+    pub fn operation(&self) -> Option<&'static str> {
+        self.0.operation
+    }
+
+    /// The backend that failed, by its short name.
+    #[must_use]
+    pub fn backend(&self) -> Option<&'static str> {
+        self.0.backend
+    }
+
+    /// The lock that it was about.
+    #[must_use]
+    pub fn name(&self) -> Option<&LockName> {
+        self.0.name.as_ref()
+    }
+
+    /// The sentence that says what happened.
+    #[must_use]
+    pub fn context(&self) -> &str {
+        &self.0.context
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &*self.0;
+        if let Some(operation) = inner.operation {
+            write!(f, "{operation}")?;
+            if let Some(name) = &inner.name {
+                write!(f, " of {name}")?;
+            }
+            if let Some(backend) = inner.backend {
+                write!(f, " on {backend}")?;
+            }
+            f.write_str(": ")?;
+        }
+        f.write_str(&inner.context)?;
+        if inner.status == ErrorStatus::Persistent {
+            f.write_str(" (it lasted through all retries)")?;
+        }
+        if inner.outcome_unknown {
+            f.write_str(" (the request may have been applied)")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)?;
+        if let Some(source) = &self.0.source {
+            write!(f, ", caused by: {source}")?;
+        }
+        Ok(())
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::Kind;
+
+    #[test]
+    fn c13_an_error_is_one_line_that_names_operation_lock_backend_and_reason() {
+        let name = LockName::new(Kind::Mutex, "orders/42").unwrap();
+        let error = Error::new(ErrorKind::Unavailable, "connection reset by peer")
+            .with_outcome_unknown()
+            .with_operation("lock")
+            .with_backend("redis")
+            .with_name(&name);
+        assert_eq!(
+            error.to_string(),
+            "lock of mutex \"orders/42\" on redis: connection reset by peer (the request may have been applied)"
+        );
+        assert!(error.is_temporary());
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn the_first_word_about_operation_and_name_stands() {
+        let error = Error::new(ErrorKind::Lost, "x").with_operation("renew").with_operation("lock");
+        assert_eq!(error.operation(), Some("renew"));
+    }
+}

@@ -1,0 +1,177 @@
+//! What a caller may ask of a lock, checked in one place.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    name::check_text,
+};
+
+/// The shortest lease. Below it the safety margin (1 % + 2 ms) would eat a large part of the lease.
+pub const MIN_TTL: Duration = Duration::from_millis(10);
+/// The longest lease. A longer hold is what renewal is for.
+pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+const LONGEST_DEFAULT_OP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Who renews a held lock.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Renewal {
+    /// The locker's keeper renews the lease for as long as the guard lives.
+    #[default]
+    Auto,
+    /// Only [`LockGuard::renew`](crate::LockGuard::renew) does; else the lock ends with its first lease.
+    Manual,
+}
+
+/// Options of a lock.
+///
+/// # Default
+/// * `ttl`: 30 s
+/// * `wait`: `None`, for ever
+/// * `renewal`: [`Renewal::Auto`]
+/// * `op_timeout`: `None`, which means 3 s or a third of `ttl`, whichever is shorter
+/// * `label`: `None`
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockOptions {
+    /// The lease: how long the store keeps the lock for a holder that no longer renews it. 10 ms to 24 h.
+    pub ttl: Duration,
+    /// How long [`lock`](crate::Mutex::lock) waits at most; `None` is for ever.
+    pub wait: Option<Duration>,
+    /// Who renews the lease.
+    pub renewal: Renewal,
+    /// How long one request to the store may take; at most half of `ttl`.
+    pub op_timeout: Option<Duration>,
+    /// A text for humans who inspect the lock: 1 to 255 bytes without control characters.
+    pub label: Option<Arc<str>>,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LockOptions {
+    /// The defaults.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { ttl: DEFAULT_TTL, wait: None, renewal: Renewal::Auto, op_timeout: None, label: None }
+    }
+
+    /// Sets the lease.
+    #[must_use]
+    pub const fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Bounds the wait of `lock()`.
+    #[must_use]
+    pub const fn with_wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Lets `lock()` wait for ever.
+    #[must_use]
+    pub const fn without_wait_bound(mut self) -> Self {
+        self.wait = None;
+        self
+    }
+
+    /// Says who renews the lease.
+    #[must_use]
+    pub const fn with_renewal(mut self, renewal: Renewal) -> Self {
+        self.renewal = renewal;
+        self
+    }
+
+    /// Bounds one request to the store.
+    #[must_use]
+    pub const fn with_op_timeout(mut self, op_timeout: Duration) -> Self {
+        self.op_timeout = Some(op_timeout);
+        self
+    }
+
+    /// Sets the text that inspection shows.
+    #[must_use]
+    pub fn with_label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Checks all options together and fills in what follows from others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] with the relation that does not hold.
+    pub(crate) fn check(&self) -> Result<Limits> {
+        let invalid = |reason: String| Err(Error::new(ErrorKind::InvalidOption, reason));
+        let Self { ttl, op_timeout, label, wait: _, renewal: _ } = self;
+        if !(MIN_TTL..=MAX_TTL).contains(ttl) {
+            return invalid(format!(
+                "ttl is {ttl:?}, it must be between {MIN_TTL:?} and 24 h; renewal keeps a lock for longer"
+            ));
+        }
+        let derived = LONGEST_DEFAULT_OP_TIMEOUT.min(*ttl / 3);
+        let op_timeout = op_timeout.unwrap_or(derived);
+        if op_timeout < Duration::from_millis(1) {
+            return invalid(format!("op_timeout is {op_timeout:?}, it must be at least 1 ms"));
+        }
+        if op_timeout > *ttl / 2 {
+            return invalid(format!(
+                "op_timeout is {op_timeout:?}, it must be at most half of ttl ({ttl:?}), else a lease can end \
+                 before one renewal could have failed"
+            ));
+        }
+        if let Some(label) = label
+            && let Err(reason) = check_text("a label", label)
+        {
+            return invalid(reason);
+        }
+        Ok(Limits { ttl: *ttl, op_timeout })
+    }
+}
+
+/// The checked durations that the driver works with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) ttl: Duration,
+    pub(crate) op_timeout: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn c13_contradicting_options_are_refused_with_the_relation() {
+        let options = LockOptions::new();
+        for (bad, reason) in [
+            (options.clone().with_ttl(Duration::ZERO), "ttl is 0ns"),
+            (options.clone().with_ttl(ms(9)), "between 10ms and 24 h"),
+            (options.clone().with_ttl(MAX_TTL + ms(1)), "between 10ms and 24 h"),
+            (options.clone().with_op_timeout(Duration::ZERO), "at least 1 ms"),
+            (options.clone().with_ttl(ms(100)).with_op_timeout(ms(51)), "at most half of ttl (100ms)"),
+            (options.clone().with_label(""), "a label must not be empty"),
+            (options.clone().with_label("a\nb"), "control characters"),
+        ] {
+            let error = bad.check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOption);
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn op_timeout_follows_from_ttl() {
+        assert_eq!(LockOptions::new().check().unwrap().op_timeout, ms(3_000));
+        assert_eq!(LockOptions::new().with_ttl(ms(600)).check().unwrap().op_timeout, ms(200));
+    }
+}

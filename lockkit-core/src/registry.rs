@@ -1,0 +1,99 @@
+//! From a URL to a backend: a plain value, built from the backends that are compiled in.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    spi::Backend,
+    url::StoreUrl,
+};
+
+/// Makes a backend from a URL.
+#[async_trait]
+pub trait Connector: Send + Sync + 'static {
+    /// The schemes that it takes, in lower case.
+    fn schemes(&self) -> &'static [&'static str];
+
+    /// Connects.
+    ///
+    /// # Behavior
+    /// * Takes the parameters that it knows out of `url.params`, and calls
+    ///   [`finish`](crate::url::Params::finish) before it connects.
+    /// * Fails with a clear error when the store can't be used: unreachable, wrong password, wrong role.
+    ///
+    /// # Errors
+    /// What is wrong with the URL, or with the store.
+    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>>;
+}
+
+/// The known schemes.
+///
+/// [`Registry::new`] knows `memory://`; each backend crate has a `register` function that adds its own.
+#[derive(Clone, Default)]
+pub struct Registry {
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone)]
+enum Entry {
+    Connector(Arc<dyn Connector>),
+    /// Known, but not compiled in.
+    Missing {
+        schemes: &'static [&'static str],
+        feature: &'static str,
+    },
+}
+
+impl Entry {
+    fn schemes(&self) -> &'static [&'static str] {
+        match self {
+            Self::Connector(connector) => connector.schemes(),
+            Self::Missing { schemes, .. } => schemes,
+        }
+    }
+}
+
+impl Registry {
+    /// Adds a backend. A later one takes over the schemes of an earlier one.
+    pub fn register(&mut self, connector: impl Connector) {
+        self.entries.insert(0, Entry::Connector(Arc::new(connector)));
+    }
+
+    /// Says that a backend exists whose cargo feature is off, so that its schemes get a helpful error.
+    pub fn register_missing(&mut self, schemes: &'static [&'static str], feature: &'static str) {
+        self.entries.push(Entry::Missing { schemes, feature });
+    }
+
+    /// Finds the connector of a scheme.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingFeature`] or [`ErrorKind::UnknownScheme`]; both say what to do.
+    fn connector(&self, scheme: &str) -> Result<&dyn Connector> {
+        match self.entries.iter().find(|entry| entry.schemes().contains(&scheme)) {
+            Some(Entry::Connector(connector)) => Ok(&**connector),
+            Some(Entry::Missing { feature, .. }) => Err(Error::new(
+                ErrorKind::MissingFeature,
+                format!(
+                    "{scheme}:// needs lockkit's cargo feature {feature:?}: cargo add lockkit --features {feature}"
+                ),
+            )),
+            None => {
+                let known = self.entries.iter().filter(|entry| matches!(entry, Entry::Connector(_)));
+                let known: Vec<_> =
+                    known.flat_map(|entry| entry.schemes()).map(|s| format!("{s}://")).collect();
+                Err(Error::new(
+                    ErrorKind::UnknownScheme,
+                    format!("no backend is known for {scheme}://; known are {}", known.join(", ")),
+                ))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.entries.iter().flat_map(|entry| entry.schemes())).finish()
+    }
+}

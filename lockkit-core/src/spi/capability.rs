@@ -1,0 +1,215 @@
+//! What a backend is, what it can do, and what can break its promises. The suite chooses its cases by these fields.
+
+use std::time::Duration;
+
+/// Description of a backend.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq)]
+pub struct Descriptor {
+    /// A short name for errors and logs, such as `redis`.
+    pub name: &'static str,
+    /// What the backend can do.
+    pub capabilities: Capabilities,
+    /// What may break a promise.
+    pub exceptions: Exceptions,
+    /// How long one attempt may wait inside the store; zero if the store can't wait.
+    pub max_patience: Duration,
+    /// How often a waiter asks again when nothing wakes it.
+    pub poll: Poll,
+    /// The δ of promise C9: how much later than ttl the name of a dead holder may become free.
+    pub takeover_delay: Duration,
+}
+
+impl Descriptor {
+    /// A store that can do nothing yet: no patience, a poll of 10 ms to 200 ms, no capability, no exception.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            capabilities: Capabilities::none(),
+            exceptions: Exceptions::none(),
+            max_patience: Duration::ZERO,
+            poll: Poll { min: Duration::from_millis(10), max: Duration::from_millis(200) },
+            takeover_delay: Duration::ZERO,
+        }
+    }
+
+    /// Sets the capabilities.
+    #[must_use]
+    pub const fn with_capabilities(mut self, capabilities: Capabilities) -> Self {
+        self.capabilities = capabilities;
+        self
+    }
+
+    /// Sets the exceptions.
+    #[must_use]
+    pub const fn with_exceptions(mut self, exceptions: Exceptions) -> Self {
+        self.exceptions = exceptions;
+        self
+    }
+
+    /// Sets how long one attempt may wait inside the store.
+    #[must_use]
+    pub const fn with_max_patience(mut self, max_patience: Duration) -> Self {
+        self.max_patience = max_patience;
+        self
+    }
+
+    /// Sets how often a waiter asks again.
+    #[must_use]
+    pub const fn with_poll(mut self, min: Duration, max: Duration) -> Self {
+        self.poll = Poll { min, max };
+        self
+    }
+
+    /// Sets the δ of promise C9.
+    #[must_use]
+    pub const fn with_takeover_delay(mut self, takeover_delay: Duration) -> Self {
+        self.takeover_delay = takeover_delay;
+        self
+    }
+}
+
+/// The pause between two attempts of a waiter: it starts at `min`, doubles up to `max`, and is jittered by ±25 %.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poll {
+    /// The first pause.
+    pub min: Duration,
+    /// The longest pause.
+    pub max: Duration,
+}
+
+/// What a backend can do. A capability that is off is refused with a clear error when somebody asks for it.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// One owner at a time.
+    pub exclusive: bool,
+    /// Many readers beside no writer.
+    pub shared: bool,
+    /// k of n permits.
+    pub permits: bool,
+    /// Waiters are granted in the order in which the store saw them (C12).
+    pub fair: bool,
+    /// The store wakes waiters.
+    pub push: bool,
+    /// `inspect` knows the number of waiters.
+    pub waiter_count: bool,
+    /// `inspect` knows the label that the holder gave.
+    pub labels: bool,
+}
+
+impl Capabilities {
+    /// Nothing.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self {
+            exclusive: false,
+            shared: false,
+            permits: false,
+            fair: false,
+            push: false,
+            waiter_count: false,
+            labels: false,
+        }
+    }
+
+    /// Adds exclusive locks.
+    #[must_use]
+    pub const fn with_exclusive(mut self) -> Self {
+        self.exclusive = true;
+        self
+    }
+
+    /// Adds shared locks.
+    #[must_use]
+    pub const fn with_shared(mut self) -> Self {
+        self.shared = true;
+        self
+    }
+
+    /// Adds permits.
+    #[must_use]
+    pub const fn with_permits(mut self) -> Self {
+        self.permits = true;
+        self
+    }
+
+    /// Adds fairness.
+    #[must_use]
+    pub const fn with_fair(mut self) -> Self {
+        self.fair = true;
+        self
+    }
+
+    /// Adds wake-ups by the store.
+    #[must_use]
+    pub const fn with_push(mut self) -> Self {
+        self.push = true;
+        self
+    }
+
+    /// Adds the number of waiters to inspection.
+    #[must_use]
+    pub const fn with_waiter_count(mut self) -> Self {
+        self.waiter_count = true;
+        self
+    }
+
+    /// Adds labels to inspection.
+    #[must_use]
+    pub const fn with_labels(mut self) -> Self {
+        self.labels = true;
+        self
+    }
+}
+
+/// What may break C1 and C3. C4 still holds wherever the store's data survives.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exceptions {
+    /// A failover can lose a grant that was acknowledged.
+    pub async_failover: bool,
+    /// The store may free the lock early when a connection dies.
+    pub connection_bound: bool,
+    /// The lock has no lease: it is freed only with the process.
+    pub no_lease: bool,
+    /// A step of the server's wall clock ends leases early or late.
+    pub server_clock_step: bool,
+}
+
+impl Exceptions {
+    /// Nothing breaks the promises.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { async_failover: false, connection_bound: false, no_lease: false, server_clock_step: false }
+    }
+
+    /// A failover can lose a grant.
+    #[must_use]
+    pub const fn with_async_failover(mut self) -> Self {
+        self.async_failover = true;
+        self
+    }
+
+    /// A dead connection can end a grant early.
+    #[must_use]
+    pub const fn with_connection_bound(mut self) -> Self {
+        self.connection_bound = true;
+        self
+    }
+
+    /// There is no lease.
+    #[must_use]
+    pub const fn with_no_lease(mut self) -> Self {
+        self.no_lease = true;
+        self
+    }
+
+    /// A step of the server's clock moves the end of leases.
+    #[must_use]
+    pub const fn with_server_clock_step(mut self) -> Self {
+        self.server_clock_step = true;
+        self
+    }
+}

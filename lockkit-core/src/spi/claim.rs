@@ -1,0 +1,212 @@
+//! One owner competing for one name.
+
+use std::{fmt, future, num::NonZeroU32, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
+use super::Hint;
+use crate::{
+    clock::{Clock, Tick},
+    error::Result,
+    name::LockName,
+    token::{FencingToken, OwnerId},
+};
+
+/// One owner competing for one name, and later holding it.
+///
+/// The core never drops a call because a *caller* was cancelled: an abandoned call is finished in the background. It
+/// may drop a call at `op_timeout`. That equals an unknown outcome, and the claim must stay usable: the core calls
+/// `attempt`, `keep_alive` or `release` on it again.
+#[async_trait]
+pub trait Claim: fmt::Debug + Send + 'static {
+    /// Tries once to get the lock.
+    ///
+    /// # Behavior
+    /// * Is idempotent for this claim: when an earlier attempt was applied and its reply lost, it answers the same
+    ///   grant with the same token, and a lease that the store confirms now (what remains, or extended in the same
+    ///   request, never shortened).
+    /// * With [`Wait::No`] it leaves nothing in the store unless it is granted.
+    /// * With [`Wait::Queue`] it may leave a place in the queue; then `Busy { queued: true, .. }` says so.
+    /// * With [`Wait::Block`] it may wait in the store, for at most that long.
+    /// * Where the store can check it, a request that arrives after `op_timeout` does nothing.
+    ///
+    /// # Errors
+    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been applied.
+    async fn attempt(&mut self, wait: Wait) -> Result<Attempt>;
+
+    /// Renews or validates the lease of a grant.
+    ///
+    /// # Behavior
+    /// * Never shortens a lease that was confirmed, and never re-creates what is gone.
+    /// * Changes nothing for another owner.
+    ///
+    /// # Errors
+    /// Every error means *unknown*: the lease is neither extended nor ended by it.
+    async fn keep_alive(&mut self) -> Result<Pulse>;
+
+    /// Gives the lock back, or leaves the queue.
+    ///
+    /// # Behavior
+    /// * Is idempotent, and touches only what this owner wrote.
+    /// * Undoes attempts whose outcome is unknown.
+    /// * Passes a wake-up on that this claim got and can't use any more.
+    ///
+    /// # Errors
+    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been applied.
+    async fn release(&mut self) -> Result<Released>;
+
+    /// Completes when another attempt may succeed. Called only while waiting; for clients whose watches are futures.
+    /// Others ring the claim's [`Hint`].
+    ///
+    /// # Behavior
+    /// * May complete for no reason, and may miss a change: the core polls as well.
+    ///
+    /// # Cancel safety
+    /// Must be cancel safe: it is dropped whenever something else wakes the waiter.
+    async fn changed(&mut self) {
+        future::pending().await
+    }
+}
+
+/// What a claim is about.
+#[non_exhaustive]
+#[derive(Clone, Debug)]
+pub struct ClaimSpec {
+    /// The lock.
+    pub name: LockName,
+    /// The identity of this claim.
+    pub owner: OwnerId,
+    /// How the lock is to be held.
+    pub mode: Mode,
+    /// The lease to ask for.
+    pub ttl: Duration,
+    /// After how long the core gives up on one request.
+    pub op_timeout: Duration,
+    /// A text for humans who inspect the lock.
+    pub label: Option<Arc<str>>,
+    /// The clock of the Locker's deadlines.
+    pub clock: Clock,
+    /// Rung by the backend when something may have changed.
+    pub hint: Hint,
+}
+
+impl ClaimSpec {
+    /// A claim without a label, on the boot clock, with a hint that nobody hears.
+    #[must_use]
+    pub fn new(name: LockName, owner: OwnerId, mode: Mode, ttl: Duration, op_timeout: Duration) -> Self {
+        let (label, clock, hint) = (None, Clock::Boot, Hint::none());
+        Self { name, owner, mode, ttl, op_timeout, label, clock, hint }
+    }
+}
+
+/// How a lock is held.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Alone.
+    Exclusive,
+    /// Some of a limited number of permits. All claims of one name must agree on the limit.
+    Permits {
+        /// How many this claim wants; at most `limit`.
+        count: NonZeroU32,
+        /// How many there are.
+        limit: NonZeroU32,
+    },
+    /// Together with other shared holders.
+    Shared,
+}
+
+/// What an attempt may do when the lock is taken.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Wait inside the store for at most this long. Only for stores whose
+    /// [`max_patience`](super::Descriptor::max_patience) is not zero.
+    Block(Duration),
+    /// Come back at once and leave nothing behind.
+    No,
+    /// Come back at once; a place in the queue may stay.
+    Queue,
+}
+
+/// The answer to an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// Somebody else has the lock.
+    Busy {
+        /// Something of this claim stays in the store until it is released.
+        queued: bool,
+        /// When the present lease ends, if the store knows: a good time to ask again.
+        retry_after: Option<Duration>,
+    },
+    /// The lock is ours.
+    Granted(Grant),
+}
+
+/// A claim that won.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The fencing token of this grant.
+    pub token: FencingToken,
+    /// How long it is good for.
+    pub lease: Lease,
+}
+
+/// How long a grant is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// For this long, counted from before the request that proved it was sent.
+    For(Duration),
+    /// For `lasts`, counted from `at`: the send time of the last request that proved it.
+    Proven {
+        /// When the proving request was sent.
+        at: Tick,
+        /// How long it is good for from then.
+        lasts: Duration,
+    },
+    /// As long as the store's session or process lives; the backend rings the hint when that ends.
+    Session,
+}
+
+/// The answer to a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pulse {
+    /// The grant stands.
+    Alive(Lease),
+    /// The grant is gone.
+    Lost(LossReason),
+}
+
+/// Why a lock was lost.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LossReason {
+    /// The locker was shut down while the lock was held.
+    Closed,
+    /// The store says that it belongs to nobody or to someone else: freed by an operator, deleted, or evicted.
+    Evicted,
+    /// No renewal was confirmed before the local deadline.
+    Expired,
+    /// The store's session or connection that carried the lock has ended.
+    SessionLost,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "the locker was shut down",
+            Self::Evicted => "the store says that it is not ours any more",
+            Self::Expired => "no renewal was confirmed before the end of the lease",
+            Self::SessionLost => "the store session that carried it has ended",
+        })
+    }
+}
+
+/// What a release found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Released {
+    /// The lock was ours and is free now.
+    Freed,
+    /// The lock was not ours any more: the lease had ended, or someone else has it.
+    NotHeld,
+}

@@ -1,0 +1,18 @@
+//! What a backend implements: [`Backend`] makes [`Claim`]s, and a claim talks to the store.
+//!
+//! Everything else is written once in this crate: waiting, retries, renewal, deadlines, cancellation, loss, shutdown.
+//! A backend never renews, retries, sleeps or computes a deadline by itself.
+
+mod backend;
+mod capability;
+mod claim;
+mod hint;
+mod inspection;
+
+pub use self::{
+    backend::Backend,
+    capability::{Capabilities, Descriptor, Exceptions, Poll},
+    claim::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Pulse, Released, Wait},
+    hint::{Hint, Ring},
+    inspection::{Holder, Inspection},
+};

@@ -1,0 +1,198 @@
+//! Store URLs: `scheme://user:password@host1:port,host2:port/path?parameter=value`.
+
+mod params;
+
+use std::fmt;
+
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+pub use self::params::Params;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A parsed store URL. Neither its `Debug` nor its `Display` shows the user's name, the password or the parameters.
+#[derive(Clone)]
+pub struct StoreUrl {
+    scheme: String,
+    username: Option<String>,
+    password: Option<String>,
+    hosts: Vec<Host>,
+    path: String,
+    /// The query, to be taken parameter by parameter; see [`Params::finish`].
+    pub params: Params,
+}
+
+/// One server of a [`StoreUrl`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// A name or an address; an IPv6 address without its brackets.
+    pub name: String,
+    /// The port, if the URL has one.
+    pub port: Option<u16>,
+}
+
+impl StoreUrl {
+    /// Parses a URL.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`]. The text of the error never quotes the URL, which may hold a password.
+    pub fn parse(text: &str) -> Result<Self> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err(invalid("it has no scheme; a store URL looks like redis://127.0.0.1:6379/"));
+        };
+        let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let (userinfo, hosts) = match authority.rsplit_once('@') {
+            Some((userinfo, hosts)) => (Some(userinfo), hosts),
+            None => (None, authority),
+        };
+        let hosts =
+            hosts.split(',').filter(|host| !host.is_empty()).map(parse_host).collect::<Result<_>>()?;
+        // The url crate knows one host; ours are parsed already.
+        let url = Url::parse(&format!("{scheme}://_{tail}")).map_err(|error| {
+            invalid(format!("{error}; special characters in a user name or password must be percent-encoded"))
+        })?;
+        if url.fragment().is_some() {
+            return Err(invalid(
+                "it has a '#' part, which means nothing here; a '#' in a password is written %23",
+            ));
+        }
+        let (username, password) = match userinfo.map(|text| text.split_once(':').unwrap_or((text, ""))) {
+            None => (None, None),
+            Some((name, password)) => (non_empty(decode(name)?), non_empty(decode(password)?)),
+        };
+        Ok(Self {
+            scheme: url.scheme().to_owned(),
+            username,
+            password,
+            hosts,
+            path: decode(url.path())?,
+            params: Params::new(url.query_pairs()),
+        })
+    }
+
+    /// The scheme, in lower case.
+    #[must_use]
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// The user's name, decoded.
+    #[must_use]
+    pub fn username(&self) -> Option<&str> {
+        self.username.as_deref()
+    }
+
+    /// The password, decoded.
+    #[must_use]
+    pub fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
+    /// The servers, in the order of the URL; empty for URLs such as `memory://`.
+    #[must_use]
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// The path, decoded, with its leading slash; empty if there is none.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://", self.scheme)?;
+        for (at, host) in self.hosts.iter().enumerate() {
+            if at > 0 {
+                f.write_str(",")?;
+            }
+            fmt::Display::fmt(host, f)?;
+        }
+        f.write_str(&self.path)
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreUrl({self})")
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let brackets = self.name.contains(':');
+        let (open, close) = if brackets { ("[", "]") } else { ("", "") };
+        write!(f, "{open}{}{close}", self.name)?;
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+fn parse_host(text: &str) -> Result<Host> {
+    let bad = || invalid("a host is not of the form name, name:port, or [ipv6]:port");
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (name, port) = rest.split_once(']').ok_or_else(bad)?;
+            (name, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(bad)?) })
+        }
+        None => text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port))),
+    };
+    if name.is_empty() {
+        return Err(bad());
+    }
+    // The port may be a piece of a password with a bare '/' or '@' in it: never quote it.
+    let port = port.map(|port| port.parse::<u16>().map_err(|_| bad())).transpose()?;
+    Ok(Host { name: decode(name)?, port })
+}
+
+fn decode(text: &str) -> Result<String> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(Into::into).map_err(|_| invalid("a percent-encoded part is not UTF-8"))
+}
+
+fn non_empty(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn invalid(reason: impl Into<String>) -> Error {
+    let reason = reason.into();
+    Error::new(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_parts_are_found_and_decoded() {
+        let url = StoreUrl::parse("Redis://us%20er:p%40ss@a:1,[::1]:2,c/db%2f1?prefix=x%20y&ttl=3s").unwrap();
+        assert_eq!(url.scheme(), "redis");
+        assert_eq!((url.username(), url.password()), (Some("us er"), Some("p@ss")));
+        assert_eq!(url.path(), "/db/1");
+        let hosts: Vec<_> = url.hosts().iter().map(|h| (h.name.as_str(), h.port)).collect();
+        assert_eq!(hosts, [("a", Some(1)), ("::1", Some(2)), ("c", None)]);
+        assert_eq!(url.to_string(), "redis://a:1,[::1]:2,c/db/1");
+    }
+
+    #[test]
+    fn a_url_may_have_no_host() {
+        let url = StoreUrl::parse("memory://").unwrap();
+        assert!(url.hosts().is_empty() && url.path().is_empty());
+    }
+
+    #[test]
+    fn c13_no_error_and_no_debug_text_shows_a_secret() {
+        for bad in ["redis://:hunter2#x@h/", "redis://u:hunter2@h:port/", "redis://u:hunter/2@h/", "hunter2"]
+        {
+            let error = match StoreUrl::parse(bad) {
+                Err(error) => error,
+                Ok(url) => panic!("{bad} was taken as {url:?}"),
+            };
+            assert_eq!(error.kind(), ErrorKind::InvalidUrl);
+            assert!(!format!("{error:?}").contains("hunter"), "{error:?}");
+        }
+        let url = StoreUrl::parse("redis://u:hunter2@h/?secret=hunter2").unwrap();
+        assert!(!format!("{url} {url:?}").contains("hunter"));
+    }
+}

@@ -1,0 +1,127 @@
+//! URL parameters: each is taken by the one who knows it, and what is left over is an error.
+
+use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
+
+use super::invalid;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The parameters of a [`StoreUrl`](super::StoreUrl).
+#[derive(Clone)]
+pub struct Params {
+    given: Vec<(String, String)>,
+    known: Vec<&'static str>,
+}
+
+impl Params {
+    pub(super) fn new<'a>(pairs: impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)>) -> Self {
+        let given = pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+        Self { given, known: Vec::new() }
+    }
+
+    /// Takes a parameter out, as text.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`] if it is given twice.
+    pub fn text(&mut self, name: &'static str) -> Result<Option<String>> {
+        self.known.push(name);
+        let mut values = self.given.extract_if(.., |(given, _)| given == name);
+        let first = values.next();
+        if values.next().is_some() {
+            return Err(invalid(format!("the parameter {name} is given twice")));
+        }
+        Ok(first.map(|(_, value)| value))
+    }
+
+    /// Takes a parameter out and parses it. `expected` says what it should look like.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`] if it can't be parsed, or is given twice.
+    pub fn parsed<T: FromStr>(&mut self, name: &'static str, expected: &str) -> Result<Option<T>> {
+        let parse = |text: String| {
+            text.parse().map_err(|_| invalid(format!("the parameter {name} must be {expected}")))
+        };
+        self.text(name)?.map(parse).transpose()
+    }
+
+    /// Takes a parameter out that is a duration such as `250ms`, `10s` or `1m 30s`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`] if it is no duration, or is given twice.
+    pub fn duration(&mut self, name: &'static str) -> Result<Option<Duration>> {
+        let parse = |text: String| {
+            humantime::parse_duration(&text)
+                .map_err(|_| invalid(format!("the parameter {name} must be a duration such as 250ms or 10s")))
+        };
+        self.text(name)?.map(parse).transpose()
+    }
+
+    /// Says that all known parameters are taken.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnknownParameter`] if one is left; it names the known one that is most like it.
+    pub fn finish(&self) -> Result<()> {
+        let Some((unknown, _)) = self.given.first() else { return Ok(()) };
+        let likeness = |known: &&&str| -strsim::normalized_damerau_levenshtein(unknown, known);
+        let mut known: Vec<_> = self.known.iter().collect();
+        known.sort_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let advice = match known.first() {
+            Some(nearest) if -likeness(nearest) >= 0.5 => format!("did you mean {nearest}?"),
+            _ => {
+                known.sort();
+                let known: Vec<_> = known.into_iter().copied().collect();
+                format!("known are {}", known.join(", "))
+            }
+        };
+        Err(Error::new(
+            ErrorKind::UnknownParameter,
+            format!("the store URL has an unknown parameter {unknown:?}: {advice}"),
+        ))
+    }
+}
+
+impl fmt::Debug for Params {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.given.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::url::StoreUrl;
+
+    fn params(query: &str) -> Params {
+        StoreUrl::parse(&format!("memory://?{query}")).unwrap().params
+    }
+
+    #[test]
+    fn c13_an_unknown_parameter_names_its_nearest() {
+        let mut given = params("tll=3s");
+        given.duration("ttl").unwrap();
+        given.text("prefix").unwrap();
+        let error = given.finish().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownParameter);
+        assert!(error.to_string().contains("unknown parameter \"tll\": did you mean ttl?"), "{error}");
+    }
+
+    #[test]
+    fn a_far_fetched_parameter_lists_the_known_ones() {
+        let mut given = params("zookeeper=1");
+        given.duration("ttl").unwrap();
+        given.text("prefix").unwrap();
+        assert!(given.finish().unwrap_err().to_string().contains("known are prefix, ttl"));
+    }
+
+    #[test]
+    fn values_are_parsed_or_refused_by_name() {
+        let mut given = params("ttl=1m%2030s&token_base=7");
+        assert_eq!(given.duration("ttl").unwrap(), Some(Duration::from_secs(90)));
+        assert_eq!(given.parsed::<u64>("token_base", "a number").unwrap(), Some(7));
+        assert_eq!(given.text("prefix").unwrap(), None);
+        given.finish().unwrap();
+        for bad in ["ttl=3", "ttl=", "ttl=1s&ttl=2s"] {
+            let error = params(bad).duration("ttl").unwrap_err();
+            assert!(error.to_string().contains("parameter ttl"), "{error}");
+        }
+    }
+}
