@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     error::{Error, ErrorKind, Result},
+    memory::MemoryConnector,
     spi::Backend,
     url::StoreUrl,
 };
@@ -31,7 +32,7 @@ pub trait Connector: Send + Sync + 'static {
 /// The known schemes.
 ///
 /// [`Registry::new`] knows `memory://`; each backend crate has a `register` function that adds its own.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Registry {
     entries: Vec<Entry>,
 }
@@ -56,6 +57,12 @@ impl Entry {
 }
 
 impl Registry {
+    /// A registry that knows `memory://`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { entries: vec![Entry::Connector(Arc::new(MemoryConnector))] }
+    }
+
     /// Adds a backend. A later one takes over the schemes of an earlier one.
     pub fn register(&mut self, connector: impl Connector) {
         self.entries.insert(0, Entry::Connector(Arc::new(connector)));
@@ -89,6 +96,12 @@ impl Registry {
                 ))
             }
         }
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -1,0 +1,39 @@
+//! One owner's dealings with the embedded store.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::backend::Shared;
+use crate::{
+    error::Result,
+    spi::{Attempt, Claim, ClaimSpec, Pulse, Released, Wait},
+};
+
+/// A claim on a [`Memory`](super::Memory). No call of it ever waits, so none can be dropped half-way.
+#[derive(Debug)]
+pub(super) struct MemoryClaim {
+    shared: Arc<Shared>,
+    spec: ClaimSpec,
+}
+
+impl MemoryClaim {
+    pub(super) fn new(shared: Arc<Shared>, spec: ClaimSpec) -> Self {
+        Self { shared, spec }
+    }
+}
+
+#[async_trait]
+impl Claim for MemoryClaim {
+    async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
+        self.shared.with(|store, now, wakes| store.attempt(&self.spec, wait, now, wakes))
+    }
+
+    async fn keep_alive(&mut self) -> Result<Pulse> {
+        Ok(self.shared.with(|store, now, wakes| store.keep_alive(&self.spec, now, wakes)))
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        Ok(self.shared.with(|store, now, wakes| store.release(&self.spec, now, wakes)))
+    }
+}

@@ -1,0 +1,275 @@
+//! One name: who holds it, and who waits for it in order.
+
+use std::{collections::VecDeque, mem, num::NonZeroU32, sync::Arc, time::Duration};
+
+use super::backend::POLL;
+use crate::{
+    clock::Tick,
+    error::{Error, ErrorKind, Result},
+    spi::{
+        Attempt, ClaimSpec, Grant, Hint, Holder, Inspection, Lease, LossReason, Mode, Pulse, Released, Wait,
+    },
+    token::{FencingToken, OwnerId},
+};
+
+/// A waiter asks at least once a poll; one that misses three is gone.
+const SHORTEST_PLACE: Duration = POLL.saturating_mul(3);
+
+/// The state of one name.
+pub(super) struct Record {
+    holders: Vec<Holding>,
+    queue: VecDeque<Waiting>,
+}
+
+struct Holding {
+    owner: OwnerId,
+    mode: Mode,
+    token: FencingToken,
+    granted: Tick,
+    ends: Tick,
+    label: Option<Arc<str>>,
+    hint: Hint,
+}
+
+struct Waiting {
+    owner: OwnerId,
+    mode: Mode,
+    lapses: Tick,
+    /// It knows that it can be granted.
+    rung: bool,
+    hint: Hint,
+}
+
+impl Record {
+    pub(super) fn new() -> Self {
+        // Most names have one holder: don't let the vector start with four places.
+        Self { holders: Vec::with_capacity(1), queue: VecDeque::new() }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.holders.is_empty() && self.queue.is_empty()
+    }
+
+    /// Drops the leases that have ended and the waiters that have stopped asking.
+    pub(super) fn purge(&mut self, now: Tick) {
+        self.holders.retain(|holding| holding.lives(now));
+        self.queue.retain(|waiting| waiting.lives(now));
+    }
+
+    /// Adds those waiters to `wakes` that can be granted and don't know it.
+    pub(super) fn wake(&mut self, wakes: &mut Vec<Hint>) {
+        if self.queue.is_empty() {
+            return;
+        }
+        let mut taken = Taken::by(&self.holders);
+        for waiting in &mut self.queue {
+            match taken.with(waiting.mode) {
+                Some(more) => taken = more,
+                None => break,
+            }
+            if !mem::replace(&mut waiting.rung, true) {
+                wakes.push(waiting.hint.clone());
+            }
+        }
+    }
+
+    pub(super) fn attempt(
+        &mut self,
+        spec: &ClaimSpec,
+        wait: Wait,
+        last_token: &mut u64,
+        now: Tick,
+    ) -> Result<Attempt> {
+        if let Some(holding) = self.holders.iter_mut().find(|holding| holding.owner == spec.owner) {
+            holding.extend(spec.ttl, now);
+            return Ok(Attempt::Granted(holding.grant(now)));
+        }
+        self.check_limit(spec.mode)?;
+        let place = self.queue.iter().position(|waiting| waiting.owner == spec.owner);
+        let ahead = place.unwrap_or(self.queue.len());
+        if let Err(changes_at) = self.fits_behind(ahead, spec.mode) {
+            let queued = self.wait_at(place, spec, wait, now);
+            return Ok(Attempt::Busy { queued, retry_after: Some(now.until(changes_at)) });
+        }
+        if place.is_some() {
+            self.queue.remove(ahead);
+        }
+        *last_token += 1;
+        let holding = Holding::new(spec, FencingToken::new(*last_token), now);
+        let grant = holding.grant(now);
+        self.holders.push(holding);
+        Ok(Attempt::Granted(grant))
+    }
+
+    pub(super) fn keep_alive(&mut self, spec: &ClaimSpec, now: Tick) -> Pulse {
+        let Some(holding) = self.holders.iter_mut().find(|holding| holding.owner == spec.owner) else {
+            return Pulse::Lost(LossReason::Evicted);
+        };
+        if !holding.lives(now) {
+            return Pulse::Lost(LossReason::Expired);
+        }
+        holding.extend(spec.ttl, now);
+        Pulse::Alive(holding.lease(now))
+    }
+
+    pub(super) fn release(&mut self, owner: OwnerId, now: Tick) -> Released {
+        self.queue.retain(|waiting| waiting.owner != owner);
+        let freed = self.take(|holding| holding.owner == owner, now);
+        freed.map_or(Released::NotHeld, |_| Released::Freed)
+    }
+
+    /// Frees the grant and tells its owner, which would else notice only at its next renewal.
+    pub(super) fn force_release(
+        &mut self,
+        token: FencingToken,
+        now: Tick,
+        wakes: &mut Vec<Hint>,
+    ) -> Released {
+        let Some(freed) = self.take(|holding| holding.token == token, now) else { return Released::NotHeld };
+        wakes.push(freed.hint);
+        Released::Freed
+    }
+
+    pub(super) fn inspect(&self, now: Tick) -> Inspection {
+        let holders = self.holders.iter().filter(|holding| holding.lives(now));
+        let waiters = self.queue.iter().filter(|waiting| waiting.lives(now)).count();
+        Inspection::new(holders.map(|holding| holding.describe(now)).collect(), u64::try_from(waiters).ok())
+    }
+
+    /// Checks the limit of a claim for permits against that of the present ones, which all agree.
+    fn check_limit(&self, mode: Mode) -> Result<()> {
+        let Some(asked) = limit(mode) else { return Ok(()) };
+        let held = self.holders.iter().map(|holding| holding.mode);
+        let wanted = self.queue.iter().map(|waiting| waiting.mode);
+        match held.chain(wanted).find_map(limit) {
+            Some(known) if known != asked => Err(Error::new(
+                ErrorKind::InvalidOption,
+                format!(
+                    "this claim counts on {asked} permits and the present ones on {known}; all must say the same"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a claim fits together with all holders and the first `ahead` waiters. If not, says when that may
+    /// change by itself: when the first of those ends that stand in the way.
+    fn fits_behind(&self, ahead: usize, mode: Mode) -> Result<(), Tick> {
+        let ends = self.holders.iter().map(|holding| holding.ends);
+        let mut changes_at = ends.min().unwrap_or(Tick::NEVER);
+        let mut taken = Taken::by(&self.holders);
+        for waiting in self.queue.iter().take(ahead) {
+            changes_at = changes_at.min(waiting.lapses);
+            taken = taken.with(waiting.mode).ok_or(changes_at)?;
+        }
+        taken.with(mode).map(drop).ok_or(changes_at)
+    }
+
+    /// Leaves a claim that can't be granted in the queue, or not. True if it is there.
+    fn wait_at(&mut self, place: Option<usize>, spec: &ClaimSpec, wait: Wait, now: Tick) -> bool {
+        let stays = wait != Wait::No;
+        match place.and_then(|at| self.queue.get_mut(at)) {
+            Some(waiting) if stays => *waiting = Waiting::new(spec, now),
+            Some(_) => self.queue.retain(|waiting| waiting.owner != spec.owner),
+            None if stays => self.queue.push_back(Waiting::new(spec, now)),
+            None => {}
+        }
+        stays
+    }
+
+    /// Takes a live grant out; an ended one is left to [`purge`](Self::purge).
+    fn take(&mut self, which: impl Fn(&Holding) -> bool, now: Tick) -> Option<Holding> {
+        let at = self.holders.iter().position(|holding| which(holding) && holding.lives(now))?;
+        Some(self.holders.remove(at))
+    }
+}
+
+impl Holding {
+    fn new(spec: &ClaimSpec, token: FencingToken, now: Tick) -> Self {
+        Self {
+            owner: spec.owner,
+            mode: spec.mode,
+            token,
+            granted: now,
+            ends: now.after(spec.ttl),
+            label: spec.label.clone(),
+            hint: spec.hint.clone(),
+        }
+    }
+
+    fn lives(&self, now: Tick) -> bool {
+        now < self.ends
+    }
+
+    fn extend(&mut self, ttl: Duration, now: Tick) {
+        self.ends = self.ends.max(now.after(ttl));
+    }
+
+    fn grant(&self, now: Tick) -> Grant {
+        Grant { token: self.token, lease: self.lease(now) }
+    }
+
+    fn lease(&self, now: Tick) -> Lease {
+        Lease::For(now.until(self.ends))
+    }
+
+    fn describe(&self, now: Tick) -> Holder {
+        Holder::new(self.mode)
+            .with_grant(self.owner, self.token)
+            .with_label(self.label.as_deref().map(str::to_owned))
+            .with_age(self.granted.until(now))
+            .with_remaining(now.until(self.ends))
+    }
+}
+
+impl Waiting {
+    fn new(spec: &ClaimSpec, now: Tick) -> Self {
+        Self {
+            owner: spec.owner,
+            mode: spec.mode,
+            lapses: now.after(spec.ttl.max(SHORTEST_PLACE)),
+            rung: false,
+            hint: spec.hint.clone(),
+        }
+    }
+
+    fn lives(&self, now: Tick) -> bool {
+        now < self.lapses
+    }
+}
+
+fn limit(mode: Mode) -> Option<NonZeroU32> {
+    match mode {
+        Mode::Permits { limit, .. } => Some(limit),
+        Mode::Exclusive | Mode::Shared => None,
+    }
+}
+
+/// How much of a lock is taken.
+#[derive(Clone, Copy)]
+enum Taken {
+    Nothing,
+    Shared,
+    Permits(u32),
+    All,
+}
+
+impl Taken {
+    fn by(holders: &[Holding]) -> Self {
+        holders.iter().try_fold(Self::Nothing, |taken, holding| taken.with(holding.mode)).unwrap_or(Self::All)
+    }
+
+    /// What is taken once a claim in `mode` is granted too; `None` if it can't be.
+    fn with(self, mode: Mode) -> Option<Self> {
+        match (self, mode) {
+            (Self::Nothing, Mode::Exclusive) => Some(Self::All),
+            (Self::Nothing | Self::Shared, Mode::Shared) => Some(Self::Shared),
+            (Self::Nothing, Mode::Permits { count, .. }) => Some(Self::Permits(count.get())),
+            (Self::Permits(used), Mode::Permits { count, limit }) => {
+                let used = used.checked_add(count.get())?;
+                (used <= limit.get()).then_some(Self::Permits(used))
+            }
+            _ => None,
+        }
+    }
+}
