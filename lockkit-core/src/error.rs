@@ -230,7 +230,8 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source.as_deref().map(|source| source as _)
+        let source: &(dyn StdError + 'static) = self.0.source.as_deref()?;
+        Some(source)
     }
 }
 

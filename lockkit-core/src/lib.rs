@@ -1,21 +1,41 @@
-//! x
+//! The core of lockkit: the contract's types, the driver, the backend interface, and an embedded memory store.
+//!
+//! Applications use the `lockkit` facade. Whoever writes a backend depends on this crate and implements
+//! [`spi::Backend`] and [`spi::Claim`]; everything else about a lock is written once, here.
+
 mod clock;
+mod driver;
 mod error;
+mod guard;
+mod handle;
+mod locker;
+mod lost;
 pub mod memory;
+mod mutex;
 mod name;
 mod observe;
 mod options;
 mod registry;
+mod rwlock;
+mod semaphore;
 pub mod spi;
 mod token;
 pub mod url;
+
 pub use self::{
     clock::{Clock, Tick},
     error::{Error, ErrorKind, ErrorStatus, Result},
+    guard::LockGuard,
+    locker::Locker,
+    lost::Lost,
     memory::Memory,
+    mutex::Mutex,
     name::{Kind, LockName, MAX_NAME_BYTES},
     observe::{Event, Observer},
     options::{LockOptions, MAX_TTL, MIN_TTL, Renewal},
     registry::{Connector, Registry},
+    rwlock::RwLock,
+    semaphore::Semaphore,
+    spi::{LossReason, Released},
     token::{FencingToken, OwnerId},
 };

@@ -136,8 +136,29 @@ impl LockOptions {
     }
 }
 
+/// Options that were checked once, for locks that are taken often.
+#[derive(Clone, Debug)]
+pub(crate) struct CheckedOptions {
+    pub(crate) options: LockOptions,
+    pub(crate) limits: Limits,
+}
+
+impl CheckedOptions {
+    pub(crate) fn new(options: LockOptions) -> Result<Self> {
+        let limits = options.check()?;
+        Ok(Self { options, limits })
+    }
+}
+
+impl Default for CheckedOptions {
+    fn default() -> Self {
+        let limits = Limits { ttl: DEFAULT_TTL, op_timeout: LONGEST_DEFAULT_OP_TIMEOUT };
+        Self { options: LockOptions::new(), limits }
+    }
+}
+
 /// The checked durations that the driver works with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) ttl: Duration,
     pub(crate) op_timeout: Duration,
@@ -171,7 +192,9 @@ mod tests {
 
     #[test]
     fn op_timeout_follows_from_ttl() {
-        assert_eq!(LockOptions::new().check().unwrap().op_timeout, ms(3_000));
+        let unchecked = CheckedOptions::default();
+        assert_eq!(unchecked.options.check().unwrap(), unchecked.limits);
+        assert_eq!(unchecked.limits.op_timeout, ms(3_000));
         assert_eq!(LockOptions::new().with_ttl(ms(600)).check().unwrap().op_timeout, ms(200));
     }
 }

@@ -6,7 +6,9 @@ use async_trait::async_trait;
 
 use crate::{
     error::{Error, ErrorKind, Result},
+    locker::Locker,
     memory::MemoryConnector,
+    options::{CheckedOptions, LockOptions},
     spi::Backend,
     url::StoreUrl,
 };
@@ -71,6 +73,35 @@ impl Registry {
     /// Says that a backend exists whose cargo feature is off, so that its schemes get a helpful error.
     pub fn register_missing(&mut self, schemes: &'static [&'static str], feature: &'static str) {
         self.entries.push(Entry::Missing { schemes, feature });
+    }
+
+    /// Connects to the store of a URL.
+    ///
+    /// Parameters that every store takes: `ttl`, `op_timeout` and `label` set the defaults of the locker's locks,
+    /// `token_base` is added to every fencing token.
+    ///
+    /// # Errors
+    /// What is wrong with the URL, or with the store. No error shows a password.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a connection that was half made is closed.
+    pub async fn connect(&self, url: &str) -> Result<Locker> {
+        let mut url = StoreUrl::parse(url)?;
+        let connector = self.connector(url.scheme())?;
+        let mut defaults = LockOptions::new();
+        if let Some(ttl) = url.params.duration("ttl")? {
+            defaults = defaults.with_ttl(ttl);
+        }
+        if let Some(op_timeout) = url.params.duration("op_timeout")? {
+            defaults = defaults.with_op_timeout(op_timeout);
+        }
+        if let Some(label) = url.params.text("label")? {
+            defaults = defaults.with_label(label);
+        }
+        let token_base = url.params.parsed("token_base", "a whole number")?.unwrap_or(0);
+        let defaults = CheckedOptions::new(defaults)?;
+        let backend = connector.connect(url).await.map_err(|error| error.with_operation("connect"))?;
+        Ok(Locker::from_dyn(backend).with_checked_defaults(defaults).with_token_base(token_base))
     }
 
     /// Finds the connector of a scheme.

@@ -1,0 +1,327 @@
+//! Taking a lock: attempts inline on the caller's task, waits between them. What is dropped midway moves to the
+//! keeper.
+
+use std::{future::poll_fn, pin::pin, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use tokio::time;
+
+use super::{
+    agenda::Chore,
+    backoff::Backoff,
+    held::Held,
+    keeper::Keeper,
+    live::LiveClaim,
+    release::{Handover, clean_up},
+    renew::first_due,
+    within::within,
+};
+use crate::{
+    clock::Tick,
+    error::{Error, ErrorKind, ErrorStatus, Result},
+    name::LockName,
+    observe::Event,
+    options::{Limits, LockOptions},
+    spi::{Attempt, Backend, ClaimSpec, Grant, Hint, Mode, Wait},
+    token::FencingToken,
+};
+
+/// How long the caller is ready to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bound {
+    Forever,
+    /// One attempt.
+    Try,
+    Within(Duration),
+}
+
+/// What a caller wants, and from whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) backend: &'a dyn Backend,
+    pub(crate) keeper: &'a Arc<Keeper>,
+    pub(crate) token_base: u64,
+    pub(crate) name: &'a LockName,
+    pub(crate) mode: Mode,
+    pub(crate) options: &'a LockOptions,
+    pub(crate) limits: Limits,
+}
+
+/// An attempt that runs by itself: it owns the claim and gives it back.
+pub(crate) type Attempting = BoxFuture<'static, (LiveClaim, Result<Attempt>)>;
+
+/// Leaving a queue inline may take this long beyond the wait bound, or two round trips if that is more.
+const LEAVING: Duration = Duration::from_millis(5);
+
+/// Competes for the lock until it is granted, refused for good, or the bound has passed.
+///
+/// # Cancel safety
+/// Cancel safe: dropping it moves the claim, or its attempt in flight, to the keeper, which releases it.
+pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option<Arc<Held>>> {
+    let Request { backend, keeper, name, mode, options, limits, .. } = request;
+    let explain =
+        |error: Error| error.with_operation("lock").with_backend(backend.descriptor().name).with_name(name);
+    keeper.ensure().map_err(explain)?;
+    let agenda = keeper.agenda();
+    let started = agenda.clock.now();
+    let held = Arc::new(Held::new(name.clone(), mode, limits, options.renewal, Arc::clone(agenda)));
+    let mut spec = ClaimSpec::new(name.clone(), held.owner, mode, limits.ttl, limits.op_timeout);
+    spec.label.clone_from(&options.label);
+    spec.clock = agenda.clock;
+    spec.hint = Hint::to(&held);
+    let claim = backend.claim(spec).map_err(explain)?;
+    let bid = Bid::new(LiveClaim::new(claim, Arc::clone(agenda)), Arc::clone(&held), keeper);
+    let outcome = compete(bid, request, bound, started).await;
+    match &outcome {
+        Ok(Some(attempts)) => {
+            let (token, waited) = (held.token(), started.until(agenda.clock.now()));
+            agenda.observe(|| Event::Acquired { name, mode, token, waited, attempts: *attempts });
+        }
+        Ok(None) => {
+            let waited = started.until(agenda.clock.now());
+            agenda.observe(|| Event::TimedOut { name, waited });
+        }
+        Err(_) => {}
+    }
+    outcome.map(|granted| granted.map(|_| held)).map_err(explain)
+}
+
+/// Returns the number of attempts that a grant took.
+async fn compete(mut bid: Bid<'_>, request: Request<'_>, bound: Bound, started: Tick) -> Result<Option<u32>> {
+    let Request { limits, .. } = request;
+    let held = Arc::clone(&bid.held);
+    let (agenda, descriptor) = (&held.agenda, request.backend.descriptor());
+    let clock = agenda.clock;
+    let stop = match bound {
+        Bound::Forever => Tick::NEVER,
+        Bound::Try => started,
+        Bound::Within(wait) => started.after(wait),
+    };
+    let mut backoff = Backoff::new(descriptor.poll);
+    let mut trouble = Trouble::default();
+    let mut attempts = 0;
+    loop {
+        let mut closing = pin!(agenda.closing.notified());
+        closing.as_mut().enable();
+        if agenda.is_draining() {
+            return Err(Error::new(ErrorKind::Closed, "the locker was shut down"));
+        }
+        let asked = clock.now();
+        let left = asked.until(stop);
+        let wait = match bound {
+            Bound::Try => Wait::No,
+            _ if descriptor.max_patience.is_zero() => Wait::Queue,
+            _ => Wait::Block(descriptor.max_patience.min(left)),
+        };
+        // Try is bounded by the request's own budget, a wait also by its bound.
+        let cut = if matches!(bound, Bound::Try) { Duration::MAX } else { left };
+        attempts += 1;
+        let answer = within(cut, bid.attempt(wait)).await;
+        let now = clock.now();
+        let round_trip = asked.until(now);
+        let mut retry_after = Duration::MAX;
+        match answer {
+            None if attempts == 1 => return Err(no_answer(left)),
+            None => return trouble.at_the_bound(),
+            Some(Ok(Attempt::Granted(grant))) => {
+                if held.extend(asked, grant.lease) > now {
+                    bid.win(grant, request.token_base, now)?;
+                    return Ok(Some(attempts));
+                }
+                trouble.store_is_too_slow(asked, limits);
+            }
+            Some(Ok(Attempt::Busy { retry_after: lapse, .. })) => {
+                trouble.is_over();
+                retry_after = lapse.unwrap_or(Duration::MAX);
+            }
+            Some(Err(error)) => {
+                agenda.observe(|| Event::Failed { name: &held.name, error: &error });
+                if !error.is_temporary() {
+                    return Err(error);
+                }
+                trouble.goes_on(asked, error);
+            }
+        }
+        if let Bound::Forever = bound
+            && let Some(error) = trouble.outlasts(now, limits)
+        {
+            return Err(error);
+        }
+        let left = now.until(stop);
+        if left.is_zero() {
+            let grace = if trouble.error.is_some() { Duration::ZERO } else { LEAVING.max(round_trip * 2) };
+            bid.leave(grace.min(limits.op_timeout)).await;
+            return trouble.at_the_bound();
+        }
+        // The last attempt shall end before the bound; what comes after it, waits for a wake-up only.
+        let reserve = round_trip * 2;
+        let until_last = if left > reserve { left - reserve } else { left };
+        let nap = backoff.jittered().min(retry_after).min(until_last);
+        tokio::select! {
+            () = bid.changed() => {}
+            () = held.bell.notified() => {}
+            () = closing => {}
+            () = time::sleep(nap) => backoff.grow(),
+        }
+    }
+}
+
+fn no_answer(bound: Duration) -> Error {
+    let text = format!("the store did not answer within the bound on waiting, {bound:?}");
+    Error::new(ErrorKind::Unavailable, text).with_outcome_unknown()
+}
+
+/// What is wrong with the store, and since when.
+#[derive(Debug, Default)]
+struct Trouble {
+    since: Option<Tick>,
+    error: Option<Error>,
+}
+
+impl Trouble {
+    fn goes_on(&mut self, asked: Tick, error: Error) {
+        self.since.get_or_insert(asked);
+        self.error = Some(error);
+    }
+
+    fn store_is_too_slow(&mut self, asked: Tick, limits: Limits) {
+        let text = format!(
+            "the store granted the lock, but its answer took longer than the lease of {:?}; use a longer ttl",
+            limits.ttl
+        );
+        self.goes_on(asked, Error::new(ErrorKind::Unavailable, text));
+    }
+
+    fn is_over(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A wait without a bound outlives a restart of the store, but does not hide for ever that it is gone.
+    fn outlasts(&mut self, now: Tick, limits: Limits) -> Option<Error> {
+        let patience = limits.ttl.max(limits.op_timeout * 3);
+        if self.since?.until(now) < patience {
+            return None;
+        }
+        self.error.take().map(|error| error.with_status(ErrorStatus::Persistent))
+    }
+
+    fn at_the_bound<T>(self) -> Result<Option<T>> {
+        self.error.map_or(Ok(None), Err)
+    }
+}
+
+/// A claim that is not a guard yet. Its `Drop` is the whole story of cancellation.
+struct Bid<'a> {
+    state: State,
+    /// Something of it may be in the store.
+    dirty: bool,
+    /// The outcome of an attempt is unknown: it may still be applied, whatever a later one was answered.
+    unknown: bool,
+    held: Arc<Held>,
+    keeper: &'a Keeper,
+}
+
+enum State {
+    Idle(LiveClaim),
+    Trying(Attempting),
+    Gone,
+}
+
+impl<'a> Bid<'a> {
+    fn new(claim: LiveClaim, held: Arc<Held>, keeper: &'a Keeper) -> Self {
+        Self { state: State::Idle(claim), dirty: false, unknown: false, held, keeper }
+    }
+
+    async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
+        if let State::Idle(claim) = self.take() {
+            self.state = State::Trying(self.start(claim, wait));
+            self.dirty = true;
+        }
+        let (claim, answer) = poll_fn(|cx| match &mut self.state {
+            State::Trying(attempting) => attempting.as_mut().poll(cx),
+            State::Idle(_) | State::Gone => std::task::Poll::Pending,
+        })
+        .await;
+        self.state = State::Idle(claim);
+        match &answer {
+            Ok(Attempt::Busy { queued, .. }) => self.dirty = *queued || self.unknown,
+            Ok(Attempt::Granted(_)) => {}
+            Err(error) => self.unknown |= error.is_outcome_unknown(),
+        }
+        answer
+    }
+
+    /// The attempt owns the claim, so that it can move to the keeper midway; the budget sits inside, so that the
+    /// claim survives it.
+    fn start(&self, mut claim: LiveClaim, wait: Wait) -> Attempting {
+        let patience = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
+        let budget = self.held.limits.op_timeout.saturating_add(patience);
+        Box::pin(async move {
+            let answer = claim.attempt(wait, budget).await;
+            (claim, answer)
+        })
+    }
+
+    /// Borrows the claim: the compiler forces this wait to end before the claim moves anywhere.
+    async fn changed(&mut self) {
+        match &mut self.state {
+            State::Idle(claim) => claim.changed().await,
+            State::Trying(_) | State::Gone => std::future::pending().await,
+        }
+    }
+
+    /// Makes a hold of it. There is no await from the grant to here, and none from here to the guard.
+    fn win(&mut self, grant: Grant, token_base: u64, now: Tick) -> Result<()> {
+        let held = &self.held;
+        let Some(token) = grant.token.get().checked_add(token_base) else {
+            let text = format!("token_base {token_base} is too large: token {} overflows", grant.token);
+            return Err(Error::new(ErrorKind::InvalidOption, text));
+        };
+        let Ok(mut slot) = held.slot.try_lock() else {
+            return Err(Error::new(ErrorKind::Unexpected, "a lock that was never held is in use"));
+        };
+        if let State::Idle(claim) = std::mem::replace(&mut self.state, State::Gone) {
+            *slot = Some(claim);
+        }
+        drop(slot);
+        held.grant(FencingToken::new(token));
+        held.agenda.schedule(held, first_due(held, now));
+        Ok(())
+    }
+
+    /// Leaves the queue before the caller is told, so that its next try does not meet its own shadow. What takes
+    /// longer than `grace`, the keeper does.
+    async fn leave(mut self, grace: Duration) {
+        if !self.dirty || grace.is_zero() {
+            return;
+        }
+        if let State::Idle(mut claim) = self.take() {
+            let held = Arc::clone(&self.held);
+            let leaving = Handover::new(self.keeper, async move { clean_up(&mut claim, &held).await });
+            within(grace, leaving).await;
+        }
+    }
+
+    fn take(&mut self) -> State {
+        match std::mem::replace(&mut self.state, State::Gone) {
+            State::Trying(attempting) => {
+                self.state = State::Trying(attempting);
+                State::Gone
+            }
+            state => state,
+        }
+    }
+}
+
+impl Drop for Bid<'_> {
+    fn drop(&mut self) {
+        let held = Arc::clone(&self.held);
+        let chore = match std::mem::replace(&mut self.state, State::Gone) {
+            State::Idle(claim) if self.dirty => Chore::Claim(claim, held),
+            State::Idle(_) | State::Gone => return,
+            State::Trying(attempting) => Chore::Attempt(attempting, held),
+        };
+        self.held.agenda.observe(|| Event::Abandoned { name: &self.held.name });
+        self.keeper.agenda().push(chore);
+    }
+}

@@ -1,0 +1,348 @@
+//! What the keeper has to do. It outlives the keeper's task: a later task adopts it.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+};
+
+use futures_util::future::BoxFuture;
+use tokio::sync::{Notify, oneshot};
+
+use super::{acquire::Attempting, held::Held, live::LiveClaim};
+use crate::{
+    clock::{Clock, Tick},
+    error::Result,
+    observe::{Event, Observer},
+    spi::{LossReason, Released},
+};
+
+/// Timers taken in one grip of the lock. Renewals in flight are not capped: a silent shard of a store must not
+/// starve the others.
+const BATCH: usize = 256;
+
+/// Something left behind that the keeper finishes.
+pub(crate) enum Chore {
+    /// An attempt whose caller has gone.
+    Attempt(Attempting, Arc<Held>),
+    /// A claim whose caller has gone, with something in the store.
+    Claim(LiveClaim, Arc<Held>),
+    /// A future that was dropped midway.
+    Finish(BoxFuture<'static, ()>),
+    /// A guard that was dropped, or whose lock was lost; with somebody who waits for the outcome, or not.
+    Release(Arc<Held>, Option<oneshot::Sender<Result<Released>>>),
+}
+
+/// Where the timer of a [`Held`] stands. Removal is exact: no stale entries are left to be purged.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    id: u64,
+    /// [`Tick::NEVER`]: not in the agenda.
+    due: AtomicU64,
+    /// Never goes back into the agenda.
+    retired: AtomicBool,
+}
+
+impl Timer {
+    pub(crate) fn new(id: u64) -> Self {
+        Self { id, due: AtomicU64::new(Tick::NEVER.nanos()), retired: AtomicBool::new(false) }
+    }
+}
+
+/// The work of one locker's keeper.
+pub(crate) struct Agenda {
+    pub(crate) clock: Clock,
+    /// The backend's short name, for errors and traces.
+    pub(crate) store: &'static str,
+    /// Whether a task works on this agenda.
+    pub(crate) attended: AtomicBool,
+    /// Wakes the task.
+    pub(crate) bell: Notify,
+    /// Wakes waiters when the shutdown begins.
+    pub(crate) closing: Notify,
+    /// Wakes the shutdown when the last claim is gone.
+    quiet: Notify,
+    observer: Option<Arc<dyn Observer>>,
+    draining: AtomicBool,
+    live_claims: AtomicUsize,
+    ids: AtomicU64,
+    state: Mutex<State>,
+}
+
+struct State {
+    timers: BTreeMap<(Tick, u64), Arc<Held>>,
+    chores: Vec<Chore>,
+    rung: Vec<Arc<Held>>,
+    /// When the task wakes up by itself.
+    armed: Tick,
+    /// No locker and no guard is left.
+    orphaned: bool,
+    /// When the shutdown began.
+    draining_since: Option<Tick>,
+}
+
+/// What the task takes out of the agenda at once.
+pub(crate) struct Work {
+    pub(crate) due: Vec<Arc<Held>>,
+    pub(crate) chores: Vec<Chore>,
+    pub(crate) rung: Vec<Arc<Held>>,
+    pub(crate) next: Tick,
+    /// Nothing will come any more.
+    pub(crate) last: bool,
+}
+
+impl Agenda {
+    pub(crate) fn new(clock: Clock, store: &'static str, observer: Option<Arc<dyn Observer>>) -> Self {
+        Self {
+            clock,
+            store,
+            attended: AtomicBool::new(false),
+            bell: Notify::new(),
+            closing: Notify::new(),
+            quiet: Notify::new(),
+            observer,
+            draining: AtomicBool::new(false),
+            live_claims: AtomicUsize::new(0),
+            ids: AtomicU64::new(0),
+            state: Mutex::new(State {
+                timers: BTreeMap::new(),
+                chores: Vec::new(),
+                rung: Vec::new(),
+                armed: Tick::NEVER,
+                orphaned: false,
+                draining_since: None,
+            }),
+        }
+    }
+
+    pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
+        self.observer.as_ref()
+    }
+
+    /// Never call this under the agenda's lock.
+    pub(crate) fn observe<'a>(&self, event: impl FnOnce() -> Event<'a>) {
+        if let Some(observer) = &self.observer {
+            observer.on_event(&event());
+        }
+    }
+
+    pub(crate) fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Relaxed)
+    }
+
+    pub(crate) fn push(&self, chore: Chore) {
+        self.lock().chores.push(chore);
+        self.bell.notify_one();
+    }
+
+    /// Puts a renewal in. One cheap insert; the task is woken only if it would sleep past it.
+    pub(crate) fn schedule(&self, held: &Arc<Held>, due: Tick) {
+        let wake = self.lock().insert(held, due, self.clock.now());
+        if wake {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Moves a renewal, unless it is in flight.
+    pub(crate) fn reschedule(&self, held: &Arc<Held>, due: Tick) {
+        let wake = {
+            let mut state = self.lock();
+            state.remove(held).is_some() && state.insert(held, due, self.clock.now())
+        };
+        if wake {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Takes the renewal out for good; optionally leaves something to do.
+    pub(crate) fn retire(&self, held: &Arc<Held>, chore: Option<Chore>) {
+        let wake = chore.is_some();
+        let removed = {
+            let mut state = self.lock();
+            held.timer.retired.store(true, Relaxed);
+            state.chores.extend(chore);
+            state.remove(held)
+        };
+        drop(removed);
+        if wake {
+            self.bell.notify_one();
+        }
+    }
+
+    pub(crate) fn rung(&self, held: Arc<Held>) {
+        self.lock().rung.push(held);
+        self.bell.notify_one();
+    }
+
+    /// Makes a renewal due now. One in flight sees `again` when it ends.
+    pub(crate) fn hasten(&self, held: &Arc<Held>) {
+        self.reschedule(held, self.clock.now());
+    }
+
+    pub(crate) fn take_work(&self) -> Work {
+        let now = self.clock.now();
+        let mut due = Vec::new();
+        let mut state = self.lock();
+        while due.len() < BATCH
+            && let Some(entry) = state.timers.first_entry()
+            && entry.key().0 <= now
+        {
+            let held = entry.remove();
+            held.timer.due.store(Tick::NEVER.nanos(), Relaxed);
+            due.push(held);
+        }
+        // Lowered by inserts, raised only once it has passed: short locks would wake the task each time.
+        if state.armed <= now {
+            state.armed = state.timers.first_key_value().map_or(Tick::NEVER, |(key, _)| key.0);
+        }
+        Work {
+            due,
+            chores: std::mem::take(&mut state.chores),
+            rung: std::mem::take(&mut state.rung),
+            next: state.armed,
+            last: state.orphaned || (self.is_draining() && self.live_claims() == 0),
+        }
+    }
+
+    /// The last locker or guard has gone.
+    pub(crate) fn orphan(&self) {
+        let hopeless = {
+            let mut state = self.lock();
+            state.orphaned = true;
+            state.hopeless_chores(self.attended.load(SeqCst))
+        };
+        drop(hopeless);
+        self.bell.notify_one();
+    }
+
+    /// Begins the shutdown: no new claims, no renewals. Each hold gets a last ttl.
+    pub(crate) fn drain(&self) {
+        let now = self.clock.now();
+        {
+            let mut state = self.lock();
+            let since = *state.draining_since.get_or_insert(now);
+            let late = state.timers.iter().filter(|((due, _), held)| *due > since.after(held.limits.ttl));
+            let late: Vec<_> = late.map(|(_, held)| Arc::clone(held)).collect();
+            for held in late {
+                state.insert(&held, since.after(held.limits.ttl), now);
+            }
+        }
+        self.draining.store(true, SeqCst);
+        self.closing.notify_waiters();
+        self.bell.notify_one();
+    }
+
+    /// Waits until no claim lives.
+    pub(crate) async fn until_quiet(&self) {
+        loop {
+            let mut quiet = pin!(self.quiet.notified());
+            quiet.as_mut().enable();
+            if self.live_claims() == 0 {
+                return;
+            }
+            quiet.await;
+        }
+    }
+
+    /// Either a claim that was born sees this, or the one who began the shutdown sees the claim.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(SeqCst)
+    }
+
+    pub(crate) fn draining_since(&self) -> Option<Tick> {
+        if self.is_draining() { self.lock().draining_since } else { None }
+    }
+
+    pub(crate) fn claim_born(&self) {
+        self.live_claims.fetch_add(1, SeqCst);
+    }
+
+    pub(crate) fn claim_died(&self) {
+        if self.live_claims.fetch_sub(1, SeqCst) == 1 && self.is_draining() {
+            self.quiet.notify_waiters();
+            self.bell.notify_one();
+        }
+    }
+
+    pub(crate) fn live_claims(&self) -> usize {
+        self.live_claims.load(SeqCst)
+    }
+
+    /// The task is gone with its runtime. Timers stay for the next task; a hold without a deadline has nobody left
+    /// who watches it, and would look held for ever.
+    pub(crate) fn abandon(&self) {
+        let (unwatched, replies, hopeless): (Vec<_>, Vec<_>, _) = {
+            let mut state = self.lock();
+            self.attended.store(false, SeqCst);
+            let unwatched = state.timers.values().filter(|held| held.deadline() == Tick::NEVER).cloned();
+            let unwatched = unwatched.collect();
+            let replies = state.chores.iter_mut().filter_map(|chore| match chore {
+                Chore::Release(_, reply) => reply.take(),
+                _ => None,
+            });
+            (unwatched, replies.collect(), state.hopeless_chores(false))
+        };
+        drop((replies, hopeless));
+        for held in unwatched {
+            held.lose(LossReason::SessionLost);
+        }
+    }
+
+    /// Renewals scheduled, and things left to do.
+    #[cfg(test)]
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.timers.len(), state.chores.len())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// True if the task would sleep past `due`. After `retire` it does nothing.
+    fn insert(&mut self, held: &Arc<Held>, due: Tick, now: Tick) -> bool {
+        if held.timer.retired.load(Relaxed) {
+            return false;
+        }
+        let due = if held.again.swap(false, Relaxed) { now } else { due.min(held.deadline()) };
+        self.remove(held);
+        held.timer.due.store(due.nanos(), Relaxed);
+        self.timers.insert((due, held.timer.id), Arc::clone(held));
+        let earlier = due < self.armed;
+        if earlier {
+            self.armed = due;
+        }
+        earlier
+    }
+
+    /// Chores that no task will ever do: nobody is left who could start one. Their leases end by themselves.
+    fn hopeless_chores(&mut self, attended: bool) -> Vec<Chore> {
+        if self.orphaned && !attended { std::mem::take(&mut self.chores) } else { Vec::new() }
+    }
+
+    fn remove(&mut self, held: &Held) -> Option<Arc<Held>> {
+        let due = held.timer.due.swap(Tick::NEVER.nanos(), Relaxed);
+        if due == Tick::NEVER.nanos() {
+            return None;
+        }
+        self.timers.remove(&(Tick::from_nanos(due), held.timer.id))
+    }
+}
+
+impl fmt::Debug for Agenda {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agenda")
+            .field("store", &self.store)
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,49 @@
+//! Pauses between attempts: doubling, jittered.
+
+use std::time::Duration;
+
+use crate::spi::Poll;
+
+/// The pause before the next attempt of a waiter that nothing wakes.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    pause: Duration,
+    max: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new(poll: Poll) -> Self {
+        Self { pause: poll.min, max: poll.max }
+    }
+
+    /// The present pause, ±25 %, so that waiters that started together drift apart.
+    pub(crate) fn jittered(&self) -> Duration {
+        between(self.pause, 0.75, 1.25)
+    }
+
+    pub(crate) fn grow(&mut self) {
+        self.pause = (self.pause * 2).min(self.max);
+    }
+}
+
+/// A random duration between two shares of `duration`.
+pub(crate) fn between(duration: Duration, low: f64, high: f64) -> Duration {
+    duration.mul_f64(low + (high - low) * rand::random::<f64>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_maximum_and_are_jittered_by_a_quarter() {
+        let (min, max) = (Duration::from_millis(10), Duration::from_millis(35));
+        let mut backoff = Backoff::new(Poll { min, max });
+        for expected in [10_000, 20_000, 35_000, 35_000] {
+            let drawn: Vec<_> = (0..100).map(|_| backoff.jittered().as_micros()).collect();
+            assert!(drawn.iter().all(|us| (expected * 3 / 4..=expected * 5 / 4).contains(us)), "{drawn:?}");
+            assert!(drawn.iter().any(|us| *us != drawn[0]), "no jitter");
+            backoff.grow();
+        }
+    }
+}

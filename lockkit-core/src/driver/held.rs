@@ -1,0 +1,188 @@
+//! What guard, keeper, loss signal and hint share of one claim.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{
+            AtomicBool, AtomicU8, AtomicU64,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+        },
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Mutex, Notify};
+
+use super::{
+    agenda::{Agenda, Timer},
+    live::LiveClaim,
+};
+use crate::{
+    clock::Tick,
+    error::{Error, ErrorKind},
+    name::LockName,
+    observe::Event,
+    options::{Limits, Renewal},
+    spi::{Lease, LossReason, Mode, Ring},
+    token::{FencingToken, OwnerId},
+};
+
+/// How a hold ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    GivenBack,
+    Lost(LossReason),
+}
+
+/// One claim, from before its first attempt to after its release.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) name: LockName,
+    pub(crate) owner: OwnerId,
+    pub(crate) mode: Mode,
+    pub(crate) limits: Limits,
+    pub(crate) renewal: Renewal,
+    pub(crate) agenda: Arc<Agenda>,
+    /// FIFO: whoever has the lock works on the claim, the others join. A release takes the claim out, so that a
+    /// renewal that was not started yet finds nothing. It unlocks when a future that holds it is dropped.
+    pub(crate) slot: Mutex<Option<LiveClaim>>,
+    /// Wakes the waiter before the grant, and the loss signals after it.
+    pub(crate) bell: Notify,
+    /// Where its timer stands in the agenda; changed only under the agenda's lock.
+    pub(crate) timer: Timer,
+    /// A hint came while a renewal was in flight: the next one is due at once.
+    pub(crate) again: AtomicBool,
+    /// How many renewals in a row had an unknown outcome.
+    pub(crate) unknown_renewals: AtomicU8,
+    granted: AtomicBool,
+    token: AtomicU64,
+    deadline: AtomicU64,
+    ending: OnceLock<Ending>,
+}
+
+impl Held {
+    pub(crate) fn new(
+        name: LockName,
+        mode: Mode,
+        limits: Limits,
+        renewal: Renewal,
+        agenda: Arc<Agenda>,
+    ) -> Self {
+        Self {
+            name,
+            owner: OwnerId::random(),
+            mode,
+            limits,
+            renewal,
+            slot: Mutex::new(None),
+            bell: Notify::new(),
+            timer: Timer::new(agenda.next_id()),
+            agenda,
+            again: AtomicBool::new(false),
+            unknown_renewals: AtomicU8::new(0),
+            granted: AtomicBool::new(false),
+            token: AtomicU64::new(0),
+            deadline: AtomicU64::new(Tick::NEVER.nanos()),
+            ending: OnceLock::new(),
+        }
+    }
+
+    /// From here on a hint asks for a renewal; before, it wakes the waiter.
+    pub(crate) fn grant(&self, token: FencingToken) {
+        self.token.store(token.get(), Relaxed);
+        self.granted.store(true, Release);
+    }
+
+    pub(crate) fn token(&self) -> FencingToken {
+        FencingToken::new(self.token.load(Relaxed))
+    }
+
+    pub(crate) fn deadline(&self) -> Tick {
+        Tick::from_nanos(self.deadline.load(Acquire))
+    }
+
+    /// Counts a lease from before its request, `asked`, and returns the new deadline (C3).
+    pub(crate) fn extend(&self, asked: Tick, lease: Lease) -> Tick {
+        let deadline = match lease {
+            Lease::For(lasts) => asked.after(less_drift(lasts)),
+            Lease::Proven { at, lasts } => at.after(less_drift(lasts)),
+            Lease::Session => Tick::NEVER,
+        };
+        self.deadline.store(deadline.nanos(), Release);
+        deadline
+    }
+
+    /// Exact against the deadline, and sticky: once it was seen false, a late renewal can't revive the lock.
+    pub(crate) fn is_held(&self) -> bool {
+        if self.ending.get().is_some() {
+            return false;
+        }
+        if self.agenda.clock.now() >= self.deadline() {
+            self.lose(LossReason::Expired);
+            return false;
+        }
+        true
+    }
+
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.ending.get().copied()
+    }
+
+    /// Never call this under the agenda's lock: what it wakes may drop a guard.
+    pub(crate) fn lose(&self, reason: LossReason) {
+        if self.ending.set(Ending::Lost(reason)).is_err() {
+            return;
+        }
+        self.bell.notify_waiters();
+        let (name, token) = (&self.name, self.token());
+        tracing::warn!(%name, %token, store = self.agenda.store, "lock lost: {reason}");
+        self.agenda.observe(|| Event::Lost { name, token, reason });
+    }
+
+    /// The holder is done with it: no loss is signalled any more.
+    pub(crate) fn give_back(&self) {
+        // A loss that came first stays a loss.
+        let _ = self.ending.set(Ending::GivenBack);
+    }
+
+    /// Adds what is known here to an error of the store.
+    pub(crate) fn explain(&self, error: Error, operation: &'static str) -> Error {
+        error.with_operation(operation).with_backend(self.agenda.store).with_name(&self.name)
+    }
+
+    pub(crate) fn lost_error(&self) -> Error {
+        let reason = match self.ending() {
+            Some(Ending::Lost(reason)) => reason,
+            _ => LossReason::Evicted,
+        };
+        Error::new(ErrorKind::Lost, format!("the lock was lost: {reason}"))
+    }
+}
+
+impl Ring for Held {
+    fn ring(self: Arc<Self>) {
+        if !self.granted.load(Acquire) {
+            self.bell.notify_one();
+        } else if !self.again.swap(true, AcqRel) {
+            // The reference moves to the keeper: a claim must not be dropped inside the backend's call.
+            let agenda = Arc::clone(&self.agenda);
+            agenda.rung(self);
+        }
+    }
+}
+
+/// Both clocks may be off by 0.5 %, and the timers by 2 ms.
+fn less_drift(lease: Duration) -> Duration {
+    lease.saturating_sub(lease / 100 + Duration::from_millis(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c3_a_lease_is_counted_less_one_percent_and_two_milliseconds() {
+        assert_eq!(less_drift(Duration::from_secs(30)), Duration::from_millis(29_698));
+        assert_eq!(less_drift(Duration::from_millis(2)), Duration::ZERO);
+    }
+}

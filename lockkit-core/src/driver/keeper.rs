@@ -1,0 +1,107 @@
+//! The one background task of a locker.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
+
+use futures_util::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
+use tokio::runtime::Handle;
+
+use super::{
+    agenda::{Agenda, Chore, Work},
+    release::{clean_up, release_held},
+    renew::renew_due,
+};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The handle that lockers and guards share. The last one dropped ends the task, once nothing is left to do; the
+/// task and the timers hold the agenda only.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    agenda: Arc<Agenda>,
+}
+
+impl Keeper {
+    pub(crate) fn new(agenda: Agenda) -> Arc<Self> {
+        Arc::new(Self { agenda: Arc::new(agenda) })
+    }
+
+    pub(crate) fn agenda(&self) -> &Arc<Agenda> {
+        &self.agenda
+    }
+
+    /// Whether a task works on the agenda now.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.agenda.attended.load(SeqCst)
+    }
+
+    /// Spawns the task at first use, and again after its runtime has gone.
+    pub(crate) fn ensure(&self) -> Result<()> {
+        let runtime = Handle::try_current().map_err(|_| {
+            Error::new(ErrorKind::NoRuntime, "lockkit works inside a tokio runtime, and there is none here")
+        })?;
+        if !self.agenda.attended.load(SeqCst) && !self.agenda.attended.swap(true, SeqCst) {
+            runtime.spawn(Attendance(Arc::clone(&self.agenda)).work());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.agenda.orphan();
+    }
+}
+
+/// The task's own presence: when it goes, also by a runtime that is shut down, the agenda learns it.
+struct Attendance(Arc<Agenda>);
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+impl Attendance {
+    async fn work(self) {
+        let agenda = &self.0;
+        let (mut renewals, mut chores) = (FuturesUnordered::new(), FuturesUnordered::new());
+        loop {
+            let Work { due, chores: left, rung, next, last } = agenda.take_work();
+            for held in rung {
+                agenda.hasten(&held);
+            }
+            // FuturesUnordered polls a new future at once: a wake-up that went to its former task is not lost.
+            chores.extend(left.into_iter().map(|chore| AssertUnwindSafe(finish(chore)).catch_unwind()));
+            renewals.extend(due.into_iter().map(|held| AssertUnwindSafe(renew_due(held)).catch_unwind()));
+            if last && chores.is_empty() && renewals.is_empty() {
+                return;
+            }
+            tokio::select! {
+                Some(_) = chores.next() => while let Some(Some(_)) = chores.next().now_or_never() {},
+                Some(_) = renewals.next() => while let Some(Some(_)) = renewals.next().now_or_never() {},
+                () = agenda.bell.notified() => {}
+                () = agenda.clock.watch_until(next) => {}
+            }
+        }
+    }
+}
+
+async fn finish(chore: Chore) {
+    match chore {
+        Chore::Attempt(attempting, held) => {
+            let (mut claim, _) = attempting.await;
+            clean_up(&mut claim, &held).await;
+        }
+        Chore::Claim(mut claim, held) => clean_up(&mut claim, &held).await,
+        Chore::Finish(future) => future.await,
+        Chore::Release(held, reply) => {
+            let outcome = release_held(held).await;
+            if let Some(reply) = reply {
+                // Nobody may wait for it any more.
+                let _ = reply.send(outcome);
+            }
+        }
+    }
+}

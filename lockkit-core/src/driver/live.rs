@@ -1,0 +1,67 @@
+//! A claim object that the agenda counts for as long as it lives, wherever it is.
+
+use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::FutureExt as _;
+
+use super::{agenda::Agenda, within::within};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    spi::{Attempt, Claim, Pulse, Released, Wait},
+};
+
+/// A claim, its requests bounded in time and their panics caught. A shutdown waits until none lives.
+#[derive(Debug)]
+pub(crate) struct LiveClaim {
+    claim: Box<dyn Claim>,
+    agenda: Arc<Agenda>,
+}
+
+impl LiveClaim {
+    pub(crate) fn new(claim: Box<dyn Claim>, agenda: Arc<Agenda>) -> Self {
+        agenda.claim_born();
+        Self { claim, agenda }
+    }
+
+    pub(crate) async fn attempt(&mut self, wait: Wait, budget: Duration) -> Result<Attempt> {
+        bounded(budget, self.claim.attempt(wait)).await
+    }
+
+    pub(crate) async fn keep_alive(&mut self, budget: Duration) -> Result<Pulse> {
+        bounded(budget, self.claim.keep_alive()).await
+    }
+
+    pub(crate) async fn release(&mut self, budget: Duration) -> Result<Released> {
+        bounded(budget, self.claim.release()).await
+    }
+
+    pub(crate) async fn changed(&mut self) {
+        self.claim.changed().await;
+    }
+}
+
+impl Drop for LiveClaim {
+    fn drop(&mut self) {
+        self.agenda.claim_died();
+    }
+}
+
+/// A request that is dropped at its budget, or that panics, may have been applied; the claim stays usable.
+async fn bounded<T>(budget: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
+    match within(budget, AssertUnwindSafe(request).catch_unwind()).await {
+        Some(Ok(answer)) => answer,
+        Some(Err(panic)) => {
+            let text = format!("the backend panicked: {}", panic_text(&*panic));
+            Err(Error::new(ErrorKind::Unexpected, text).with_outcome_unknown())
+        }
+        None => {
+            let text = format!("the store did not answer within {budget:?}");
+            Err(Error::new(ErrorKind::Unavailable, text).with_outcome_unknown())
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&'static str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

@@ -1,0 +1,19 @@
+//! The driver: everything between a user's call and a backend's [`Claim`](crate::spi::Claim), written once.
+//!
+//! * [`acquire`] drives attempts inline, on the caller's task, and waits between them.
+//! * [`held`] is what guard, keeper, loss signal and hint share of one claim.
+//! * [`release`] gives back, inside bounds.
+//! * [`agenda`] is what the keeper has to do: renewals that are due, and what dropped futures and guards left behind.
+//! * [`keeper`] is the one background task of a locker, which works the agenda off.
+//!
+//! An uncontended lock and release spawns no task and waits for no other task.
+
+pub(crate) mod acquire;
+pub(crate) mod agenda;
+mod backoff;
+pub(crate) mod held;
+pub(crate) mod keeper;
+mod live;
+pub(crate) mod release;
+pub(crate) mod renew;
+pub(crate) mod within;

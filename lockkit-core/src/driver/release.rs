@@ -1,0 +1,125 @@
+//! Giving back: bounded retries, and futures that outlive their caller.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use tokio::time;
+
+use super::{agenda::Chore, held::Held, keeper::Keeper, live::LiveClaim, within::within};
+use crate::{
+    error::{Error, ErrorKind, ErrorStatus, Result},
+    observe::Event,
+    spi::Released,
+};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const LEAST_TRIES: u32 = 5;
+
+/// Releases a claim: at least five tries, and for as long as what it left in the store may live, one ttl.
+///
+/// # Errors
+/// The last error of the store. The outcome is unknown then, and the lease ends it.
+pub(crate) async fn give_up(claim: &mut LiveClaim, held: &Held) -> Result<Released> {
+    let clock = held.agenda.clock;
+    let lapsed = clock.now().after(held.limits.ttl);
+    let (mut tries, mut pause, mut unknown) = (0, FIRST_PAUSE, false);
+    loop {
+        let error = match claim.release(held.limits.op_timeout).await {
+            // C7: an earlier try may have freed it. Before the deadline nothing else can have ended it.
+            Ok(Released::NotHeld) if unknown && clock.now() < held.deadline() => return Ok(Released::Freed),
+            Ok(Released::NotHeld) if unknown => {
+                let text = "the first request to release got no answer and the lease has ended since; the lock is \
+                            not ours any more, but whether it was still ours then is unknown";
+                let error = Error::new(ErrorKind::Unavailable, text).with_status(ErrorStatus::Permanent);
+                return Err(error.with_outcome_unknown());
+            }
+            Ok(released) => return Ok(released),
+            Err(error) => error,
+        };
+        unknown |= error.is_outcome_unknown();
+        tries += 1;
+        let worthwhile = error.is_temporary() || error.is_outcome_unknown();
+        if !worthwhile || (tries >= LEAST_TRIES && clock.now() >= lapsed) {
+            return Err(error.with_status(ErrorStatus::Persistent));
+        }
+        held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
+        time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Takes back what an abandoned claim may have left in the store.
+pub(crate) async fn clean_up(claim: &mut LiveClaim, held: &Held) {
+    if let Err(error) = give_up(claim, held).await {
+        let error = held.explain(error, "clean up");
+        tracing::warn!(name = %held.name, "something of an abandoned lock call may be left until its lease ends: {error}");
+        held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
+    }
+}
+
+/// Releases what a guard held. Its renewal is retired before: none starts any more, and the one in flight is
+/// joined here (C10).
+pub(crate) async fn release_held(held: Arc<Held>) -> Result<Released> {
+    let Some(mut slot) = within(held.limits.op_timeout, held.slot.lock()).await else {
+        let text = "a renewal in flight did not end in time";
+        return Err(held.explain(Error::new(ErrorKind::Unavailable, text), "release"));
+    };
+    let taken = slot.take();
+    drop(slot);
+    let Some(mut claim) = taken else { return Ok(Released::NotHeld) };
+    match give_up(&mut claim, &held).await {
+        Ok(outcome) => {
+            let (name, token) = (&held.name, held.token());
+            held.agenda.observe(|| Event::Released { name, token, outcome });
+            Ok(outcome)
+        }
+        Err(error) => {
+            let error = held.explain(error, "release");
+            tracing::warn!(name = %held.name, "the lock is given up, but the store was not told: {error}");
+            held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
+            Err(error)
+        }
+    }
+}
+
+/// Polls its future inline. Dropped midway, it moves the future to the keeper, which finishes it.
+pub(crate) struct Handover<'a, T: Send + 'static> {
+    future: Option<BoxFuture<'static, T>>,
+    keeper: &'a Keeper,
+}
+
+impl<'a, T: Send> Handover<'a, T> {
+    pub(crate) fn new(keeper: &'a Keeper, future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { future: Some(Box::pin(future)), keeper }
+    }
+}
+
+impl<T: Send> Future for Handover<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        // Taken out: a future that panics is dropped, never polled again.
+        let Some(mut future) = self.future.take() else { return Poll::Pending };
+        let poll = future.as_mut().poll(cx);
+        if poll.is_pending() {
+            self.future = Some(future);
+        }
+        poll
+    }
+}
+
+impl<T: Send> Drop for Handover<'_, T> {
+    fn drop(&mut self) {
+        if let Some(future) = self.future.take() {
+            let rest = Box::pin(async move { drop(future.await) });
+            self.keeper.agenda().push(Chore::Finish(rest));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Renewal: by the keeper when it is due, or by the user.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use super::{agenda::Chore, backoff::between, held::Held, live::LiveClaim, within::within};
+use crate::{
+    clock::Tick,
+    error::{Error, ErrorKind, Result},
+    observe::Event,
+    options::Renewal,
+    spi::{LossReason, Pulse},
+};
+
+/// When a hold that was granted or renewed just now is due: after a third of what is left, spread by jitter.
+pub(crate) fn first_due(held: &Held, now: Tick) -> Tick {
+    match held.renewal {
+        Renewal::Auto => now.after(between(held.limits.ttl.min(now.until(held.deadline())), 0.3, 1.0 / 3.0)),
+        Renewal::Manual => held.deadline(),
+    }
+}
+
+/// Works on a timer that came due: renews, notices a loss, or gives up what a shutdown found still held.
+pub(crate) async fn renew_due(held: Arc<Held>) {
+    let mut next = NextTimer { held: &held, due: None }; // dropped after `slot`
+    let Ok(mut slot) = held.slot.try_lock() else { return }; // the releaser has it, or a manual renewal
+    let Some(claim) = slot.as_mut() else { return };
+    let now = held.agenda.clock.now();
+    if let Some(since) = held.agenda.draining_since() {
+        let end = since.after(held.limits.ttl);
+        if now < end.min(held.deadline()) {
+            next.due = Some(end);
+            return;
+        }
+        held.lose(LossReason::Closed);
+    }
+    if !held.is_held() {
+        return left_over(&held);
+    }
+    match beat(&held, claim).await {
+        Ok(()) => next.due = Some(first_due(&held, held.agenda.clock.now())),
+        Err(error) if error.kind() == ErrorKind::Lost => left_over(&held),
+        Err(error) => {
+            // C10: it neither extends the lease nor ends it. Soon again, but gently to a store that recovers.
+            let streak = held.unknown_renewals.load(Relaxed);
+            held.unknown_renewals.store(streak.saturating_add(1), Relaxed);
+            let pause = held.limits.ttl / 24 * (1 << streak.min(2));
+            next.due = Some(held.agenda.clock.now().after(pause));
+            let error = held.explain(error, "renew");
+            tracing::debug!(name = %held.name, "{error}");
+            held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
+        }
+    }
+}
+
+/// Renews at the user's wish; the keeper's timer follows.
+///
+/// # Errors
+/// [`ErrorKind::Lost`] if the lock is lost; any other error means that the outcome is unknown.
+pub(crate) async fn renew_now(held: Arc<Held>) -> Result<()> {
+    let outcome = match within(held.limits.op_timeout, held.slot.lock()).await {
+        None => Err(Error::new(ErrorKind::Unavailable, "another renewal in flight did not end in time")),
+        Some(mut slot) => match slot.as_mut() {
+            Some(claim) if held.is_held() => beat(&held, claim).await,
+            _ => Err(held.lost_error()),
+        },
+    };
+    match outcome {
+        Ok(()) => {
+            held.agenda.reschedule(&held, first_due(&held, held.agenda.clock.now()));
+            Ok(())
+        }
+        Err(error) => {
+            if error.kind() == ErrorKind::Lost {
+                left_over(&held);
+            }
+            Err(held.explain(error, "renew"))
+        }
+    }
+}
+
+/// One request for renewal, and what follows from its answer.
+async fn beat(held: &Held, claim: &mut LiveClaim) -> Result<()> {
+    let asked = held.agenda.clock.now();
+    let budget = held.limits.op_timeout.min(asked.until(held.deadline()));
+    match claim.keep_alive(budget).await? {
+        Pulse::Alive(lease) => {
+            // An answer that comes after the deadline is too late: somebody may have seen the lock as lost.
+            if !held.is_held() {
+                return Err(held.lost_error());
+            }
+            held.extend(asked, lease);
+            held.unknown_renewals.store(0, Relaxed);
+            let (name, token) = (&held.name, held.token());
+            held.agenda.observe(|| Event::Renewed { name, token });
+            Ok(())
+        }
+        Pulse::Lost(reason) => {
+            held.lose(reason);
+            Err(held.lost_error())
+        }
+    }
+}
+
+/// The lock is lost; the keeper frees early what is left of it in the store.
+fn left_over(held: &Arc<Held>) {
+    held.agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
+}
+
+/// Puts the timer back however the renewal ends, also when its runtime is shut down midway.
+struct NextTimer<'a> {
+    held: &'a Arc<Held>,
+    due: Option<Tick>,
+}
+
+impl Drop for NextTimer<'_> {
+    fn drop(&mut self) {
+        let due = self.due.unwrap_or_else(|| match self.held.renewal {
+            Renewal::Auto => self.held.agenda.clock.now().after(self.held.limits.ttl / 24),
+            Renewal::Manual => self.held.deadline(),
+        });
+        self.held.agenda.schedule(self.held, due);
+    }
+}

@@ -1,0 +1,49 @@
+//! A timeout that costs nothing when the answer is there at once.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::time;
+
+/// Drives `future` for at most `budget`; `None` when that has passed.
+///
+/// Unlike `tokio::time::timeout` it builds its timer only after the first poll was pending: that is about 0.2 µs
+/// of an uncontended lock on a fast store.
+pub(crate) async fn within<F: Future>(budget: Duration, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    if let Poll::Ready(output) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+        return Some(output);
+    }
+    if budget == Duration::MAX {
+        return Some(future.await);
+    }
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = time::sleep(budget) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[test]
+    fn a_ready_future_needs_no_runtime() {
+        let answer = futures_util::FutureExt::now_or_never(within(Duration::from_secs(1), ready(7)));
+        assert_eq!(answer, Some(Some(7)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_future_ends_at_its_budget() {
+        let start = time::Instant::now();
+        assert_eq!(within(Duration::from_secs(1), pending::<()>()).await, None);
+        assert!((1_000..1_010).contains(&start.elapsed().as_millis()));
+    }
+}

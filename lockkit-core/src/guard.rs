@@ -1,0 +1,194 @@
+//! A held lock.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::{runtime::Handle as Runtime, sync::oneshot};
+
+use crate::{
+    driver::{
+        agenda::Chore,
+        held::Held,
+        keeper::Keeper,
+        release::{Handover, release_held},
+        renew::renew_now,
+        within::within,
+    },
+    error::{Error, ErrorKind, Result},
+    lost::Lost,
+    name::LockName,
+    spi::{Mode, Released},
+    token::{FencingToken, OwnerId},
+};
+
+/// A lock that is held, alone, shared, or by some permits.
+///
+/// A holder that is paused after its last check may act late. Only a resource that compares
+/// [`fencing_token`](Self::fencing_token) and refuses a smaller one than it has seen can stop it.
+///
+/// # Drop
+/// Dropping the guard is a best-effort release: it neither blocks nor reports anything, and works outside a runtime
+/// too. The locker's background task does it soon; [`Locker::shutdown`](crate::Locker::shutdown) waits for it. Prefer
+/// [`release`](Self::release), which alone can tell that the lock had been lost.
+#[must_use = "dropping the guard gives the lock up"]
+#[clippy::has_significant_drop]
+#[derive(Debug)]
+pub struct LockGuard {
+    held: Arc<Held>,
+    keeper: Arc<Keeper>,
+    released: bool,
+}
+
+impl LockGuard {
+    pub(crate) fn new(held: Arc<Held>, keeper: Arc<Keeper>) -> Self {
+        Self { held, keeper, released: false }
+    }
+
+    /// The name of the lock.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        &self.held.name
+    }
+
+    /// How it is held.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.held.mode
+    }
+
+    /// The identity of this grant's claim, as inspection shows it.
+    #[must_use]
+    pub fn owner(&self) -> OwnerId {
+        self.held.owner
+    }
+
+    /// The number to hand to the protected resource, which refuses a smaller one than it has seen.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.held.token()
+    }
+
+    /// Whether the lease still stands, by the local clock and without I/O.
+    ///
+    /// Once false it stays false. It turns false before the store can grant the lock to someone else.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held.is_held()
+    }
+
+    /// How long the lease still stands without another renewal; zero once the lock is lost, [`Duration::MAX`] where
+    /// the store has no leases.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        if !self.is_held() {
+            return Duration::ZERO;
+        }
+        self.held.agenda.clock.now().until(self.held.deadline())
+    }
+
+    /// The signal that the lock is lost. It fires at the local deadline at the latest, also when the store is
+    /// silent or gone, and never after a release.
+    #[must_use]
+    pub fn lost(&self) -> Lost {
+        Lost::new(Arc::clone(&self.held))
+    }
+
+    /// Runs `work` for as long as the lock is held.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] when the lock is lost before `work` is done; `work` is dropped then.
+    ///
+    /// # Cancel safety
+    /// As cancel safe as `work`; the lock stays held.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
+        let lost = self.lost();
+        tokio::select! {
+            biased;
+            _ = lost.wait() => Err(self.explain(self.held.lost_error(), "run")),
+            output = work => {
+                if self.is_held() { Ok(output) } else { Err(self.explain(self.held.lost_error(), "run")) }
+            }
+        }
+    }
+
+    /// Renews the lease now.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if the lock is lost. Any other error means that the outcome is unknown: the lock is held
+    /// until its local deadline, or longer.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a renewal in flight is finished in the background.
+    pub async fn renew(&self) -> Result<()> {
+        if Runtime::try_current().is_err() {
+            return Err(self.no_runtime("renew"));
+        }
+        Handover::new(&self.keeper, renew_now(Arc::clone(&self.held))).await
+    }
+
+    /// Gives the lock back and says what was true.
+    ///
+    /// [`Released::NotHeld`] means that it was lost before: somebody else may have worked at the same time.
+    ///
+    /// # Errors
+    /// The outcome is unknown. The store was asked, again and again, until the end of the lease or twice the
+    /// operation timeout, whichever came first; the rest is done in the background, and the lease ends the lock at
+    /// the latest.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropped midway, the release is finished in the background.
+    pub async fn release(mut self) -> Result<Released> {
+        self.released = true;
+        let (held, agenda) = (&self.held, self.keeper.agenda());
+        if !held.is_held() {
+            agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
+            return Ok(Released::NotHeld);
+        }
+        let bound = self.remaining().min(held.limits.op_timeout * 2);
+        held.give_back();
+        if Runtime::try_current().is_err() {
+            return self.release_by_keeper().await;
+        }
+        agenda.retire(held, None);
+        let releasing = Handover::new(&self.keeper, release_held(Arc::clone(held)));
+        within(bound, releasing).await.unwrap_or_else(|| {
+            let text = format!("the store did not answer within {bound:?}; the lease will end the lock");
+            let error = Error::new(ErrorKind::Unavailable, text).with_outcome_unknown();
+            Err(self.explain(error, "release"))
+        })
+    }
+
+    /// Outside a runtime there are no timers to bound a request with: the background task does it.
+    async fn release_by_keeper(&self) -> Result<Released> {
+        let (reply, outcome) = oneshot::channel();
+        let attended = self.keeper.is_attended();
+        let reply = attended.then_some(reply);
+        let chore = Chore::Release(Arc::clone(&self.held), reply);
+        self.keeper.agenda().retire(&self.held, Some(chore));
+        outcome.await.unwrap_or_else(|_| Err(self.no_runtime("release").with_outcome_unknown()))
+    }
+
+    /// The error for a caller who learns from the release that the lock had been lost.
+    pub(crate) fn lost_error(&self, operation: &'static str) -> Error {
+        self.explain(self.held.lost_error(), operation)
+    }
+
+    fn no_runtime(&self, operation: &'static str) -> Error {
+        let text =
+            "there is no tokio runtime here, and the locker's own has gone; the lease will end the lock";
+        self.explain(Error::new(ErrorKind::NoRuntime, text), operation)
+    }
+
+    fn explain(&self, error: Error, operation: &'static str) -> Error {
+        self.held.explain(error, operation)
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if !self.released {
+            self.held.give_back();
+            let chore = Chore::Release(Arc::clone(&self.held), None);
+            self.keeper.agenda().retire(&self.held, Some(chore));
+        }
+    }
+}

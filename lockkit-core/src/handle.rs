@@ -1,0 +1,83 @@
+//! What mutex, read/write lock and semaphore have in common: a name, a locker, options.
+
+use std::{sync::Arc, time::Duration};
+
+use tracing::Instrument as _;
+
+use crate::{
+    driver::acquire::{Bound, Request, acquire},
+    error::{Error, ErrorKind, Result},
+    guard::LockGuard,
+    locker::Locker,
+    name::LockName,
+    options::{CheckedOptions, LockOptions},
+    spi::{Inspection, Mode, Released},
+    token::FencingToken,
+};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    locker: Locker,
+    name: LockName,
+    options: Arc<CheckedOptions>,
+}
+
+impl Handle {
+    pub(crate) fn new(locker: Locker, name: LockName, options: Arc<CheckedOptions>) -> Self {
+        Self { locker, name, options }
+    }
+
+    pub(crate) fn with_options(mut self, options: LockOptions) -> Result<Self> {
+        self.options = Arc::new(CheckedOptions::new(options)?);
+        Ok(self)
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// Waits as long as the options say; a bound that passed is an error.
+    pub(crate) async fn lock(&self, mode: Mode) -> Result<LockGuard> {
+        let bound = self.options.options.wait.map_or(Bound::Forever, Bound::Within);
+        self.acquire(mode, bound).await?.ok_or_else(|| {
+            let wait = self.options.options.wait.unwrap_or_default();
+            Error::new(ErrorKind::Timeout, format!("it was not free within {wait:?}"))
+                .with_operation("lock")
+                .with_backend(self.locker.descriptor().name)
+                .with_name(&self.name)
+        })
+    }
+
+    pub(crate) async fn try_lock(&self, mode: Mode) -> Result<Option<LockGuard>> {
+        self.acquire(mode, Bound::Try).await
+    }
+
+    pub(crate) async fn lock_timeout(&self, mode: Mode, wait: Duration) -> Result<Option<LockGuard>> {
+        let bound = if wait.is_zero() { Bound::Try } else { Bound::Within(wait) };
+        self.acquire(mode, bound).await
+    }
+
+    pub(crate) async fn inspect(&self) -> Result<Inspection> {
+        self.locker.inspect(&self.name).await
+    }
+
+    pub(crate) async fn force_release(&self, token: FencingToken) -> Result<Released> {
+        self.locker.force_release(&self.name, token).await
+    }
+
+    async fn acquire(&self, mode: Mode, bound: Bound) -> Result<Option<LockGuard>> {
+        let request = Request {
+            backend: &*self.locker.backend,
+            keeper: &self.locker.keeper,
+            token_base: self.locker.token_base,
+            name: &self.name,
+            mode,
+            options: &self.options.options,
+            limits: self.options.limits,
+        };
+        let store = self.locker.descriptor().name;
+        let span = tracing::debug_span!("lock", name = %self.name, ?mode, store);
+        let held = acquire(request, bound).instrument(span).await?;
+        Ok(held.map(|held| LockGuard::new(held, Arc::clone(&self.locker.keeper))))
+    }
+}

@@ -1,0 +1,225 @@
+//! The entry point: a store, its keeper, and the defaults of its locks.
+
+use std::{fmt, sync::Arc};
+
+use tokio::sync::OnceCell;
+
+use crate::{
+    clock::Clock,
+    driver::{agenda::Agenda, keeper::Keeper},
+    error::{Error, ErrorKind, Result},
+    handle::Handle,
+    memory::Memory,
+    mutex::Mutex,
+    name::{Kind, LockName},
+    observe::Observer,
+    options::{CheckedOptions, LockOptions},
+    rwlock::RwLock,
+    semaphore::Semaphore,
+    spi::{Backend, Capabilities, Descriptor, Inspection, Released},
+    token::FencingToken,
+};
+
+/// Makes locks that live in one store. Cheap to clone; all clones share one connection and one background task.
+///
+/// A locker belongs to the tokio runtime that first used it: its background task runs there. When that runtime has
+/// gone, the next lock starts a new task on its own runtime.
+#[derive(Clone)]
+pub struct Locker {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) token_base: u64,
+    defaults: Arc<CheckedOptions>,
+    closed: Arc<OnceCell<()>>,
+}
+
+impl Locker {
+    /// Makes a locker over a backend.
+    pub fn new(backend: impl Backend) -> Self {
+        Self::from_dyn(Arc::new(backend))
+    }
+
+    /// Makes a locker over a backend that may be shared with others.
+    #[must_use]
+    pub fn from_dyn(backend: Arc<dyn Backend>) -> Self {
+        let keeper = Keeper::new(Agenda::new(Clock::Boot, backend.descriptor().name, None));
+        let (defaults, closed) = (Arc::default(), Arc::default());
+        Self { backend, keeper, token_base: 0, defaults, closed }
+    }
+
+    /// Makes a locker over a fresh embedded store, for this process only.
+    #[must_use]
+    pub fn memory() -> Self {
+        Self::new(Memory::new())
+    }
+
+    /// Sets the clock of all deadlines. Call it before the first use: the result has a background task of its own.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        let observer = self.keeper.agenda().observer().cloned();
+        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor().name, observer));
+        self.closed = Arc::default();
+        self
+    }
+
+    /// Sets who hears the events. Call it before the first use: the result has a background task of its own.
+    #[must_use]
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        let clock = self.keeper.agenda().clock;
+        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor().name, Some(observer)));
+        self.closed = Arc::default();
+        self
+    }
+
+    /// Sets the options of locks that have none of their own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if the options contradict each other.
+    pub fn with_defaults(self, defaults: LockOptions) -> Result<Self> {
+        Ok(self.with_checked_defaults(CheckedOptions::new(defaults)?))
+    }
+
+    pub(crate) fn with_checked_defaults(mut self, defaults: CheckedOptions) -> Self {
+        self.defaults = Arc::new(defaults);
+        self
+    }
+
+    /// Adds a number to every fencing token, so that tokens keep rising after a move from another store (C4).
+    #[must_use]
+    pub fn with_token_base(mut self, token_base: u64) -> Self {
+        self.token_base = token_base;
+        self
+    }
+
+    /// Describes the backend.
+    #[must_use]
+    pub fn descriptor(&self) -> &Descriptor {
+        self.backend.descriptor()
+    }
+
+    /// Says what the backend can do.
+    #[must_use]
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.backend.descriptor().capabilities
+    }
+
+    /// The mutex with this name. Does no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no exclusive locks.
+    pub fn mutex(&self, name: &str) -> Result<Mutex> {
+        self.require(self.capabilities().exclusive, "exclusive locks")?;
+        Ok(Mutex::new(self.handle(Kind::Mutex, name)?))
+    }
+
+    /// The read/write lock with this name. Does no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no shared locks.
+    pub fn rw_lock(&self, name: &str) -> Result<RwLock> {
+        self.require(self.capabilities().shared, "read/write locks")?;
+        Ok(RwLock::new(self.handle(Kind::RwLock, name)?))
+    }
+
+    /// The semaphore with this name, of `limit` permits. Does no I/O. All users of one name must agree on the limit.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], [`ErrorKind::InvalidOption`] if `limit` is zero, or
+    /// [`ErrorKind::Unsupported`] if the backend has no semaphores.
+    pub fn semaphore(&self, name: &str, limit: u32) -> Result<Semaphore> {
+        self.require(self.capabilities().permits, "semaphores")?;
+        Semaphore::new(self.handle(Kind::Semaphore, name)?, limit)
+    }
+
+    /// Tells who holds a lock and how many wait for it.
+    ///
+    /// # Errors
+    /// Whatever the store says.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
+    pub async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.open()?;
+        let mut inspection =
+            self.backend.inspect(name).await.map_err(|error| self.explain(error, "inspect", name))?;
+        for holder in &mut inspection.holders {
+            holder.token =
+                holder.token.map(|token| FencingToken::new(token.get().saturating_add(self.token_base)));
+        }
+        Ok(inspection)
+    }
+
+    /// Frees the grant with this token, whoever owns it. For operators: the holder learns it late, or never.
+    ///
+    /// Answers [`Released::NotHeld`] if the present grant has another token, or is no lockkit client's.
+    ///
+    /// # Errors
+    /// Whatever the store says.
+    ///
+    /// # Cancel safety
+    /// Dropped midway it may or may not have been done; doing it again is harmless.
+    pub async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
+        self.open()?;
+        let Some(stored) = token.get().checked_sub(self.token_base) else { return Ok(Released::NotHeld) };
+        let forced = self.backend.force_release(name, FencingToken::new(stored)).await;
+        forced.map_err(|error| self.explain(error, "force release", name))
+    }
+
+    /// Ends the locker and all its clones in order.
+    ///
+    /// No lock is granted any more, and waiting calls end with [`ErrorKind::Closed`]. Renewal stops. Then it waits
+    /// until all guards are released or their leases have ended, which takes at most one ttl (a guard that is
+    /// still held then is told by its loss signal), until everything that dropped guards and futures left behind
+    /// is released, and until the backend is closed. A backend that was shared by
+    /// [`from_dyn`](Self::from_dyn) is closed for all.
+    ///
+    /// # Errors
+    /// What the backend could not close in order. Calling it again tries again.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the shutdown goes on; calling it again waits for its end.
+    pub async fn shutdown(&self) -> Result<()> {
+        self.keeper.ensure()?;
+        let agenda = self.keeper.agenda();
+        agenda.drain();
+        agenda.until_quiet().await;
+        self.closed
+            .get_or_try_init(|| self.backend.close())
+            .await
+            .map_err(|error| error.with_operation("close").with_backend(self.descriptor().name))?;
+        Ok(())
+    }
+
+    fn handle(&self, kind: Kind, name: &str) -> Result<Handle> {
+        let name = LockName::new(kind, name)?;
+        Ok(Handle::new(self.clone(), name, Arc::clone(&self.defaults)))
+    }
+
+    fn require(&self, capability: bool, what: &str) -> Result<()> {
+        if capability {
+            return Ok(());
+        }
+        let store = self.descriptor().name;
+        Err(Error::new(ErrorKind::Unsupported, format!("the {store} backend has no {what}")))
+    }
+
+    fn open(&self) -> Result<()> {
+        if self.keeper.agenda().is_draining() {
+            return Err(Error::new(ErrorKind::Closed, "the locker was shut down"));
+        }
+        Ok(())
+    }
+
+    fn explain(&self, error: Error, operation: &'static str, name: &LockName) -> Error {
+        error.with_operation(operation).with_backend(self.descriptor().name).with_name(name)
+    }
+}
+
+impl fmt::Debug for Locker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locker")
+            .field("backend", &self.backend)
+            .field("defaults", &self.defaults)
+            .finish_non_exhaustive()
+    }
+}

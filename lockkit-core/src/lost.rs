@@ -1,0 +1,69 @@
+//! The loss signal (C3).
+
+use std::{fmt, future::IntoFuture, pin::pin, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle as Runtime;
+
+use crate::{
+    driver::held::{Ending, Held},
+    spi::LossReason,
+};
+
+/// Tells when a lock is lost. Cheap to clone and `'static`, to hand to tasks that work under the lock.
+///
+/// `signal.await` and [`wait`](Self::wait) are the same.
+#[derive(Clone)]
+pub struct Lost(Arc<Held>);
+
+impl Lost {
+    pub(crate) fn new(held: Arc<Held>) -> Self {
+        Self(held)
+    }
+
+    /// Whether the lock is lost; false while it is held, and after it was given back.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        // Asking first notices a deadline that has passed.
+        !self.0.is_held() && matches!(self.0.ending(), Some(Ending::Lost(_)))
+    }
+
+    /// Completes when the lock is lost; never, once it was given back.
+    ///
+    /// Inside a tokio runtime it needs nobody's help to fire at the local deadline. Outside of one it relies on the
+    /// locker's background task.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn wait(&self) -> LossReason {
+        loop {
+            let mut rung = pin!(self.0.bell.notified());
+            rung.as_mut().enable();
+            match self.0.ending() {
+                Some(Ending::Lost(reason)) => return reason,
+                Some(Ending::GivenBack) => std::future::pending().await,
+                None if !self.0.is_held() => {}
+                None if Runtime::try_current().is_err() => rung.await,
+                None => tokio::select! {
+                    () = rung => {}
+                    () = self.0.agenda.clock.sleep_until(self.0.deadline()) => {}
+                },
+            }
+        }
+    }
+}
+
+impl IntoFuture for Lost {
+    type Output = LossReason;
+    type IntoFuture = BoxFuture<'static, LossReason>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.wait().await })
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lost").field(&self.is_lost()).finish()
+    }
+}

@@ -1,0 +1,144 @@
+//! The mutex.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::{
+    error::Result,
+    guard::LockGuard,
+    handle::Handle,
+    name::LockName,
+    options::LockOptions,
+    spi::{Inspection, Mode, Released},
+    token::FencingToken,
+};
+
+/// A lock that one owner holds at a time.
+///
+/// Not reentrant: a holder that locks the same name again waits for itself.
+#[derive(Clone, Debug)]
+pub struct Mutex {
+    handle: Handle,
+}
+
+impl Mutex {
+    pub(crate) fn new(handle: Handle) -> Self {
+        Self { handle }
+    }
+
+    /// Uses options of its own instead of the locker's defaults.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if the options contradict each other.
+    pub fn with_options(self, options: LockOptions) -> Result<Self> {
+        Ok(Self { handle: self.handle.with_options(options)? })
+    }
+
+    /// The checked name.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        self.handle.name()
+    }
+
+    /// Waits for the lock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A store that can't be
+    /// reached is asked again; for how long is bounded by `wait`, or without one by the ttl. Anything else at once.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
+    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    pub async fn lock(&self) -> Result<LockGuard> {
+        self.handle.lock(Mode::Exclusive).await
+    }
+
+    /// Asks once; `None` if it is taken.
+    ///
+    /// # Errors
+    /// Whatever the store says. That the lock is taken is no error.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
+    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    pub async fn try_lock(&self) -> Result<Option<LockGuard>> {
+        self.handle.try_lock(Mode::Exclusive).await
+    }
+
+    /// Waits at most `wait`; `None` if it was not free by then.
+    ///
+    /// # Errors
+    /// Whatever the store says, after asking again within the bound. That the lock is taken is no error.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
+    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    pub async fn lock_timeout(&self, wait: Duration) -> Result<Option<LockGuard>> {
+        self.handle.lock_timeout(Mode::Exclusive, wait).await
+    }
+
+    /// Locks, runs `work`, and releases.
+    ///
+    /// When the lock is lost, `work` is dropped where it stands. A future from this method can't be proved `Send`
+    /// for every closure; to spawn it, use [`scope_boxed`](Self::scope_boxed).
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock), or [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was lost before `work` was done and released.
+    /// A release that got no answer is no error: `work` was done while the lock was held.
+    ///
+    /// # Cancel safety
+    /// As cancel safe as `work`; the lock is released in the background.
+    pub async fn scope<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T> {
+        let guard = self.lock().await?;
+        let output = guard.run(work(&guard)).await?;
+        end_scope(guard, output).await
+    }
+
+    /// As [`scope`](Self::scope), with a boxed future that is `Send`.
+    ///
+    /// # Errors
+    /// As [`scope`](Self::scope).
+    ///
+    /// # Cancel safety
+    /// As [`scope`](Self::scope).
+    pub async fn scope_boxed<T: Send>(
+        &self,
+        work: impl for<'a> FnOnce(&'a LockGuard) -> BoxFuture<'a, T> + Send,
+    ) -> Result<T> {
+        let guard = self.lock().await?;
+        let output = guard.run(work(&guard)).await?;
+        end_scope(guard, output).await
+    }
+
+    /// Tells who holds it and how many wait for it.
+    ///
+    /// # Errors
+    /// Whatever the store says.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
+    pub async fn inspect(&self) -> Result<Inspection> {
+        self.handle.inspect().await
+    }
+
+    /// Frees the grant with this token, whoever owns it; see
+    /// [`Locker::force_release`](crate::Locker::force_release).
+    ///
+    /// # Errors
+    /// Whatever the store says.
+    ///
+    /// # Cancel safety
+    /// Dropped midway it may or may not have been done; doing it again is harmless.
+    pub async fn force_release(&self, token: FencingToken) -> Result<Released> {
+        self.handle.force_release(token).await
+    }
+}
+
+async fn end_scope<T>(guard: LockGuard, output: T) -> Result<T> {
+    let lost = guard.lost_error("scope");
+    match guard.release().await {
+        Ok(Released::NotHeld) => Err(lost),
+        Ok(Released::Freed) | Err(_) => Ok(output),
+    }
+}

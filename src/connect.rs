@@ -1,0 +1,25 @@
+//! From a URL to a locker, over the backends that are compiled in.
+
+use lockkit_core::{Locker, Registry, Result};
+
+/// Connects to the store of a URL, such as `memory://` or `redis://127.0.0.1:6379/`.
+///
+/// # Errors
+/// What is wrong with the URL or the store; see [`Registry::connect`].
+///
+/// # Cancel safety
+/// Cancel safe: a connection that was half made is closed.
+pub async fn connect(url: &str) -> Result<Locker> {
+    registry().connect(url).await
+}
+
+/// The backends that are compiled in, to add one's own to.
+#[must_use]
+pub fn registry() -> Registry {
+    let mut registry = Registry::new();
+    #[cfg(feature = "redis")]
+    lockkit_redis::register(&mut registry);
+    #[cfg(not(feature = "redis"))]
+    registry.register_missing(&["redis", "rediss"], "redis");
+    registry
+}
