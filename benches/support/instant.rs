@@ -1,0 +1,63 @@
+//! A store that grants everything at once: what is left is the driver.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit::{
+    FencingToken, LockName, Result,
+    spi::{
+        Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Grant, Inspection, Lease, Pulse,
+        Released, Wait,
+    },
+};
+
+/// The backend.
+#[derive(Debug)]
+pub struct Instant(Descriptor);
+
+impl Default for Instant {
+    fn default() -> Self {
+        Self(Descriptor::new("instant").with_capabilities(Capabilities::none().with_exclusive()))
+    }
+}
+
+#[async_trait]
+impl Backend for Instant {
+    fn descriptor(&self) -> &Descriptor {
+        &self.0
+    }
+
+    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+        Ok(Box::new(InstantClaim(spec.ttl)))
+    }
+
+    async fn inspect(&self, _: &LockName) -> Result<Inspection> {
+        Ok(Inspection::default())
+    }
+
+    async fn force_release(&self, _: &LockName, _: FencingToken) -> Result<Released> {
+        Ok(Released::NotHeld)
+    }
+
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct InstantClaim(Duration);
+
+#[async_trait]
+impl Claim for InstantClaim {
+    async fn attempt(&mut self, _: Wait) -> Result<Attempt> {
+        Ok(Attempt::Granted(Grant { token: FencingToken::new(1), lease: Lease::For(self.0) }))
+    }
+
+    async fn keep_alive(&mut self) -> Result<Pulse> {
+        Ok(Pulse::Alive(Lease::For(self.0)))
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        Ok(Released::Freed)
+    }
+}
