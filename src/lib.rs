@@ -1,8 +1,14 @@
-//! lockkit: one owner-checked, lease-aware distributed lock over several stores.
+#![doc = include_str!("../README.md")]
+//! ## Where things are
+//!
+//! * [`connect`] and [`Locker`] are the way in; [`Mutex`], [`RwLock`] and [`Semaphore`] make [`LockGuard`]s.
+//! * [`LockOptions`] holds what can be chosen, [`Lost`] is the loss signal, [`Error`] the one error type.
+//! * [`spi`] is what a backend implements, [`Registry`] where it is registered.
 
 mod connect;
 
 pub use lockkit_core::*;
+/// The Redis backend.
 #[cfg(feature = "redis")]
 pub use lockkit_redis as redis;
 

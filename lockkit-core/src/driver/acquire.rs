@@ -233,6 +233,7 @@ impl<'a> Bid<'a> {
     }
 
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
+        let dirty_before = self.dirty;
         if let State::Idle(claim) = self.take() {
             self.state = State::Trying(self.start(claim, wait));
             self.dirty = true;
@@ -246,7 +247,8 @@ impl<'a> Bid<'a> {
         match &answer {
             Ok(Attempt::Busy { queued, .. }) => self.dirty = *queued || self.unknown,
             Ok(Attempt::Granted(_)) => {}
-            Err(error) => self.unknown |= error.is_outcome_unknown(),
+            Err(error) if error.is_outcome_unknown() => self.unknown = true,
+            Err(_) => self.dirty = dirty_before,
         }
         answer
     }
