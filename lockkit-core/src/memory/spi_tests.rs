@@ -17,7 +17,16 @@ use crate::{
     spi::{Attempt, Backend, Claim, ClaimSpec, Grant, Hint, Mode, Pulse, Released, Ring, Wait},
 };
 
+/// Far longer than a wake-up takes: a lost one fails the test and doesn't hang it.
+const LOST: Duration = Duration::from_secs(10);
+
 struct Alarm(Notify);
+
+impl Alarm {
+    async fn rung(&self) {
+        time::timeout(LOST, self.0.notified()).await.expect("nobody rang");
+    }
+}
 
 impl Ring for Alarm {
     fn ring(self: Arc<Self>) {
@@ -62,13 +71,13 @@ async fn c8_one_exclusive_waiter_is_woken_by_a_release() {
     queued(&mut first).await;
     queued(&mut second).await;
     let woken = tokio::spawn(async move {
-        first_alarm.0.notified().await;
+        first_alarm.rung().await;
         granted(&mut first).await;
         first.release().await.unwrap()
     });
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     assert_eq!(woken.await.unwrap(), Released::Freed);
-    second_alarm.0.notified().await;
+    second_alarm.rung().await;
     granted(&mut second).await;
 }
 
