@@ -304,6 +304,18 @@ fn c8_an_end_that_somebody_notices_rings_whom_it_frees() {
 }
 
 #[test]
+fn c8_a_sweep_that_notices_an_end_rings_whom_it_frees() {
+    let mut world = World::new();
+    let [holder, head] = clients([Exclusive, Exclusive]);
+    world.win(&holder);
+    world.pass(secs(5));
+    world.queue(&head);
+    world.pass(secs(5));
+    assert_eq!(world.names(), 1);
+    assert_eq!(head.rings(), 1);
+}
+
+#[test]
 fn c9_busy_says_when_the_first_lease_in_the_way_ends() {
     let mut world = World::new();
     let [a, b, writer] = clients([Shared, Shared, Exclusive]);

@@ -244,7 +244,8 @@ impl History {
         let seen = self.world.inspect_name(&self.names[name]);
         let mut owners: Vec<_> = seen.holders.iter().map(|holder| holder.owner.unwrap()).collect();
         let mut expected: Vec<_> = holders.iter().map(|&who| self.shadows[who].client.spec.owner).collect();
-        (owners.sort(), expected.sort());
+        owners.sort();
+        expected.sort();
         assert_eq!(owners, expected, "inspection tells who holds it");
         assert_eq!(seen.waiters, u64::try_from(self.queues[name].len()).ok());
 

@@ -164,6 +164,8 @@ async fn c4_tokens_start_above_those_of_an_earlier_run() {
 
 #[tokio::test]
 async fn c13_more_permits_than_there_are_is_refused() {
+    let (mut all, _) = waiter(&Memory::new(), spec(permits(3, 3)));
+    granted(&mut all).await;
     let error = Memory::new().claim(spec(permits(4, 3))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOption);
     assert!(error.to_string().contains("4 permits") && error.to_string().contains("only 3"), "{error}");
