@@ -11,6 +11,8 @@ mod server;
 mod tally;
 mod test;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Builds, tests and serves lockkit.
@@ -33,9 +35,16 @@ enum Command {
     Ci,
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
         Command::Test { arguments } => test::run(&arguments),
         Command::Ci => ci::run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\nerror: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
