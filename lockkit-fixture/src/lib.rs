@@ -1,1 +1,10 @@
-//! x
+//! Real servers for lockkit's own tests: child processes on free ports of 127.0.0.1, with their data in a temporary
+//! folder, killed with the test that started them.
+
+mod process;
+mod redis;
+
+pub use self::{
+    process::Leashed,
+    redis::{REDIS_URL_VARIABLE, RedisServer, TestRedis, redis_from_env_or_start},
+};

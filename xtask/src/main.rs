@@ -1,2 +1,50 @@
-//! x
-fn main() {}
+//! The project's own commands, run as `cargo xtask <command>`.
+
+mod ci;
+mod deny;
+mod install;
+mod length;
+mod members;
+mod policy;
+mod run;
+mod server;
+mod tally;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Builds, tests and serves lockkit.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Installs the servers that are missing (Debian, as root) and runs all tests
+    Test {
+        /// Handed to `cargo test`: `cargo xtask test -- c2_`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Runs every check of a submission: format, lints, docs, dependencies, quickstart, all tests
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Test { arguments } => test::run(&arguments),
+        Command::Ci => ci::run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\nerror: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -42,6 +42,7 @@ impl Keeper {
             Error::new(ErrorKind::NoRuntime, "lockkit works inside a tokio runtime, and there is none here")
         })?;
         if !self.agenda.attended.load(SeqCst) && !self.agenda.attended.swap(true, SeqCst) {
+            #[expect(clippy::disallowed_methods, reason = "the one background task itself")]
             runtime.spawn(Attendance(Arc::clone(&self.agenda)).work());
         }
         Ok(())

@@ -152,6 +152,7 @@ impl fmt::Debug for Shared {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "here the process is the server, and tokens follow its time")]
 fn wall_clock_micros() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_epoch.as_micros()).unwrap_or(0)

@@ -27,6 +27,8 @@ mod record;
 #[cfg(test)]
 mod spi_tests;
 mod store;
+#[cfg(test)]
+mod world;
 
 pub use self::backend::Memory;
 pub(crate) use self::connector::MemoryConnector;

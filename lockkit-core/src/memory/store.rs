@@ -90,6 +90,16 @@ impl Store {
         self.records.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn records(&self) -> usize {
+        self.records.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_record(&self, name: &LockName) -> bool {
+        self.records.contains_key(name)
+    }
+
     /// Works on a name that is in use, and forgets it if that was the last of it.
     fn change<T>(
         &mut self,

@@ -1,0 +1,190 @@
+//! What the tests of the model share: a store under a clock that only they move, and claims whose rings are counted.
+
+use std::{
+    mem,
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use super::store::Store;
+use crate::{
+    clock::Tick,
+    error::Result,
+    name::{Kind, LockName},
+    spi::{Attempt, ClaimSpec, Hint, Inspection, Lease, Mode, Pulse, Released, Ring, Wait},
+    token::{FencingToken, OwnerId},
+};
+
+pub(super) const TTL: Duration = Duration::from_secs(10);
+pub(super) const FIRST_TOKEN: u64 = 1_000;
+
+pub(super) fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+pub(super) fn permits(count: u32, limit: u32) -> Mode {
+    let number = |n| NonZeroU32::new(n).unwrap();
+    Mode::Permits { count: number(count), limit: number(limit) }
+}
+
+pub(super) fn spec(mode: Mode) -> ClaimSpec {
+    let name = LockName::new(Kind::Mutex, "orders/42").unwrap();
+    ClaimSpec::new(name, OwnerId::random(), mode, TTL, secs(1))
+}
+
+/// Counts its rings.
+#[derive(Debug, Default)]
+pub(super) struct Bell(AtomicUsize);
+
+impl Ring for Bell {
+    fn ring(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Bell {
+    /// How often it rang since the last look.
+    pub(super) fn rings(&self) -> usize {
+        self.0.swap(0, Ordering::SeqCst)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) spec: ClaimSpec,
+    bell: Arc<Bell>,
+}
+
+impl Client {
+    pub(super) fn new(mode: Mode) -> Self {
+        Self::with_spec(spec(mode))
+    }
+
+    pub(super) fn with_spec(mut spec: ClaimSpec) -> Self {
+        let bell = Arc::default();
+        spec.hint = Hint::to(&bell);
+        Self { spec, bell }
+    }
+
+    pub(super) fn rings(&self) -> usize {
+        self.bell.rings()
+    }
+}
+
+pub(super) fn clients<const N: usize>(modes: [Mode; N]) -> [Client; N] {
+    modes.map(Client::new)
+}
+
+/// How often each was rung since the last look.
+pub(super) fn rings<const N: usize>(clients: [&Client; N]) -> [usize; N] {
+    clients.map(Client::rings)
+}
+
+pub(super) struct World {
+    store: Store,
+    pub(super) now: Tick,
+    wakes: Vec<Hint>,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self { store: Store::new(FIRST_TOKEN - 1), now: Tick::from_nanos(1), wakes: Vec::new() }
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.now = self.now.after(time);
+    }
+
+    pub(super) fn try_attempt(&mut self, client: &Client, wait: Wait) -> Result<Attempt> {
+        let answer = self.store.attempt(&client.spec, wait, self.now, &mut self.wakes);
+        self.ring();
+        answer
+    }
+
+    pub(super) fn attempt(&mut self, client: &Client, wait: Wait) -> Attempt {
+        self.try_attempt(client, wait).unwrap()
+    }
+
+    /// Attempts, and expects a grant.
+    pub(super) fn win(&mut self, client: &Client) -> u64 {
+        match self.attempt(client, Wait::Queue) {
+            Attempt::Granted(grant) => grant.token.get(),
+            busy => panic!("{busy:?}"),
+        }
+    }
+
+    /// Attempts, and expects a place in the queue.
+    pub(super) fn queue(&mut self, client: &Client) -> Duration {
+        match self.attempt(client, Wait::Queue) {
+            Attempt::Busy { queued: true, retry_after: Some(time) } => time,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn queue_all<const N: usize>(&mut self, clients: [&Client; N]) {
+        for client in clients {
+            self.queue(client);
+        }
+    }
+
+    /// Attempts without waiting, and expects to get nothing.
+    pub(super) fn fail(&mut self, client: &Client) {
+        let answer = self.attempt(client, Wait::No);
+        assert!(matches!(answer, Attempt::Busy { queued: false, .. }), "{answer:?}");
+    }
+
+    pub(super) fn keep_alive(&mut self, client: &Client) -> Pulse {
+        let pulse = self.store.keep_alive(&client.spec, self.now, &mut self.wakes);
+        self.ring();
+        pulse
+    }
+
+    pub(super) fn release(&mut self, client: &Client) -> Released {
+        let released = self.store.release(&client.spec, self.now, &mut self.wakes);
+        self.ring();
+        released
+    }
+
+    pub(super) fn force_release(&mut self, client: &Client, token: u64) -> Released {
+        let token = FencingToken::new(token);
+        let released = self.store.force_release(&client.spec.name, token, self.now, &mut self.wakes);
+        self.ring();
+        released
+    }
+
+    pub(super) fn inspect(&self, client: &Client) -> Inspection {
+        self.inspect_name(&client.spec.name)
+    }
+
+    pub(super) fn inspect_name(&self, name: &LockName) -> Inspection {
+        self.store.inspect(name, self.now)
+    }
+
+    /// The names in use, after a sweep.
+    pub(super) fn names(&mut self) -> usize {
+        let names = self.store.len(self.now, &mut self.wakes);
+        self.ring();
+        names
+    }
+
+    /// The names with a record, unswept.
+    pub(super) fn records(&self) -> usize {
+        self.store.records()
+    }
+
+    pub(super) fn has_record(&self, name: &LockName) -> bool {
+        self.store.has_record(name)
+    }
+
+    fn ring(&mut self) {
+        mem::take(&mut self.wakes).iter().for_each(Hint::ring);
+    }
+}
+
+pub(super) fn alive(time: Duration) -> Pulse {
+    Pulse::Alive(Lease::For(time))
+}

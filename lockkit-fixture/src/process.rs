@@ -1,0 +1,135 @@
+//! A child process that can't outlive this one.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, ChildStdin, Command, Stdio},
+};
+
+use anyhow::{Context as _, Result};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// Runs `"$@"` in the background, prints its process id, and kills it when standard input ends.
+///
+/// The other end of standard input is held by this process alone, so it also ends when this process is killed.
+/// `PR_SET_PDEATHSIG` would not do: it fires when the *thread* that spawned the child ends, and test threads end.
+const LEASH: &str = r#"
+exec 3<&0
+"$@" 3<&- </dev/null >&2 &
+server=$!
+echo "$server"
+exec >/dev/null
+{ read -r _ <&3; kill -9 "$server"; } 2>/dev/null &
+leash=$!
+wait "$server"
+kill "$leash" 2>/dev/null
+"#;
+
+/// A server process on a leash: it is killed when this value is dropped, and when this process dies in any way.
+#[derive(Debug)]
+pub struct Leashed {
+    shell: Child,
+    leash: Option<ChildStdin>,
+    server: Pid,
+}
+
+impl Leashed {
+    /// Starts `program`, with its output appended to `log`.
+    ///
+    /// # Errors
+    /// When the shell that holds the leash can't be started.
+    pub fn spawn(program: &Path, args: impl IntoIterator<Item: AsRef<OsStr>>, log: &Path) -> Result<Self> {
+        let log = File::options().create(true).append(true).open(log)?;
+        // The server inherits the log as standard error; its standard output joins it there.
+        let mut shell = Command::new("sh")
+            .args(["-c", LEASH, "leash"])
+            .arg(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .context("sh can't be started")?;
+        let leash = shell.stdin.take();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().context("sh has no output")?).read_line(&mut line)?;
+        let server = Pid::from_raw(line.trim().parse().context("sh printed no process id")?);
+        Ok(Self { shell, leash, server })
+    }
+
+    /// The server's process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.server.as_raw()
+    }
+
+    /// True until the server has ended.
+    ///
+    /// # Errors
+    /// When the state of the child can't be read.
+    pub fn is_running(&mut self) -> Result<bool> {
+        Ok(self.shell.try_wait()?.is_none())
+    }
+
+    /// Sends a signal to the server.
+    ///
+    /// # Errors
+    /// When the server has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        kill(self.server, signal).with_context(|| format!("{signal} can't be sent to {}", self.server))
+    }
+
+    /// Kills the server and waits until it is gone.
+    ///
+    /// # Errors
+    /// When the child can't be waited for.
+    pub fn kill(&mut self) -> Result<()> {
+        // The shell does the killing: it knows whether the process id is still the server's.
+        drop(self.leash.take());
+        self.shell.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Leashed {
+    fn drop(&mut self) {
+        // A process that can't be waited for is nothing a test could react to.
+        let _ = self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(pid: i32) -> bool {
+        kill(Pid::from_raw(pid), None).is_err()
+    }
+
+    #[test]
+    fn a_stopped_server_dies_with_its_leash() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Leashed::spawn(Path::new("sleep"), ["1000"], &dir.path().join("log")).unwrap();
+        let pid = server.pid();
+        server.signal(Signal::SIGSTOP).unwrap();
+        assert!(!ended(pid));
+        drop(server);
+        assert!(ended(pid));
+    }
+
+    #[test]
+    fn a_server_that_ends_by_itself_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let mut server = Leashed::spawn(Path::new("sh"), ["-c", "echo out; echo err >&2"], &log).unwrap();
+        while server.is_running().unwrap() {
+            std::thread::yield_now();
+        }
+        assert_eq!(std::fs::read_to_string(log).unwrap(), "out\nerr\n");
+    }
+}

@@ -1,0 +1,32 @@
+//! A server does not outlive the process that started it.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
+
+#[test]
+fn a_server_dies_when_its_holder_is_killed() {
+    let mut holder = Command::new(env!("CARGO_BIN_EXE_lockkit-test-redis"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let (_, pid) = line.trim().split_once(' ').unwrap();
+    let server = Pid::from_raw(pid.parse().unwrap());
+    kill(server, None).unwrap();
+
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while kill(server, None) != Err(Errno::ESRCH) {
+        assert!(Instant::now() < deadline, "the server lives on");
+        thread::sleep(Duration::from_millis(1));
+    }
+}

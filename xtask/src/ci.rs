@@ -1,0 +1,78 @@
+//! Every check of a submission, the quick ones first.
+
+use anyhow::Result;
+
+use crate::{
+    deny, length,
+    members::{Member, members},
+    run::{cargo, root, step},
+    test,
+};
+
+/// What a user's process must not hold, on top of the workspace's lints: ways to end it, output that nobody asked
+/// for, and the calls that clippy.toml lists with the reason of each.
+const STRICT: [&str; 9] = [
+    "clippy::disallowed_methods",
+    "clippy::exit",
+    "clippy::expect_used",
+    "clippy::panic",
+    "clippy::print_stderr",
+    "clippy::print_stdout",
+    "clippy::string_slice",
+    "clippy::unimplemented",
+    "clippy::unreachable",
+];
+
+/// Runs them all.
+///
+/// # Errors
+/// The first one that fails.
+pub(crate) fn run() -> Result<()> {
+    step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
+    length::check(root())?;
+    deny::check()?;
+    lints(&members()?)?;
+    documentation()?;
+    quickstart()?;
+    test::run(&["--locked".to_owned()])
+}
+
+fn lints(members: &[Member]) -> Result<()> {
+    let everything = ["clippy", "--locked", "--workspace", "--all-targets"];
+    for features in ["--no-default-features", "--all-features"] {
+        let mut command = cargo(&everything);
+        command.args([features, "--", "-D", "warnings"]);
+        step(&format!("lints, workspace, {features}"), &mut command)?;
+    }
+    // Alone and without its dev-dependencies, as a user builds it: in the workspace a crate sees every feature that
+    // another one turns on.
+    for member in members.iter().filter(|member| member.is_for_users()) {
+        lint_alone(member, None)?;
+        for feature in &member.features {
+            lint_alone(member, Some(feature))?;
+        }
+    }
+    Ok(())
+}
+
+fn lint_alone(member: &Member, feature: Option<&str>) -> Result<()> {
+    let mut command = cargo(&["clippy", "--locked", "--lib", "--no-default-features", "-p", &member.name]);
+    command.args(feature.iter().flat_map(|feature| ["--features", feature]));
+    command.args(["--", "-D", "warnings"]);
+    command.args(STRICT.iter().flat_map(|lint| ["-D", lint]));
+    step(&format!("lints, {} alone, {}", member.name, feature.unwrap_or("no feature")), &mut command)
+}
+
+fn documentation() -> Result<()> {
+    let mut command = cargo(&["doc", "--locked", "--workspace", "--all-features", "--no-deps"]);
+    step("documentation", command.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// The main job, on the embedded store: it ends with an error if a promise was broken.
+fn quickstart() -> Result<()> {
+    if !root().join("examples/quickstart.rs").exists() {
+        println!("\nquickstart: LEFT OUT, there is no examples/quickstart.rs");
+        return Ok(());
+    }
+    step("quickstart", &mut cargo(&["run", "--locked", "--example", "quickstart"]))
+}

@@ -1,0 +1,194 @@
+//! Installs the servers that the tests need, on Debian.
+
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use anyhow::{Context, Result, bail};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::{
+    policy::NoServices,
+    run::{shown, step},
+    server::{SERVERS, Server, find_program},
+};
+
+/// Makes sure that every server of the tests can be started, and installs what is missing.
+///
+/// # Errors
+/// Something is missing and can't be installed here: the message holds the one command that does.
+pub(crate) fn servers() -> Result<()> {
+    let missing: Vec<_> = SERVERS.iter().filter(|server| !server.is_there()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let Some(apt) = find_program("apt-get") else {
+        bail!("{}; this is no Debian: install them, or {}", not_installed(&missing), or_set_a_url(&missing));
+    };
+    if !rustix::process::geteuid().is_root() {
+        bail!(
+            "{}. Run this, or {}:\n  sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends {}'",
+            not_installed(&missing),
+            or_set_a_url(&missing),
+            packages(&missing).join(" ")
+        );
+    }
+    println!("{}: installing {}", not_installed(&missing), packages(&missing).join(" "));
+    Apt { command: vec![apt.into()], root: PathBuf::from("/") }.install(&packages(&missing))?;
+    match missing.iter().find(|server| !server.is_there()) {
+        Some(server) => bail!("{} is not there even with the package {}", server.name, server.package),
+        None => Ok(()),
+    }
+}
+
+fn not_installed(missing: &[&Server]) -> String {
+    let names: Vec<_> = missing.iter().map(|server| server.name).collect();
+    format!("not installed: {}", names.join(", "))
+}
+
+fn or_set_a_url(missing: &[&Server]) -> String {
+    let variables: Vec<_> = missing.iter().map(|server| server.url_variable).collect();
+    format!("point {} at a server of your own", variables.join(", "))
+}
+
+fn packages(missing: &[&Server]) -> Vec<&'static str> {
+    missing.iter().map(|server| server.package).collect()
+}
+
+/// Debian's package manager; a stand-in and a scratch system in tests.
+#[derive(Debug)]
+struct Apt {
+    command: Vec<OsString>,
+    root: PathBuf,
+}
+
+impl Apt {
+    /// Installs packages without a question, and without starting any service.
+    fn install(&self, packages: &[&str]) -> Result<()> {
+        // Ctrl-C reaches apt-get too, which ends; we live on to put the policy back.
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let watches = [SIGHUP, SIGINT, SIGTERM]
+            .map(|signal| signal_hook::flag::register(signal, Arc::clone(&interrupted)));
+        let no_services = NoServices::enter(&self.root)?;
+        let installed = self.update_and_install(packages, &interrupted);
+        let left = no_services.leave();
+        for watch in watches {
+            signal_hook::low_level::unregister(watch.context("can't watch for Ctrl-C")?);
+        }
+        installed.and(left)
+    }
+
+    fn update_and_install(&self, packages: &[&str], interrupted: &AtomicBool) -> Result<()> {
+        let mut install = self.apt(&["install", "-y", "--no-install-recommends"]);
+        install.args(packages);
+        for mut command in [self.apt(&["update"]), install] {
+            let title = shown(&command);
+            step(&title, &mut command)?;
+            if interrupted.load(Ordering::Relaxed) {
+                bail!("interrupted");
+            }
+        }
+        Ok(())
+    }
+
+    fn apt(&self, arguments: &[&str]) -> Command {
+        let mut words = self.command.iter();
+        let mut command = Command::new(words.next().map_or("apt-get".as_ref(), |word| word.as_os_str()));
+        command.args(words).args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const THEIRS: &str = "#!/bin/sh\nexit 0\n";
+
+    /// An apt-get that writes down what it is asked and what invoke-rc.d would be told, and then does `then`.
+    fn apt(then: &str) -> (tempfile::TempDir, Apt) {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("usr/sbin")).unwrap();
+        fs::write(root.path().join("usr/sbin/policy-rc.d"), THEIRS).unwrap();
+        let script = root.path().join("apt-get");
+        let here = root.path().display();
+        let text = format!(
+            "sh {here}/usr/sbin/policy-rc.d\necho \"$* | services $? | $DEBIAN_FRONTEND\" >> {here}/log\n{then}\n"
+        );
+        fs::write(&script, text).unwrap();
+        // Run by sh: a file just written can't safely be executed in a process with other threads.
+        let apt = Apt { command: vec!["sh".into(), script.into()], root: root.path().to_owned() };
+        (root, apt)
+    }
+
+    fn log(root: &tempfile::TempDir) -> String {
+        fs::read_to_string(root.path().join("log")).unwrap()
+    }
+
+    fn assert_put_back(root: &tempfile::TempDir) {
+        let policy = root.path().join("usr/sbin/policy-rc.d");
+        assert_eq!(fs::read_to_string(&policy).unwrap(), THEIRS);
+        assert_eq!(fs::read_dir(policy.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn updates_and_installs_with_services_refused() {
+        let (root, apt) = apt("exit 0");
+        apt.install(&["redis-tools", "other"]).unwrap();
+        assert_eq!(
+            log(&root),
+            "update | services 101 | noninteractive\n\
+             install -y --no-install-recommends redis-tools other | services 101 | noninteractive\n"
+        );
+        assert_put_back(&root);
+    }
+
+    #[test]
+    fn a_failed_update_stops_there_and_puts_the_policy_back() {
+        let (root, apt) = apt("exit 100");
+        let error = apt.install(&["redis-tools"]).unwrap_err().to_string();
+        assert!(error.ends_with("update failed (exit status: 100)"), "{error}");
+        assert_eq!(log(&root).lines().count(), 1);
+        assert_put_back(&root);
+    }
+
+    #[test]
+    fn a_failed_install_puts_the_policy_back() {
+        let (root, apt) = apt("test \"$1\" = update");
+        let error = apt.install(&["redis-tools"]).unwrap_err().to_string();
+        assert!(error.contains("install -y --no-install-recommends redis-tools failed"), "{error}");
+        assert_put_back(&root);
+    }
+
+    #[test]
+    fn an_apt_that_can_not_start_puts_the_policy_back() {
+        let (root, mut apt) = apt("");
+        apt.command = vec!["lockkit-no-such-apt".into()];
+        apt.install(&["redis-tools"]).unwrap_err();
+        assert_put_back(&root);
+    }
+
+    #[test]
+    fn an_interrupted_update_is_not_followed_by_an_install() {
+        let (root, apt) = apt("exit 0");
+        let error = apt.update_and_install(&["redis-tools"], &AtomicBool::new(true)).unwrap_err().to_string();
+        assert_eq!(error, "interrupted");
+        assert_eq!(log(&root).lines().count(), 1);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_its_package_and_its_variable() {
+        let missing: Vec<_> = SERVERS.iter().filter(|server| server.name == "Redis").collect();
+        assert_eq!(not_installed(&missing), "not installed: Redis");
+        assert_eq!(packages(&missing), ["redis-tools"]);
+        assert_eq!(or_set_a_url(&missing), "point LOCKKIT_TEST_REDIS_URL at a server of your own");
+    }
+}

@@ -1,0 +1,70 @@
+//! The rule for the length of source files.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+
+/// A file that needs more does more than one job.
+const MOST_LINES: usize = 500;
+
+/// Checks every Rust file under `folder`.
+///
+/// # Errors
+/// Names each file that is too long.
+pub(crate) fn check(folder: &Path) -> Result<()> {
+    let mut long = Vec::new();
+    for file in rust_files(folder)? {
+        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let lines = text.lines().count();
+        if lines > MOST_LINES {
+            long.push(format!("{}: {lines} lines", file.display()));
+        }
+    }
+    if long.is_empty() { Ok(()) } else { bail!("more than {MOST_LINES} lines:\n  {}", long.join("\n  ")) }
+}
+
+/// Passes over hidden folders and build results.
+fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name());
+        let passed_over = name == "target" || name.as_encoded_bytes().starts_with(b".");
+        if entry.file_type()?.is_dir() {
+            if !passed_over {
+                files.append(&mut rust_files(&path)?);
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_each_file_that_is_too_long() {
+        let folder = tempfile::tempdir().unwrap();
+        for place in ["src/deep", "target", ".hidden"] {
+            fs::create_dir_all(folder.path().join(place)).unwrap();
+        }
+        let write =
+            |place: &str, lines: usize| fs::write(folder.path().join(place), "//\n".repeat(lines)).unwrap();
+        write("src/deep/fits.rs", 500);
+        write("src/notes.md", 501);
+        write("target/generated.rs", 501);
+        write(".hidden/other.rs", 501);
+        check(folder.path()).unwrap();
+
+        write("src/deep/long.rs", 501);
+        let error = check(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("src/deep/long.rs: 501 lines") && !error.contains("target"), "{error}");
+    }
+}

@@ -1,0 +1,78 @@
+//! What cargo says about the workspace: its crates and their features.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::run::{cargo, shown};
+
+/// Crates of a test run: no user's process holds them.
+const TEST_SUPPORT: [&str; 3] = ["lockkit-conformance", "lockkit-fixture", "xtask"];
+
+/// One crate of the workspace.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) features: Vec<String>,
+}
+
+impl Member {
+    /// Whether a user's program links it.
+    pub(crate) fn is_for_users(&self) -> bool {
+        !TEST_SUPPORT.contains(&self.name.as_str())
+    }
+}
+
+/// The crates of the workspace, in cargo's order.
+///
+/// # Errors
+/// `cargo metadata` fails, or answers in a shape that is not known.
+pub(crate) fn members() -> Result<Vec<Member>> {
+    let mut command = cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]);
+    let output = command.output().context("can't start cargo metadata")?;
+    ensure!(
+        output.status.success(),
+        "{} failed: {}",
+        shown(&command),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    parse(&output.stdout)
+}
+
+fn parse(json: &[u8]) -> Result<Vec<Member>> {
+    let metadata: Value = serde_json::from_slice(json).context("cargo metadata")?;
+    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+    packages
+        .iter()
+        .map(|package| member(package).context("cargo metadata: a package without a name"))
+        .collect()
+}
+
+fn member(package: &Value) -> Option<Member> {
+    let features = package["features"].as_object()?.keys().filter(|name| *name != "default").cloned();
+    Some(Member { name: package["name"].as_str()?.to_owned(), features: features.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_names_and_features() {
+        let json = br#"{"packages": [{"name": "lockkit", "features": {"default": [], "full": ["redis"], "redis": []}}]}"#;
+        let features = vec!["full".to_owned(), "redis".to_owned()];
+        assert_eq!(parse(json).unwrap(), [Member { name: "lockkit".to_owned(), features }]);
+        parse(b"{}").unwrap_err();
+    }
+
+    #[test]
+    fn every_crate_is_known_as_test_support_or_for_users() {
+        let members = members().unwrap();
+        for name in TEST_SUPPORT {
+            assert!(
+                members.iter().any(|member| member.name == name),
+                "{name} is gone: TEST_SUPPORT is out of date"
+            );
+        }
+        assert!(members.iter().any(|member| member.name == "lockkit-core" && member.is_for_users()));
+    }
+}

@@ -1,0 +1,72 @@
+//! Runs other programs in the workspace, and says so.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail};
+
+/// The workspace's own folder, from wherever the command was called.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// Where build results go: the place for tools that belong to this workspace alone.
+pub(crate) fn target() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(folder) => root().join(folder),
+        None => root().join("target"),
+    }
+}
+
+/// The cargo that called us, in the workspace's folder.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(arguments);
+    command
+}
+
+/// Runs a command to its end, with a heading and the time that it took.
+///
+/// # Errors
+/// It can't be started, or doesn't succeed.
+pub(crate) fn step(title: &str, command: &mut Command) -> Result<()> {
+    println!("\n==> {title}");
+    let start = Instant::now();
+    let status = command.status().with_context(|| format!("{title}: can't start {}", shown(command)))?;
+    if !status.success() {
+        bail!("{title}: {} failed ({status})", shown(command));
+    }
+    println!("    {title}: ok, {:.1} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// A command as one would type it.
+pub(crate) fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    std::iter::once(program)
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_step_names_itself_and_its_command() {
+        let error = step("the gate", Command::new("/bin/sh").args(["-c", "exit 3"])).unwrap_err().to_string();
+        assert_eq!(error, "the gate: sh -c exit 3 failed (exit status: 3)");
+        step("the gate", &mut Command::new("true")).unwrap();
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_an_error() {
+        let error = step("the gate", &mut Command::new("lockkit-no-such-program")).unwrap_err().to_string();
+        assert_eq!(error, "the gate: can't start lockkit-no-such-program");
+    }
+}

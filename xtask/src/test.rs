@@ -1,0 +1,78 @@
+//! The test command: servers first, then every test there is.
+
+use std::{
+    io::{BufRead, BufReader, Write, stdout},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    install,
+    run::{cargo, shown},
+    tally::Tally,
+};
+
+/// Unit, integration and doc tests of every crate, with every feature. A failing program doesn't hide the next.
+const ALL: [&str; 4] = ["test", "--workspace", "--all-features", "--no-fail-fast"];
+
+/// Installs what is missing, and runs the tests; `arguments` go to `cargo test`.
+///
+/// # Errors
+/// A server is missing, a test fails, or none ran.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    install::servers()?;
+    let mut command = cargo(&ALL);
+    command.args(arguments);
+    println!("\n==> {}", shown(&command));
+    let (success, tally) = count(&mut command, &mut stdout().lock())?;
+    println!("\n{tally}");
+    if !success {
+        bail!("{} failed", shown(&command));
+    }
+    if tally.ran() == 0 {
+        bail!("no test ran");
+    }
+    Ok(())
+}
+
+/// Passes the output on as it comes, and counts the tests in it.
+fn count(command: &mut Command, out: &mut impl Write) -> Result<(bool, Tally)> {
+    let mut child = command.stdout(Stdio::piped()).spawn().context("can't start cargo test")?;
+    let mut tally = Tally::default();
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).split(b'\n') {
+            let line = line.context("can't read the output of cargo test")?;
+            out.write_all(&line)?;
+            out.write_all(b"\n")?;
+            tally.read(&String::from_utf8_lossy(&line));
+        }
+    }
+    Ok((child.wait().context("cargo test")?.success(), tally))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The output that was passed on, whether the command succeeded, and what was counted.
+    fn counted(script: &str) -> (String, bool, Tally) {
+        let mut out = Vec::new();
+        let (success, tally) = count(Command::new("sh").args(["-c", script]), &mut out).unwrap();
+        (String::from_utf8_lossy(&out).into_owned(), success, tally)
+    }
+
+    #[test]
+    fn output_is_passed_on_and_counted_and_the_exit_code_kept() {
+        let closing = "test result: ok. 2 passed; 0 failed; 0 ignored\n";
+        let two = Tally { passed: 2, failed: 0, skipped: 0 };
+        assert_eq!(counted(&format!("printf '{closing}'")), (closing.to_owned(), true, two));
+        assert_eq!(counted(&format!("printf '{closing}'; exit 101")), (closing.to_owned(), false, two));
+    }
+
+    #[test]
+    fn output_that_is_no_text_is_passed_on_too() {
+        let (out, success, tally) = counted("printf 'not \\377 text'");
+        assert_eq!((out.as_str(), success, tally), ("not \u{fffd} text\n", true, Tally::default()));
+    }
+}
