@@ -6,7 +6,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     sync::watch,
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -64,10 +64,15 @@ async fn forward(
         }
         drop(client);
         // The requests that were under way, and nothing more: their sender is gone.
+        let late = state.borrow().late;
+        let deliver_late = async {
+            sleep(late).await;
+            deliver.await
+        };
         tokio::select! {
             biased;
             _ = state.wait_for(|s| s.resets != resets.0) => false,
-            end = &mut deliver => end.is_ok(),
+            end = deliver_late => end.is_ok(),
         }
     };
     if orphaned {

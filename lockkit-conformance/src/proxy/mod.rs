@@ -2,6 +2,7 @@
 //! privilege and no kernel module.
 
 mod connection;
+mod link;
 mod pipe;
 #[cfg(test)]
 mod tests;
@@ -62,6 +63,8 @@ struct State {
     resets: u64,
     /// Counts calls of `reset_clients`.
     client_resets: u64,
+    /// The argument of the last one.
+    late: Duration,
 }
 
 impl Proxy {
@@ -98,10 +101,13 @@ impl Proxy {
         self.state.send_modify(|state| state.resets += 1);
     }
 
-    /// Resets the client's end of every live connection. What is under way to the server still arrives there, after
-    /// its delay or when `hold` is lifted: a request that comes after its client has given up.
-    pub fn reset_clients(&self) {
-        self.state.send_modify(|state| state.client_resets += 1);
+    /// Resets the client's end of every live connection. What is under way to the server still arrives there, but
+    /// not before `late` has passed: a request that comes after its client has given up.
+    pub fn reset_clients(&self, late: Duration) {
+        self.state.send_modify(|state| {
+            state.client_resets += 1;
+            state.late = late;
+        });
     }
 
     /// Ends all connections and the proxy's tasks, and waits for that.
