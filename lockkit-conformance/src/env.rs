@@ -8,7 +8,7 @@ use std::{
 
 use lockkit_core::{
     LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Mode},
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Mode, Released},
 };
 
 use crate::{
@@ -62,7 +62,8 @@ impl Env {
 
     /// A locker whose connection can be broken.
     pub(crate) async fn faulty_locker(&self) -> (Locker, Arc<dyn Link>) {
-        let (backend, link) = self.harness().connect_through_faults().await.expect("the store can be reached");
+        let (backend, link) =
+            self.harness().connect_through_faults().await.expect("the store can be reached");
         (Locker::from_dyn(backend), link)
     }
 
@@ -135,4 +136,11 @@ pub(crate) fn fleeting(ttl: u64) -> LockOptions {
 /// A try that must get it.
 pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
     lock.try_lock().await.expect("a healthy store").unwrap_or_else(|| panic!("{} is taken", lock.name()))
+}
+
+/// A release of what must still be held.
+pub(crate) async fn give_back(guard: LockGuard) {
+    let (name, token) = (guard.name().clone(), guard.fencing_token());
+    let released = guard.release().await.expect("a healthy store");
+    assert_eq!(released, Released::Freed, "C2: {name} was taken away from token {token}");
 }

@@ -16,7 +16,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Clean-up goes on in the background, so it gets time; a lease would last longer than that.
 pub(crate) async fn store_is_clean(env: &Env) -> Result<(), String> {
     poll(|| async {
-        let backend = env.harness().connect().await.map_err(|e| format!("the store can't be reached: {e}"))?;
+        let backend =
+            env.harness().connect().await.map_err(|e| format!("the store can't be reached: {e}"))?;
         let mut left = env.harness().leaks().await.map_err(|e| format!("the leaks can't be listed: {e}"))?;
         for name in env.names() {
             let seen = backend.inspect(&name).await.map_err(|e| format!("{name} can't be inspected: {e}"))?;

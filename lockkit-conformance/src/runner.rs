@@ -47,7 +47,8 @@ fn run(stores: impl IntoIterator<Item = Arc<dyn Store>>, covering_all: bool) -> 
     }
     if covering_all {
         trials.push(Trial::test("suite::every_case_fits_some_store", move || {
-            let uncovered: Vec<_> = cases::all().map(|case| case.name).filter(|name| !covered.contains(name)).collect();
+            let uncovered: Vec<_> =
+                cases::all().map(|case| case.name).filter(|name| !covered.contains(name)).collect();
             if uncovered.is_empty() { Ok(()) } else { Err(uncovered.join(", ").into()) }
         }));
     }

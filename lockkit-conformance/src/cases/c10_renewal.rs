@@ -7,16 +7,16 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, long, take},
+    env::{Env, give_back, long, take},
     faulty::Op,
     harness::{Faults, Link as _},
     wait::{ms, within},
 };
 
 cases! {
-    c10_a_live_holder_keeps_it_for_many_leases: Needs::EXCLUSIVE.lease(),
+    c10_a_live_holder_keeps_it_for_many_leases: Needs::MUTEX.lease(),
         "no renewal, or one that comes too late, or that fails on its second turn";
-    c10_a_short_outage_ends_nothing: Needs::EXCLUSIVE.lease(),
+    c10_a_short_outage_ends_nothing: Needs::MUTEX.lease(),
         "an unknown renewal that is taken for a loss";
     c10_an_unknown_renewal_extends_nothing: Needs::EXCLUSIVE.lease(),
         "an unknown renewal that is taken for a success";
@@ -37,13 +37,14 @@ async fn c10_a_live_holder_keeps_it_for_many_leases(env: Env) {
         assert!(other.try_lock().await.unwrap().is_none(), "C10: granted twice after {:?}", start.elapsed());
         sleep(ttl / 20).await;
     }
-    guard.release().await.unwrap();
+    give_back(guard).await;
 }
 
 async fn c10_a_short_outage_ends_nothing(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let ttl = ms(1_500);
-    let guard = take(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl).with_op_timeout(ms(150)))).await;
+    let guard =
+        take(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl).with_op_timeout(ms(150)))).await;
     line.set(Faults::LOST_REPLIES);
     // Past the first renewal and its first retry.
     renewals(&line, 2).await;
@@ -53,7 +54,7 @@ async fn c10_a_short_outage_ends_nothing(env: Env) {
         assert!(guard.is_held(), "C10: an outage of less than a lease lost it");
         sleep(ms(20)).await;
     }
-    guard.release().await.unwrap();
+    give_back(guard).await;
 }
 
 async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
@@ -91,14 +92,18 @@ async fn c10_a_lost_renewal_is_believed(env: Env) {
     assert!(!past.is_held());
     assert!(present.is_held());
     drop(past);
-    present.release().await.unwrap();
+    give_back(present).await;
 }
 
 async fn c10_nothing_is_renewed_after_its_release(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let mut tasks = JoinSet::new();
     for task in 0..8 {
-        let lock = env.lock(&locker, &format!("x{task}"), LockOptions::new().with_ttl(ms(60)).with_op_timeout(ms(30)));
+        let lock = env.lock(
+            &locker,
+            &format!("x{task}"),
+            LockOptions::new().with_ttl(ms(60)).with_op_timeout(ms(30)),
+        );
         tasks.spawn(async move {
             for round in 0..12 {
                 let guard = lock.lock().await.unwrap();
@@ -114,7 +119,11 @@ async fn c10_nothing_is_renewed_after_its_release(env: Env) {
     assert!(calls.iter().any(|call| call.op == Op::KeepAlive), "no renewal at all");
     for (at, release) in calls.iter().enumerate().filter(|(_, call)| call.op == Op::Release) {
         let late = calls[at..].iter().find(|call| call.op == Op::KeepAlive && call.owner == release.owner);
-        assert!(late.is_none(), "C10: a renewal {:?} after the release", late.map(|late| late.at - release.at));
+        assert!(
+            late.is_none(),
+            "C10: a renewal {:?} after the release",
+            late.map(|late| late.at - release.at)
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use lockkit_core::{ErrorKind, LockGuard, spi::Released};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, long, take},
+    env::{Env, give_back, long, take},
     lock::Flavor,
 };
 
@@ -21,10 +21,62 @@ cases! {
 
 fn names() -> Vec<String> {
     let mut names: Vec<String> = [
-        "a", "A", "ä", "a\u{308}", " a", "a ", "  a", "a/b", "a//b", "/a", "a/", "/", ".", "..", "../a", "a:b", "a::b",
-        ":", "mutex:a", "{a}", "{}", "{", "}", "}{", "a{b}c", "{a}b", "%", "%2F", "a%2Fb", "%%", "*", "?", "[a]", "a*",
-        "\\", "a\\b", "'", "\"", "`", ";--", "_", "-", "0", "00", "🔒", "🔓", "字", "ß", "ss", "ﬁ", "fi", "\u{200b}",
-        "\u{feff}a", "a.fence", "a:fence", "a:queue",
+        "a",
+        "A",
+        "ä",
+        "a\u{308}",
+        " a",
+        "a ",
+        "  a",
+        "a/b",
+        "a//b",
+        "/a",
+        "a/",
+        "/",
+        ".",
+        "..",
+        "../a",
+        "a:b",
+        "a::b",
+        ":",
+        "mutex:a",
+        "{a}",
+        "{}",
+        "{",
+        "}",
+        "}{",
+        "a{b}c",
+        "{a}b",
+        "%",
+        "%2F",
+        "a%2Fb",
+        "%%",
+        "*",
+        "?",
+        "[a]",
+        "a*",
+        "\\",
+        "a\\b",
+        "'",
+        "\"",
+        "`",
+        ";--",
+        "_",
+        "-",
+        "0",
+        "00",
+        "🔒",
+        "🔓",
+        "字",
+        "ß",
+        "ss",
+        "ﬁ",
+        "fi",
+        "\u{200b}",
+        "\u{feff}a",
+        "a.fence",
+        "a:fence",
+        "a:queue",
     ]
     .map(str::to_owned)
     .into();
@@ -47,7 +99,11 @@ async fn c11_names_that_look_alike_are_different_locks(env: Env) {
     }
     for guard in held {
         let name = guard.name().clone();
-        assert_eq!(guard.release().await.unwrap(), Released::Freed, "C11: {name} is the same lock as another");
+        assert_eq!(
+            guard.release().await.unwrap(),
+            Released::Freed,
+            "C11: {name} is the same lock as another"
+        );
     }
 }
 
@@ -58,8 +114,12 @@ async fn c11_each_name_is_found_again(env: Env) {
         let other = env.lock(&b, &name, long());
         assert!(other.try_lock().await.unwrap().is_none(), "C11: {name:?} is another lock elsewhere");
         let seen = other.inspect().await.unwrap();
-        assert_eq!(seen.holders.first().and_then(|holder| holder.token), Some(guard.fencing_token()), "{name:?}");
-        guard.release().await.unwrap();
+        assert_eq!(
+            seen.holders.first().and_then(|holder| holder.token),
+            Some(guard.fencing_token()),
+            "{name:?}"
+        );
+        give_back(guard).await;
         assert!(other.inspect().await.unwrap().holders.is_empty(), "C11: {name:?} is still held");
     }
 }

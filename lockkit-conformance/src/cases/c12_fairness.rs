@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, long, take},
+    env::{Env, give_back, long, take},
     lock::AnyLock,
     wait::{eventually, ms, within},
 };
@@ -50,7 +50,7 @@ async fn order(env: Env, count: usize, leavers: &[usize]) {
             waiters.spawn(async move {
                 let guard = lock.lock().await.unwrap();
                 order.lock().await.push(n);
-                guard.release().await.unwrap();
+                give_back(guard).await;
             });
         }
         queued(&env, &watch, n + 1).await;
@@ -60,7 +60,7 @@ async fn order(env: Env, count: usize, leavers: &[usize]) {
         drop(waiter.await);
     }
     queued(&env, &watch, count - leavers.len()).await;
-    held.release().await.unwrap();
+    give_back(held).await;
     within(SOON, "the end of the queue", waiters.join_all()).await;
     let expected: Vec<_> = (0..count).filter(|n| !leavers.contains(n)).collect();
     assert_eq!(*order.lock().await, expected, "C12: not granted in the order of asking");
@@ -68,14 +68,15 @@ async fn order(env: Env, count: usize, leavers: &[usize]) {
 
 async fn c12_a_newcomer_never_barges(env: Env) {
     let (a, b, c) = (env.locker().await, env.locker().await, env.locker().await);
-    let (holder, waiter, newcomer) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()), env.lock(&c, "x", long()));
+    let (holder, waiter, newcomer) =
+        (env.lock(&a, "x", long()), env.lock(&b, "x", long()), env.lock(&c, "x", long()));
     for _ in 0..10 {
         let held = take(&holder).await;
         let waiter = waiter.clone();
         let waiting = tokio::spawn(async move {
             let guard = waiter.lock().await.unwrap();
             let token = guard.fencing_token();
-            guard.release().await.unwrap();
+            give_back(guard).await;
             token
         });
         queued(&env, &holder, 1).await;
@@ -84,7 +85,7 @@ async fn c12_a_newcomer_never_barges(env: Env) {
             loop {
                 if let Some(guard) = newcomer.try_lock().await.unwrap() {
                     let token = guard.fencing_token();
-                    guard.release().await.unwrap();
+                    give_back(guard).await;
                     return token;
                 }
                 assert!(start.elapsed() < SOON, "the newcomer never gets it");
@@ -93,7 +94,7 @@ async fn c12_a_newcomer_never_barges(env: Env) {
         };
         let release = async {
             sleep(ms(2)).await;
-            held.release().await.unwrap()
+            give_back(held).await
         };
         let (late, early, _) = tokio::join!(barge, within(SOON, "the waiter's grant", waiting), release);
         assert!(early.unwrap() < late, "C12: a newcomer was granted before the one that waited");

@@ -6,7 +6,7 @@ use lockkit_core::{Error, ErrorKind, LockOptions, MAX_TTL};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, long, take},
+    env::{Env, give_back, long, take},
     harness::Faults,
     lock::Flavor,
     wait::{eventually, ms, slack},
@@ -47,7 +47,7 @@ async fn c13_bad_options_are_refused(env: Env) {
 async fn c13_an_unreachable_store_is_an_error_in_time(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let lock = env.lock(&locker, "x", long());
-    take(&lock).await.release().await.unwrap();
+    give_back(take(&lock).await).await;
     link.set(Faults { refuse: true, ..Faults::NONE });
     link.cut();
     let start = Instant::now();
@@ -103,7 +103,7 @@ async fn c13_an_outage_heals(env: Env) {
         lock.try_lock().await.expect_err("an answer of a store that is not there");
         link.heal();
         eventually(ms(8_000), async || match lock.try_lock().await {
-            Ok(Some(guard)) => Ok(drop(guard.release().await.unwrap())),
+            Ok(Some(guard)) => Ok(give_back(guard).await),
             other => Err(format!("the store is back, and the answer is {other:?}")),
         })
         .await;

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, long, take},
+    env::{Env, fleeting, give_back, long, take},
     harness::Hook,
     wait::{eventually, ms, within},
 };
@@ -55,7 +55,7 @@ async fn c14_inspection_tells_who_holds_it(env: Env) {
             assert!(age >= ms(20), "granted 30 ms ago, and shown as {age:?}");
         }
     }
-    guard.release().await.unwrap();
+    give_back(guard).await;
     assert!(watch.inspect().await.unwrap().holders.is_empty());
 }
 
@@ -73,7 +73,7 @@ async fn c14_inspection_changes_nothing(env: Env) {
     .await;
     assert!(!guard.is_held(), "C3: the holder thinks that it has what is gone");
     env.lock(&b, "never locked", long()).inspect().await.unwrap();
-    take(&watch).await.release().await.unwrap();
+    give_back(take(&watch).await).await;
 }
 
 async fn c14_an_ended_lease_is_not_shown(env: Env) {
@@ -109,7 +109,7 @@ async fn c14_waiters_are_counted(env: Env) {
     expect(3).await;
     waiters.shutdown().await;
     expect(0).await;
-    held.release().await.unwrap();
+    give_back(held).await;
 }
 
 async fn c14_force_release_frees_the_grant_with_that_token(env: Env) {
@@ -133,7 +133,7 @@ async fn c14_force_release_of_another_token_changes_nothing(env: Env) {
     let (lock, operator) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()));
     let first = take(&lock).await;
     let old = first.fencing_token();
-    first.release().await.unwrap();
+    give_back(first).await;
     assert_eq!(operator.force_release(old).await.unwrap(), Released::NotHeld);
     let second = take(&lock).await;
     for wrong in [old, FencingToken::new(0), FencingToken::new(second.fencing_token().get() + 1)] {
@@ -148,7 +148,7 @@ async fn c14_a_foreign_lock_is_respected_and_never_freed(env: Env) {
     let lock = env.lock(&locker, "x", long());
     let first = take(&lock).await;
     let old = first.fencing_token();
-    first.release().await.unwrap();
+    give_back(first).await;
 
     env.harness().foreign_lock(lock.name(), ms(30_000)).await.unwrap();
     assert!(lock.try_lock().await.unwrap().is_none(), "C14: a foreign client's lock was overwritten");
@@ -162,7 +162,8 @@ async fn c14_a_foreign_lock_is_respected_and_never_freed(env: Env) {
     let waiting = tokio::spawn(async move { waiter.lock().await });
     sleep(ms(50)).await;
     assert!(env.harness().foreign_unlock(lock.name()).await.unwrap(), "C14: it was freed");
-    let next = within(env.poll() + ms(200), "the grant after the foreign one", waiting).await.unwrap().unwrap();
+    let next =
+        within(env.poll() + ms(200), "the grant after the foreign one", waiting).await.unwrap().unwrap();
     assert!(next.fencing_token() > old);
-    next.release().await.unwrap();
+    give_back(next).await;
 }

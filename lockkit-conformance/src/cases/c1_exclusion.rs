@@ -6,7 +6,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, long, take},
+    env::{Env, fleeting, give_back, long, take},
     wait::{eventually, ms, within},
     witness::{Stay, Witness},
 };
@@ -29,9 +29,9 @@ async fn c1_a_held_lock_is_refused_to_others(env: Env) {
         assert!(env.lock(&a, "x", long()).try_lock().await.unwrap().is_none(), "not reentrant by itself");
     }
     let neighbour = take(&env.lock(&b, "y", long())).await;
-    neighbour.release().await.unwrap();
-    held.release().await.unwrap();
-    take(&other).await.release().await.unwrap();
+    give_back(neighbour).await;
+    give_back(held).await;
+    give_back(take(&other).await).await;
 }
 
 async fn c1_a_storm_of_tasks_never_overlaps(env: Env) {
@@ -56,7 +56,7 @@ async fn c1_a_storm_of_tasks_never_overlaps(env: Env) {
                     }
                     assert!(stay.look(&guard), "a lease of 30 s was lost");
                     witness.record(stay);
-                    if round % 3 == 0 { drop(guard) } else { drop(guard.release().await.unwrap()) }
+                    if round % 3 == 0 { drop(guard) } else { give_back(guard).await }
                 }
             });
         }

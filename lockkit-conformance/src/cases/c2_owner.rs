@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, long, take},
+    env::{Env, fleeting, give_back, long, take},
     wait::{eventually, ms},
 };
 
@@ -109,7 +109,7 @@ async fn c2_each_claim_has_a_fresh_owner(env: Env) {
     for _ in 0..20 {
         let guard = take(&lock).await;
         assert!(seen.insert(guard.owner()), "C2: an owner id came twice");
-        guard.release().await.unwrap();
+        give_back(guard).await;
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, take},
+    env::{Env, fleeting, give_back, take},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
     wait::{eventually, ms, within},
@@ -45,9 +45,13 @@ async fn c3_the_deadline_counts_from_before_the_request(env: Env) {
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
     let deadline = deadline(&guard);
     let call = line.take_calls().into_iter().find(|call| call.op == Op::Attempt).unwrap();
-    assert!(deadline <= call.at + options.ttl, "C3: the deadline is {:?} late", deadline - (call.at + options.ttl));
+    assert!(
+        deadline <= call.at + options.ttl,
+        "C3: the deadline is {:?} late",
+        deadline - (call.at + options.ttl)
+    );
     line.heal();
-    guard.release().await.unwrap();
+    give_back(guard).await;
 }
 
 async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
@@ -60,9 +64,13 @@ async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
     let renewed = deadline(&guard);
     let call = line.take_calls().into_iter().find(|call| call.op == Op::KeepAlive).unwrap();
     assert!(renewed > first, "the renewal was confirmed and moved nothing");
-    assert!(renewed <= call.at + options.ttl, "C3: the deadline is {:?} late", renewed - (call.at + options.ttl));
+    assert!(
+        renewed <= call.at + options.ttl,
+        "C3: the deadline is {:?} late",
+        renewed - (call.at + options.ttl)
+    );
     line.heal();
-    guard.release().await.unwrap();
+    give_back(guard).await;
 }
 
 async fn c3_a_lease_that_ended_is_never_held_again(env: Env) {
@@ -107,7 +115,10 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
             start.elapsed()
         }
     );
-    assert!(told >= ms(150), "a renewal went through within the first third, so the lease lasts for two more");
+    assert!(
+        told >= ms(150),
+        "a renewal went through within the first third, so the lease lasts for two more"
+    );
     let (mut later, next) = next;
     later.look(&next);
     witness.record(stay);
@@ -116,7 +127,7 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
     link.heal();
     assert!(!guard.is_held());
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
-    next.release().await.unwrap();
+    give_back(next).await;
 }
 
 async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
@@ -148,5 +159,5 @@ async fn c3_remaining_never_exceeds_the_lease(env: Env) {
         assert!(guard.remaining() <= ms(5_000), "C3: {:?} are left of 5 s", guard.remaining());
         guard.renew().await.unwrap();
     }
-    guard.release().await.unwrap();
+    give_back(guard).await;
 }

@@ -4,7 +4,7 @@ use lockkit_core::{FencingToken, spi::Released};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, long, take},
+    env::{Env, fleeting, give_back, long, take},
     harness::Hook,
     wait::{eventually, ms},
 };
@@ -33,9 +33,9 @@ async fn c4_tokens_rise_over_releases(env: Env) {
             rises(&mut last, guard.fencing_token());
             if round % 2 == 0 {
                 // A neighbour must not use up or reset this name's tokens.
-                take(&env.lock(locker, "y", long())).await.release().await.unwrap();
+                give_back(take(&env.lock(locker, "y", long())).await).await;
             }
-            guard.release().await.unwrap();
+            give_back(guard).await;
         }
     }
 }
@@ -71,7 +71,7 @@ async fn c4_tokens_rise_over_data_loss(env: Env) {
         let guard = take(&lock).await;
         rises(&mut last, guard.fencing_token());
         if round % 2 == 0 {
-            guard.release().await.unwrap();
+            give_back(guard).await;
             env.harness().flush().await.unwrap();
         } else {
             env.harness().flush().await.unwrap();
@@ -86,7 +86,7 @@ async fn c4_tokens_rise_over_a_restart(env: Env) {
     let mut last = FencingToken::new(0);
     let guard = take(&lock).await;
     rises(&mut last, guard.fencing_token());
-    guard.release().await.unwrap();
+    give_back(guard).await;
     env.harness().restart().await.unwrap();
     eventually(ms(10_000), async || match lock.try_lock().await {
         Ok(Some(guard)) => {
@@ -103,13 +103,21 @@ async fn c4_the_token_base_is_added(env: Env) {
     let (plain, moved) = (env.locker().await, env.locker().await.with_token_base(BASE));
     let guard = take(&env.lock(&plain, "x", long())).await;
     let first = guard.fencing_token().get();
-    guard.release().await.unwrap();
+    give_back(guard).await;
 
     let lock = env.lock(&moved, "x", long());
     let guard = take(&lock).await;
-    assert!(guard.fencing_token().get() > first + BASE, "C4: {} is not above the base", guard.fencing_token());
+    assert!(
+        guard.fencing_token().get() > first + BASE,
+        "C4: {} is not above the base",
+        guard.fencing_token()
+    );
     let seen = lock.inspect().await.unwrap();
-    assert_eq!(seen.holders.first().unwrap().token, Some(guard.fencing_token()), "C14: shown as the holder has it");
+    assert_eq!(
+        seen.holders.first().unwrap().token,
+        Some(guard.fencing_token()),
+        "C14: shown as the holder has it"
+    );
     assert_eq!(lock.force_release(guard.fencing_token()).await.unwrap(), Released::Freed);
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
 }

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, long},
+    env::{Env, give_back, long},
     harness::{Faults, Hook},
     lock::AnyLock,
     wait::{eventually, ms, within},
@@ -119,14 +119,15 @@ async fn c5_a_late_request_does_nothing(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let options = long().with_op_timeout(ms(300));
     // One that is dropped, and one that is asked again and released.
-    let (dropped, retried) = (env.lock(&locker, "dropped", options.clone()), env.lock(&locker, "retried", options));
+    let (dropped, retried) =
+        (env.lock(&locker, "dropped", options.clone()), env.lock(&locker, "retried", options));
     link.set(Faults { hold_requests: true, ..Faults::NONE });
     let asking = start(retried);
     timeout(ms(100), dropped.lock()).await.expect_err("a grant without a request");
     link.cut_client(LATE);
     link.heal();
     let guard = within(SOON, "the retried grant", asking).await.unwrap().unwrap();
-    guard.release().await.unwrap();
+    give_back(guard).await;
     // Both requests of the broken connection arrive behind the releases.
     sleep(LATE + ms(300)).await;
     let healthy = env.locker().await;

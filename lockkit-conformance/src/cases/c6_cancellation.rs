@@ -14,7 +14,8 @@ use tokio::{
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, long, take},
+    env::{Env, give_back, long, take},
+    harness::{Faults, Link as _},
     lock::{AnyLock, Flavor},
     wait::{eventually, ms, within},
     witness::{Stay, Witness},
@@ -58,7 +59,10 @@ async fn c6_dropped_lock_calls_leave_nothing_when_contended(env: Env) {
 
 /// Drops calls after 0 to 3,000 µs, and what was granted by then in each way that there is.
 async fn storm(env: Env, names: usize) {
-    let lockers = [env.locker().await, env.locker().await];
+    // One as the store is, and one whose requests take long enough to be cut on both ways, also in memory.
+    let (slow, line) = env.spied_locker().await;
+    line.set(Faults { request_delay: ms(1), reply_delay: ms(1), ..Faults::NONE });
+    let lockers = [env.locker().await, slow];
     let witnesses: Arc<Vec<Witness>> = Arc::new((0..names).map(|_| Witness::default()).collect());
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -75,7 +79,9 @@ async fn storm(env: Env, names: usize) {
         });
     }
     within(ms(90_000), "the end of the storm", tasks.join_all()).await;
-    witnesses.iter().for_each(|witness| drop(witness.verify()));
+    for witness in &*witnesses {
+        witness.verify();
+    }
     let other = env.locker().await;
     for name in 0..names {
         becomes_free(&env.lock(&other, &format!("n{name}"), long())).await;
@@ -91,7 +97,7 @@ async fn use_and_leave(guard: LockGuard, witness: &Witness) {
     witness.record(stay);
     match rand::random_range(0..3) {
         0 => drop(guard),
-        1 => drop(guard.release().await.unwrap()),
+        1 => give_back(guard).await,
         _ => drop(cut_short(guard.release()).await),
     }
 }
@@ -135,7 +141,7 @@ async fn c6_a_cancelled_waiter_passes_its_wake_up_on(env: Env) {
         let staying = tokio::spawn(async move { stays.lock().await });
         sleep(ms(10)).await;
         let release = async {
-            drop(guard.release().await.unwrap());
+            give_back(guard).await;
         };
         let cancel = async {
             for _ in 0..round {
@@ -147,7 +153,7 @@ async fn c6_a_cancelled_waiter_passes_its_wake_up_on(env: Env) {
         // It may have been granted before: then its guard is dropped with the task's output.
         drop(leaving.await);
         let next = within(env.poll() + SOON, "the other waiter's grant", staying).await;
-        drop(next.unwrap().unwrap().release().await.unwrap());
+        give_back(next.unwrap().unwrap()).await;
         becomes_free(&holder).await;
     }
 }
@@ -168,7 +174,7 @@ async fn c6_dropped_tries_and_inspections_leave_nothing(env: Env) {
 
 async fn becomes_free(lock: &AnyLock) {
     eventually(SOON, async || match lock.try_lock().await.unwrap() {
-        Some(guard) => Ok(drop(guard.release().await.unwrap())),
+        Some(guard) => Ok(give_back(guard).await),
         None => Err(format!("C6: {} stays locked: {:?}", lock.name(), lock.inspect().await)),
     })
     .await;

@@ -9,7 +9,7 @@ use lockkit_core::{
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, long, take},
+    env::{Env, fleeting, give_back, long, take},
     harness::Faults,
     wait::{eventually, ms, within},
 };
@@ -83,7 +83,7 @@ async fn c7_a_dropped_guard_frees(env: Env) {
     for _ in 0..5 {
         drop(take(&env.lock(&a, "x", long())).await);
         let next = within(SOON, "the next grant", waiting.lock()).await.unwrap();
-        next.release().await.unwrap();
+        give_back(next).await;
     }
 }
 
@@ -92,7 +92,7 @@ async fn c7_a_guard_dropped_outside_a_runtime_frees(env: Env) {
     let guard = take(&env.lock(&a, "x", long())).await;
     thread::spawn(move || drop(guard)).join().expect("C7: dropping a guard panicked");
     let next = within(SOON, "the next grant", env.lock(&b, "x", long()).lock()).await.unwrap();
-    next.release().await.unwrap();
+    give_back(next).await;
 }
 
 async fn c7_shutdown_waits_for_dropped_guards(env: Env) {
@@ -102,7 +102,7 @@ async fn c7_shutdown_waits_for_dropped_guards(env: Env) {
     }
     within(SOON, "the shutdown", a.shutdown()).await.unwrap();
     for name in ["x", "y", "z"] {
-        take(&env.lock(&b, name, long())).await.release().await.unwrap();
+        give_back(take(&env.lock(&b, name, long())).await).await;
     }
 }
 
@@ -125,5 +125,5 @@ async fn c7_shutdown_refuses_and_ends_what_waits(env: Env) {
     drop(held);
     let refused = env.lock(&a, "z", long()).try_lock().await;
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Closed);
-    elsewhere.release().await.unwrap();
+    give_back(elsewhere).await;
 }

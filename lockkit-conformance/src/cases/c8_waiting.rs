@@ -7,7 +7,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, long, take},
+    env::{Env, fleeting, give_back, long, take},
     faulty::Op,
     harness::{Faults, Link as _},
     lock::AnyLock,
@@ -44,8 +44,12 @@ async fn c8_contention_is_no_error(env: Env) {
     assert!(other.try_lock().await.unwrap().is_none());
     assert!(other.lock_timeout(ms(20)).await.unwrap().is_none());
     let bounded = env.lock(&b, "x", long().with_wait(ms(20)));
-    assert_eq!(bounded.lock().await.unwrap_err().kind(), ErrorKind::Timeout, "lock() has no other way to say it");
-    held.release().await.unwrap();
+    assert_eq!(
+        bounded.lock().await.unwrap_err().kind(),
+        ErrorKind::Timeout,
+        "lock() has no other way to say it"
+    );
+    give_back(held).await;
 }
 
 async fn c8_a_wait_bound_is_kept(env: Env) {
@@ -57,7 +61,7 @@ async fn c8_a_wait_bound_is_kept(env: Env) {
         assert!(other.lock_timeout(bound).await.unwrap().is_none());
         took(start, bound);
     }
-    held.release().await.unwrap();
+    give_back(held).await;
     // A store that says nothing must not hold the call either.
     line.set(Faults::SILENCE);
     let start = Instant::now();
@@ -79,9 +83,9 @@ async fn c8_a_wait_that_timed_out_is_out_of_the_queue(env: Env) {
     let (a, b, c) = (env.locker().await, env.locker().await, env.locker().await);
     let held = take(&env.lock(&a, "x", long())).await;
     assert!(env.lock(&b, "x", long()).lock_timeout(ms(50)).await.unwrap().is_none());
-    held.release().await.unwrap();
+    give_back(held).await;
     let last = env.lock(&c, "x", long());
-    within(SOON, "the next grant", last.lock()).await.unwrap().release().await.unwrap();
+    give_back(within(SOON, "the next grant", last.lock()).await.unwrap()).await;
 }
 
 async fn c8_a_waiter_gets_it_after_a_release(env: Env) {
@@ -92,10 +96,10 @@ async fn c8_a_waiter_gets_it_after_a_release(env: Env) {
         let wait = async { within(env.poll() + ms(200), "the waiter's grant", waiter.lock()).await.unwrap() };
         let release = async {
             sleep(ms(pause)).await;
-            held.release().await.unwrap()
+            give_back(held).await
         };
         let (next, _) = tokio::join!(wait, release);
-        next.release().await.unwrap();
+        give_back(next).await;
     }
 }
 
@@ -105,7 +109,7 @@ async fn c8_a_waiter_gets_it_after_an_expiry(env: Env) {
     let bound = ms(150) + env.descriptor().takeover_delay + env.poll();
     let next = within(bound, "the waiter's grant", env.lock(&b, "x", long()).lock()).await.unwrap();
     assert!(!held.is_held(), "C3: the past holder still thinks that it has it");
-    next.release().await.unwrap();
+    give_back(next).await;
 }
 
 async fn c8_a_push_beats_the_poll(env: Env) {
@@ -121,12 +125,12 @@ async fn c8_a_push_beats_the_poll(env: Env) {
         let release = async {
             sleep(ms(120)).await;
             let start = Instant::now();
-            held.release().await.unwrap();
+            give_back(held).await;
             start
         };
         let ((granted, next), released) = tokio::join!(wait, release);
         waits.push(granted.saturating_duration_since(released));
-        next.release().await.unwrap();
+        give_back(next).await;
     }
     waits.sort();
     // A poll alone would take half of its interval on average.
@@ -137,15 +141,13 @@ async fn c8_a_push_beats_the_poll(env: Env) {
 async fn c8_a_lost_wake_up_costs_only_latency(env: Env) {
     let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
     line.set_mute(true);
-    for _ in 0..2 {
-        let held = take(&env.lock(&a, "x", long())).await;
-        let waiter = env.lock(&b, "x", long());
-        let waiting = tokio::spawn(async move { waiter.lock().await });
-        sleep(ms(50)).await;
-        held.release().await.unwrap();
-        let next = within(env.poll(), "the grant that nobody announced", waiting).await.unwrap().unwrap();
-        next.release().await.unwrap();
-    }
+    let held = take(&env.lock(&a, "x", long())).await;
+    let waiter = env.lock(&b, "x", long());
+    let waiting = tokio::spawn(async move { waiter.lock().await });
+    sleep(ms(50)).await;
+    give_back(held).await;
+    let next = within(env.poll(), "the grant that nobody announced", waiting).await.unwrap().unwrap();
+    give_back(next).await;
 }
 
 async fn c8_every_waiter_ends(env: Env) {
@@ -160,11 +162,11 @@ async fn c8_every_waiter_ends(env: Env) {
             if n % 4 == 0 {
                 drop(lock.lock_timeout(ms(5)).await.unwrap());
             }
-            lock.lock().await.unwrap().release().await.unwrap()
+            give_back(lock.lock().await.unwrap()).await
         });
     }
     sleep(ms(30)).await;
-    held.release().await.unwrap();
+    give_back(held).await;
     within(ms(30_000), "the end of the queue", waiters.join_all()).await;
 }
 
@@ -181,10 +183,10 @@ async fn c8_one_release_does_not_wake_all(env: Env) {
         waiters.spawn(async move { lock.lock().await.unwrap() });
     }
     settled(&line, &lock).await;
-    line.take_calls();
+    drop(line.take_calls());
     sleep(WINDOW).await;
     let polls = attempts(&line);
-    held.release().await.unwrap();
+    give_back(held).await;
     sleep(WINDOW).await;
     let woken = attempts(&line);
     assert!(
@@ -192,14 +194,14 @@ async fn c8_one_release_does_not_wake_all(env: Env) {
         "C8: one release made {woken} attempts of {WAITERS} waiters, where polls alone make {polls}"
     );
     while let Some(guard) = within(SOON, "the next grant", waiters.join_next()).await {
-        guard.unwrap().release().await.unwrap();
+        give_back(guard.unwrap()).await;
     }
 }
 
 /// Waits until no waiter has attempted for a while, or polls are all that is left.
 async fn settled(line: &crate::faulty::Line, lock: &AnyLock) {
     eventually(SOON, async || {
-        line.take_calls();
+        drop(line.take_calls());
         sleep(ms(100)).await;
         match attempts(line) {
             0..4 => Ok(()),

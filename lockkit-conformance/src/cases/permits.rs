@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, long},
+    env::{Env, fleeting, give_back, long},
     harness::Faults,
     wait::{eventually, ms, within},
 };
@@ -67,10 +67,10 @@ async fn c1_permits_add_up_to_the_limit(env: Env) {
     assert!(b.try_acquire_many(2).await.unwrap().is_none(), "C1: 4 of 3 permits");
     let one = b.try_acquire().await.unwrap().expect("1 is free");
     assert!(a.try_acquire().await.unwrap().is_none(), "C1: 4 of 3 permits");
-    two.release().await.unwrap();
+    give_back(two).await;
     assert!(a.try_acquire_many(LIMIT).await.unwrap().is_none(), "C1: 4 of 3 permits");
-    one.release().await.unwrap();
-    a.try_acquire_many(LIMIT).await.unwrap().expect("all are free").release().await.unwrap();
+    give_back(one).await;
+    give_back(a.try_acquire_many(LIMIT).await.unwrap().expect("all are free")).await;
 }
 
 async fn c1_a_storm_on_permits_never_exceeds_the_limit(env: Env) {
@@ -88,7 +88,7 @@ async fn c1_a_storm_on_permits_never_exceeds_the_limit(env: Env) {
                 assert!(now <= LIMIT, "C1: {now} of {LIMIT} permits");
                 yield_now().await;
                 taken.fetch_sub(count, SeqCst);
-                if round % 2 == 0 { drop(guard) } else { drop(guard.release().await.unwrap()) }
+                if round % 2 == 0 { drop(guard) } else { give_back(guard).await }
             }
         });
     }
@@ -109,7 +109,8 @@ async fn c4_no_two_permits_share_a_token(env: Env) {
     let (a, b) = (semaphore(&env, long()).await, semaphore(&env, long()).await);
     let mut seen = BTreeSet::new();
     for _ in 0..5 {
-        let guards = [a.try_acquire().await, b.try_acquire().await, a.try_acquire().await].map(|g| g.unwrap().unwrap());
+        let guards = [a.try_acquire().await, b.try_acquire().await, a.try_acquire().await]
+            .map(|g| g.unwrap().unwrap());
         for guard in guards {
             let token = guard.fencing_token();
             assert!(seen.last().is_none_or(|last| *last < token), "C4: token {token} follows {seen:?}");
@@ -140,20 +141,21 @@ async fn c5_a_permits_lost_reply_same_token(env: Env) {
     link.heal();
     let guard = within(SOON, "the retried grant", asking).await.unwrap().unwrap();
     assert_eq!(Some(guard.fencing_token()), token);
-    healthy.try_acquire().await.unwrap().expect("C5: permits were taken twice").release().await.unwrap();
+    give_back(healthy.try_acquire().await.unwrap().expect("C5: permits were taken twice")).await;
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
 }
 
 async fn c8_a_waiter_gets_a_permit_that_comes_back(env: Env) {
     let (a, b) = (semaphore(&env, long()).await, semaphore(&env, long()).await);
-    let [one, other] = [a.try_acquire().await, a.try_acquire_many(2).await].map(|guard| guard.unwrap().unwrap());
+    let [one, other] =
+        [a.try_acquire().await, a.try_acquire_many(2).await].map(|guard| guard.unwrap().unwrap());
     let waiting = tokio::spawn(async move { b.acquire_many(LIMIT).await });
     for guard in [one, other] {
         sleep(ms(30)).await;
         assert!(!waiting.is_finished(), "C1: more permits than there are");
-        guard.release().await.unwrap();
+        give_back(guard).await;
     }
-    within(env.poll() + ms(200), "the waiter's grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+    give_back(within(env.poll() + ms(200), "the waiter's grant", waiting).await.unwrap().unwrap()).await;
 }
 
 async fn c9_a_dead_permit_frees_within_its_lease(env: Env) {
@@ -165,8 +167,8 @@ async fn c9_a_dead_permit_frees_within_its_lease(env: Env) {
     let bound = ms(400) + env.descriptor().takeover_delay + env.poll();
     let taken_over = within(bound, "the permits of a dead holder", semaphore.acquire_many(2)).await.unwrap();
     assert!(live.is_held());
-    live.release().await.unwrap();
-    taken_over.release().await.unwrap();
+    give_back(live).await;
+    give_back(taken_over).await;
     dead.release().await.unwrap();
 }
 
@@ -176,21 +178,26 @@ async fn c13_impossible_permits_are_refused(env: Env) {
     let semaphore = semaphore(&env, long()).await;
     for impossible in [0, LIMIT + 1] {
         assert_eq!(semaphore.acquire_many(impossible).await.unwrap_err().kind(), ErrorKind::InvalidOption);
-        assert_eq!(semaphore.try_acquire_many(impossible).await.unwrap_err().kind(), ErrorKind::InvalidOption);
+        assert_eq!(
+            semaphore.try_acquire_many(impossible).await.unwrap_err().kind(),
+            ErrorKind::InvalidOption
+        );
     }
 }
 
 async fn c13_a_mismatch_of_limits_is_an_error(env: Env) {
-    let (right, wrong) = (semaphore(&env, long()).await, env.locker().await.semaphore("x", LIMIT + 1).unwrap());
+    let (right, wrong) =
+        (semaphore(&env, long()).await, env.locker().await.semaphore("x", LIMIT + 1).unwrap());
     let held = right.try_acquire().await.unwrap().unwrap();
     let error = wrong.try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error:?}");
-    held.release().await.unwrap();
+    give_back(held).await;
 }
 
 async fn c14_all_permits_are_shown(env: Env) {
     let semaphore = semaphore(&env, long()).await;
-    let guards = [semaphore.try_acquire().await, semaphore.try_acquire_many(2).await].map(|guard| guard.unwrap().unwrap());
+    let guards = [semaphore.try_acquire().await, semaphore.try_acquire_many(2).await]
+        .map(|guard| guard.unwrap().unwrap());
     let seen = semaphore.inspect().await.unwrap();
     assert_eq!(seen.holders.len(), 2);
     for guard in &guards {

@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, long},
+    env::{Env, fleeting, give_back, long},
     harness::Faults,
     wait::{eventually, ms, within},
 };
@@ -65,7 +65,7 @@ async fn c1_readers_share_and_exclude_the_writer(env: Env) {
     assert_eq!(writer.mode(), Mode::Exclusive);
     assert!(a.try_read().await.unwrap().is_none(), "C1: a reader beside a writer");
     assert!(b.try_read().await.unwrap().is_none(), "C1: a reader beside a writer");
-    writer.release().await.unwrap();
+    give_back(writer).await;
 }
 
 async fn c1_a_storm_of_readers_and_writers_never_overlaps(env: Env) {
@@ -82,7 +82,7 @@ async fn c1_a_storm_of_readers_and_writers_never_overlaps(env: Env) {
                     assert_eq!(inside.swap(-1, SeqCst), 0, "C1: a writer is not alone");
                     yield_now().await;
                     assert_eq!(inside.swap(0, SeqCst), -1, "C1: a writer was not alone");
-                    guard.release().await.unwrap();
+                    give_back(guard).await;
                 } else {
                     let guard = lock.read().await.unwrap();
                     assert!(inside.fetch_add(1, SeqCst) >= 0, "C1: a reader beside a writer");
@@ -112,19 +112,23 @@ async fn c4_a_readers_token_lies_between_its_writers(env: Env) {
         let readers = [lock.try_read().await.unwrap().unwrap(), lock.try_read().await.unwrap().unwrap()];
         let highest = readers.iter().map(|reader| reader.fencing_token()).max();
         for reader in readers {
-            assert!(Some(reader.fencing_token()) > last_writer, "C4: a reader's token is not above the writer before");
-            reader.release().await.unwrap();
+            assert!(
+                Some(reader.fencing_token()) > last_writer,
+                "C4: a reader's token is not above the writer before"
+            );
+            give_back(reader).await;
         }
         let writer = lock.try_write().await.unwrap().unwrap();
         last_writer = Some(writer.fencing_token());
         assert!(last_writer > highest, "C4: a writer's token is not above the readers before");
-        writer.release().await.unwrap();
+        give_back(writer).await;
     }
 }
 
 async fn c5_a_readers_lost_reply_same_token(env: Env) {
     let (locker, link) = env.faulty_locker().await;
-    let (lock, healthy) = (locker.rw_lock("x").unwrap().with_options(long()).unwrap(), rw(&env, long()).await);
+    let (lock, healthy) =
+        (locker.rw_lock("x").unwrap().with_options(long()).unwrap(), rw(&env, long()).await);
     link.set(Faults::LOST_REPLIES);
     let asking = tokio::spawn(async move { lock.read().await });
     let mut token = None;
@@ -138,7 +142,7 @@ async fn c5_a_readers_lost_reply_same_token(env: Env) {
     let guard = within(SOON, "the retried grant", asking).await.unwrap().unwrap();
     assert_eq!(Some(guard.fencing_token()), token);
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
-    healthy.try_write().await.unwrap().expect("C5: a reader was counted twice").release().await.unwrap();
+    give_back(healthy.try_write().await.unwrap().expect("C5: a reader was counted twice")).await;
 }
 
 async fn c8_a_writer_gets_it_after_the_last_reader(env: Env) {
@@ -148,13 +152,13 @@ async fn c8_a_writer_gets_it_after_the_last_reader(env: Env) {
     for reader in readers {
         sleep(ms(30)).await;
         assert!(!waiting.is_finished(), "C1: a writer beside a reader");
-        reader.release().await.unwrap();
+        give_back(reader).await;
     }
     let writer = within(env.poll() + ms(200), "the writer's grant", waiting).await.unwrap().unwrap();
     // And the readers after the writer.
     let waiting = tokio::spawn(async move { (a.read().await, a.read().await) });
     sleep(ms(30)).await;
-    writer.release().await.unwrap();
+    give_back(writer).await;
     let readers = within(env.poll() + ms(200), "the readers' grants", waiting).await.unwrap();
     drop((readers.0.unwrap(), readers.1.unwrap()));
 }
@@ -163,7 +167,8 @@ async fn c9_a_dead_reader_frees_within_its_lease(env: Env) {
     let backend = env.backend().await;
     let mut dead = env.claim_of(&*backend, "x", &fleeting(400), OwnerId::random(), Mode::Shared);
     assert!(matches!(dead.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
-    let (a, b) = (rw(&env, long().with_ttl(ms(1_500)).with_op_timeout(ms(500))).await, rw(&env, long()).await);
+    let (a, b) =
+        (rw(&env, long().with_ttl(ms(1_500)).with_op_timeout(ms(500))).await, rw(&env, long()).await);
     let live = a.try_read().await.unwrap().unwrap();
     live.renew().await.unwrap();
     eventually(ms(400) + env.descriptor().takeover_delay + SOON, async || {
@@ -173,9 +178,9 @@ async fn c9_a_dead_reader_frees_within_its_lease(env: Env) {
         }
     })
     .await;
-    live.release().await.unwrap();
+    give_back(live).await;
     let bound = env.descriptor().takeover_delay + env.poll();
-    within(bound, "the writer's grant", b.write()).await.unwrap().release().await.unwrap();
+    give_back(within(bound, "the writer's grant", b.write()).await.unwrap()).await;
     dead.release().await.unwrap();
 }
 
@@ -207,7 +212,7 @@ async fn c12_writers_are_not_starved(env: Env) {
         });
     }
     for _ in 0..3 {
-        within(ms(2_000), "the writer's grant", b.write()).await.unwrap().release().await.unwrap();
+        give_back(within(ms(2_000), "the writer's grant", b.write()).await.unwrap()).await;
     }
     readers.shutdown().await;
 }

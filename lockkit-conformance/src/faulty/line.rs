@@ -116,7 +116,9 @@ impl Line {
     }
 
     fn broken(&self) -> Error {
-        Error::new(ErrorKind::Unavailable, "connection reset").with_outcome_unknown().with_backend(self.backend)
+        Error::new(ErrorKind::Unavailable, "connection reset")
+            .with_outcome_unknown()
+            .with_backend(self.backend)
     }
 }
 
