@@ -75,7 +75,7 @@ fn wheel(tools: &Path) -> Command {
 fn source(tools: &Path) -> Command {
     let mut command =
         crate::run::cargo(&["install", "--locked", "--debug", "--version", VERSION, "cargo-deny", "--root"]);
-    // Not in the workspace's folder of build results: it would be locked by whoever runs us through cargo.
+    // In a temporary folder of its own: its hundreds of crates are of no use to the workspace.
     command.arg(tools).env_remove("CARGO_TARGET_DIR");
     command
 }
