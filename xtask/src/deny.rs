@@ -34,6 +34,7 @@ fn cargo_deny() -> Result<PathBuf> {
         return Ok(program);
     }
     if works(&own) {
+        println!("\ncargo-deny: using {}", own.display());
         return Ok(own);
     }
     println!("\ncargo-deny is not installed: fetching {VERSION} into {}", tools.display());
