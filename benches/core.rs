@@ -3,7 +3,7 @@
 //! Criterion runs one after the other; compare the two figures of one run, never figures of two runs.
 
 mod support {
-    pub mod instant;
+    pub(crate) mod instant;
 }
 
 use std::{sync::Arc, time::Duration};

@@ -1,7 +1,7 @@
 //! What 100,000 held locks of one locker cost: memory for each, tasks, and the CPU of their renewals.
 
 mod support {
-    pub mod instant;
+    pub(crate) mod instant;
 }
 
 use std::{

@@ -13,7 +13,7 @@ use lockkit::{
 
 /// The backend.
 #[derive(Debug)]
-pub struct Instant(Descriptor);
+pub(crate) struct Instant(Descriptor);
 
 impl Default for Instant {
     fn default() -> Self {

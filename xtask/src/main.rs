@@ -10,6 +10,7 @@ mod run;
 mod server;
 mod tally;
 mod test;
+mod up;
 
 use std::process::ExitCode;
 
@@ -33,12 +34,15 @@ enum Command {
     },
     /// Runs every check of a submission: format, lints, docs, dependencies, quickstart, all tests
     Ci,
+    /// Serves a store on 127.0.0.1 until Ctrl-C, for trying things out
+    Up { store: up::Store },
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test { arguments } => test::run(&arguments),
         Command::Ci => ci::run(),
+        Command::Up { store } => up::run(store),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

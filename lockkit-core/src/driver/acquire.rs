@@ -53,6 +53,8 @@ pub(crate) type Attempting = BoxFuture<'static, (LiveClaim, Result<Attempt>)>;
 /// Leaving a queue inline may take this long beyond the wait bound, or two round trips if that is more.
 const LEAVING: Duration = Duration::from_millis(5);
 
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+
 /// Competes for the lock until it is granted, refused for good, or the bound has passed.
 ///
 /// # Cancel safety
@@ -132,7 +134,8 @@ async fn compete(mut bid: Bid<'_>, request: Request<'_>, bound: Bound, started: 
             }
             Some(Ok(Attempt::Busy { retry_after: lapse, .. })) => {
                 trouble.is_over();
-                retry_after = lapse.unwrap_or(Duration::MAX);
+                // A lease that ends now is no reason to ask without a pause.
+                retry_after = lapse.unwrap_or(Duration::MAX).max(SHORTEST_PAUSE);
             }
             Some(Err(error)) => {
                 agenda.observe(|| Event::Failed { name: &held.name, error: &error });
