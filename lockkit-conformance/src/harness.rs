@@ -14,6 +14,8 @@ use crate::faulty::Faulty;
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
 /// One kind of store under test, such as one server. The runner asks it for a fresh [`Harness`] for each case.
+///
+/// What all cases share, such as a server, is started when the value is made, and ends when it is dropped.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The first part of the names of its tests, such as `redis`.
@@ -26,13 +28,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// A case that needs a missing one is listed as not applicable, with the reason.
     fn hooks(&self) -> Vec<Hook>;
-
-    /// Starts what all cases share, such as a server. Called once, from a thread without a runtime, before the first
-    /// case; what it leaves open is no leak.
-    ///
-    /// # Errors
-    /// The store can't be had. The error says how to get it.
-    fn start(&self) -> Result<(), BoxError>;
 
     /// Makes a harness with a namespace of its own: a random prefix where the store is shared.
     ///

@@ -1,20 +1,10 @@
 //! The plan of a run, and the run: each case × store × lock is a line of the report.
 
-use std::{
-    collections::BTreeSet,
-    process::ExitCode,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeSet, process::ExitCode, sync::Arc};
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
-use crate::{
-    case::Case,
-    cases,
-    execute::{Failure, execute},
-    harness::Store,
-    lock::Flavor,
-};
+use crate::{case::Case, cases, execute::execute, harness::Store, lock::Flavor};
 
 /// Runs every case that fits on every store, with the arguments of the command line, and says how it went.
 ///
@@ -37,8 +27,7 @@ fn run(stores: impl IntoIterator<Item = Arc<dyn Store>>, covering_all: bool) -> 
     let mut trials = Vec::new();
     let mut covered = BTreeSet::new();
     for store in stores {
-        let store = Arc::new(Started::new(store));
-        for planned in plan(&*store.store) {
+        for planned in plan(&*store) {
             if let Planned::Run(case, _) = planned {
                 covered.insert(case.name);
             }
@@ -77,8 +66,8 @@ fn plan(store: &dyn Store) -> Vec<Planned> {
     planned
 }
 
-fn trial(store: &Arc<Started>, planned: Planned) -> Trial {
-    let name = store.store.name().to_owned();
+fn trial(store: &Arc<dyn Store>, planned: Planned) -> Trial {
+    let name = store.name().to_owned();
     match planned {
         Planned::NotApplicable(case, reason) => {
             Trial::ignorable_test(format!("{name}::{}", case.name), move || {
@@ -91,29 +80,8 @@ fn trial(store: &Arc<Started>, planned: Planned) -> Trial {
                 _ => format!("{name}::{flavor}::{}", case.name),
             };
             let store = Arc::clone(store);
-            Trial::test(name, move || Ok(store.execute(case, flavor)?))
+            Trial::test(name, move || Ok(execute(case, &store, flavor)?))
         }
-    }
-}
-
-/// A store that is started by the first case that runs on it.
-#[derive(Debug)]
-struct Started {
-    store: Arc<dyn Store>,
-    outcome: Mutex<Option<Result<(), String>>>,
-}
-
-impl Started {
-    fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, outcome: Mutex::new(None) }
-    }
-
-    fn execute(&self, case: Case, flavor: Flavor) -> Result<(), Failure> {
-        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = || self.store.start().map_err(|error| format!("the store can't be started: {error}"));
-        outcome.get_or_insert_with(start).clone()?;
-        drop(outcome);
-        execute(case, &self.store, flavor)
     }
 }
 
@@ -127,5 +95,5 @@ pub fn run_case(store: &Arc<dyn Store>, name: &str) -> Result<(), String> {
         _ => None,
     });
     let (case, flavor) = case.ok_or_else(|| format!("{name} is no case for {}", store.name()))?;
-    Started::new(Arc::clone(store)).execute(case, flavor)
+    execute(case, store, flavor)
 }

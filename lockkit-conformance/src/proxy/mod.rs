@@ -109,13 +109,6 @@ impl Proxy {
             state.late = late;
         });
     }
-
-    /// Ends all connections and the proxy's tasks, and waits for that.
-    pub async fn close(mut self) {
-        self.listener.abort();
-        // An aborted task reports that it was; there is nothing else to learn from it.
-        let _aborted = (&mut self.listener).await;
-    }
 }
 
 impl Drop for Proxy {

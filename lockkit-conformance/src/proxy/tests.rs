@@ -165,12 +165,12 @@ async fn accepts_and_never_talks() {
 }
 
 #[tokio::test]
-async fn close_leaves_no_task() {
+async fn drop_leaves_no_task() {
     let (proxy, mut client, _ear) = start().await;
     round_trip(&mut client).await.unwrap();
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = alive();
-    proxy.close().await;
+    drop(proxy);
     assert!(is_reset(&mut client).await);
     while alive() > before - 2 {
         tokio::task::yield_now().await;

@@ -36,10 +36,6 @@ impl Store for MemoryStore {
         Vec::new()
     }
 
-    fn start(&self) -> Result<(), BoxError> {
-        Ok(())
-    }
-
     async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
         Ok(Box::new(MemoryHarness(Memory::new())))
     }
