@@ -11,11 +11,13 @@ use lockkit_core::{
     spi::{Backend, Claim, ClaimSpec, Descriptor, Mode, Released},
 };
 
+use tokio::time::timeout;
+
 use crate::{
     faulty::{Faulty, Line},
     harness::{Harness, Link},
     lock::{AnyLock, Flavor},
-    wait::ms,
+    wait::{ms, slack},
 };
 
 /// One case's own store, the lock that it runs over, and short cuts. A panic is how a case fails.
@@ -27,11 +29,13 @@ struct Inner {
     descriptor: Descriptor,
     flavor: Flavor,
     names: Mutex<BTreeSet<LockName>>,
+    faulty_lockers: Mutex<Vec<Locker>>,
 }
 
 impl Env {
     pub(crate) fn new(harness: Box<dyn Harness>, descriptor: Descriptor, flavor: Flavor) -> Self {
-        Self(Arc::new(Inner { harness, descriptor, flavor, names: Mutex::default() }))
+        let (names, faulty_lockers) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { harness, descriptor, flavor, names, faulty_lockers }))
     }
 
     pub(crate) fn harness(&self) -> &dyn Harness {
@@ -64,7 +68,21 @@ impl Env {
     pub(crate) async fn faulty_locker(&self) -> (Locker, Arc<dyn Link>) {
         let (backend, link) =
             self.harness().connect_through_faults().await.expect("the store can be reached");
-        (Locker::from_dyn(backend), link)
+        let locker = Locker::from_dyn(backend);
+        self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner).push(locker.clone());
+        (locker, link)
+    }
+
+    /// Waits for what the case left to lockers whose connection ends with the harness.
+    pub(crate) async fn shut_faulty_lockers_down(&self) -> Result<(), String> {
+        let lockers =
+            std::mem::take(&mut *self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner));
+        for locker in lockers {
+            let shutdown = timeout(ms(5_000) + slack(), locker.shutdown()).await;
+            let outcome = shutdown.map_err(|_| "C6: the shutdown of a locker hangs".to_owned())?;
+            outcome.map_err(|error| format!("C6: the shutdown of a locker failed: {error}"))?;
+        }
+        Ok(())
     }
 
     /// A locker of which every call is seen and can be broken between core and backend.

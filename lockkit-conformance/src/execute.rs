@@ -65,8 +65,9 @@ async fn inside(case: Case, store: &dyn Store, flavor: Flavor) -> Result<(), Fai
     let env = Env::new(harness, store.descriptor(), flavor);
     let outcome = AssertUnwindSafe((case.run)(env.clone())).catch_unwind().await;
     let mut outcome = outcome.map_err(|panic| text_of(&*panic));
+    let shutdown = env.shut_faulty_lockers_down().await;
     if outcome.is_ok() {
-        outcome = store_is_clean(&env).await;
+        outcome = shutdown.and(store_is_clean(&env).await);
     }
     env.harness().close().await;
     drop(env);

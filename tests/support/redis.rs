@@ -62,7 +62,13 @@ impl Store for RedisStore {
     async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
         let prefix = format!("lockkit-test-{:016x}", rand::random::<u64>());
         let (address, server) = (self.address.clone(), self.server.clone());
-        Ok(Box::new(RedisHarness { address, prefix, server, paused: Mutex::default(), proxies: Mutex::default() }))
+        Ok(Box::new(RedisHarness {
+            address,
+            prefix,
+            server,
+            paused: Mutex::default(),
+            proxies: Mutex::default(),
+        }))
     }
 }
 
@@ -108,7 +114,11 @@ impl RedisHarness {
         let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
         if *paused != pause {
             let server = self.server()?;
-            if pause { server.pause()? } else { server.resume()? }
+            if pause {
+                server.pause()?
+            } else {
+                server.resume()?
+            }
             *paused = pause;
         }
         Ok(())
@@ -142,8 +152,11 @@ impl Harness for RedisHarness {
                 leaks.push(format!("the key {key:?}, which lives for {lives} ms"));
             }
         }
-        let channels: Vec<String> =
-            redis::cmd("PUBSUB").arg("CHANNELS").arg(format!("{}:*", self.prefix)).query_async(&mut admin).await?;
+        let channels: Vec<String> = redis::cmd("PUBSUB")
+            .arg("CHANNELS")
+            .arg(format!("{}:*", self.prefix))
+            .query_async(&mut admin)
+            .await?;
         leaks.extend(channels.into_iter().map(|channel| format!("a subscription to {channel:?}")));
         Ok(leaks)
     }
