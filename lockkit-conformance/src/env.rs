@@ -17,7 +17,7 @@ use crate::{
     faulty::{Faulty, Line},
     harness::{Harness, Link},
     lock::{AnyLock, Flavor},
-    wait::{ms, slack},
+    wait::{ms, soon},
 };
 
 /// One case's own store, the lock that it runs over, and short cuts. A panic is how a case fails.
@@ -78,7 +78,7 @@ impl Env {
         let lockers =
             std::mem::take(&mut *self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner));
         for locker in lockers {
-            let shutdown = timeout(ms(5_000) + slack(), locker.shutdown()).await;
+            let shutdown = timeout(soon(), locker.shutdown()).await;
             let outcome = shutdown.map_err(|_| "C6: the shutdown of a locker hangs".to_owned())?;
             outcome.map_err(|error| format!("C6: the shutdown of a locker failed: {error}"))?;
         }

@@ -42,4 +42,5 @@ pub use self::{
     cases::all as all_cases,
     harness::{BoxError, Faults, Harness, Hook, Link, Store},
     runner::{main, main_covering_all, run_case},
+    wait::override_slack,
 };

@@ -13,7 +13,7 @@ use crate::{
     env::{Env, give_back, long},
     harness::{Faults, Hook},
     lock::AnyLock,
-    wait::{eventually, ms, within},
+    wait::{eventually, ms, soon, within},
 };
 
 cases! {
@@ -31,9 +31,6 @@ cases! {
         "a request without a not-after time: applied after the release, it blocks the name for a whole lease";
 }
 
-/// Far shorter than the lease of [`long`], in which a forgotten grant would end by itself.
-const SOON: Duration = ms(8_000);
-
 async fn c5_reply_lost_same_token(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let healthy = env.lock(&env.locker().await, "x", long());
@@ -42,7 +39,7 @@ async fn c5_reply_lost_same_token(env: Env) {
     let token = token_of_holder(&healthy).await;
     link.cut();
     link.heal();
-    let guard = within(SOON, "the retried grant", asking).await.unwrap().unwrap();
+    let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
     assert_eq!(guard.fencing_token(), token, "C5: the retry got another grant than the first attempt");
     assert!(guard.is_held());
     assert_eq!(healthy.inspect().await.unwrap().holders.len(), 1);
@@ -126,7 +123,7 @@ async fn c5_a_late_request_does_nothing(env: Env) {
     timeout(ms(100), dropped.lock()).await.expect_err("a grant without a request");
     link.cut_client(LATE);
     link.heal();
-    let guard = within(SOON, "the retried grant", asking).await.unwrap().unwrap();
+    let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
     give_back(guard).await;
     // Both requests of the broken connection arrive behind the releases.
     sleep(LATE + ms(300)).await;
@@ -142,7 +139,7 @@ fn start(lock: AnyLock) -> tokio::task::JoinHandle<Result<LockGuard>> {
 
 async fn token_of_holder(lock: &AnyLock) -> FencingToken {
     let mut token = None;
-    eventually(SOON, async || {
+    eventually(soon(), async || {
         token = lock.inspect().await.unwrap().holders.first().and_then(|holder| holder.token);
         token.map(drop).ok_or_else(|| "the attempt was not applied".to_owned())
     })
@@ -151,7 +148,7 @@ async fn token_of_holder(lock: &AnyLock) -> FencingToken {
 }
 
 async fn becomes_free(lock: &AnyLock) {
-    eventually(SOON, async || match lock.try_lock().await.unwrap() {
+    eventually(soon(), async || match lock.try_lock().await.unwrap() {
         Some(guard) => Ok(drop(guard)),
         None => Err(format!("C5: {} stays locked: {:?}", lock.name(), lock.inspect().await)),
     })

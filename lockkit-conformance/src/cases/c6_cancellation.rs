@@ -17,7 +17,7 @@ use crate::{
     env::{Env, give_back, long, take},
     harness::{Faults, Link as _},
     lock::{AnyLock, Flavor},
-    wait::{eventually, ms, within},
+    wait::{eventually, ms, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -37,9 +37,6 @@ cases! {
 /// As the store's round trip: before, during and after it.
 const LATEST_DROP: u64 = 3_000;
 const TASKS: usize = 16;
-/// Far shorter than the lease.
-const SOON: Duration = ms(8_000);
-
 /// 5,000 for the mutex, a tenth of it for each other lock, which shares most of the code.
 fn cancellations(flavor: Flavor) -> usize {
     let all = match env::var("LOCKKIT_TEST_CANCELLATIONS") {
@@ -152,7 +149,7 @@ async fn c6_a_cancelled_waiter_passes_its_wake_up_on(env: Env) {
         tokio::join!(release, cancel);
         // It may have been granted before: then its guard is dropped with the task's output.
         drop(leaving.await);
-        let next = within(env.poll() + SOON, "the other waiter's grant", staying).await;
+        let next = within(env.poll() + soon(), "the other waiter's grant", staying).await;
         give_back(next.unwrap().unwrap()).await;
         becomes_free(&holder).await;
     }
@@ -173,7 +170,7 @@ async fn c6_dropped_tries_and_inspections_leave_nothing(env: Env) {
 }
 
 async fn becomes_free(lock: &AnyLock) {
-    eventually(SOON, async || match lock.try_lock().await.unwrap() {
+    eventually(soon(), async || match lock.try_lock().await.unwrap() {
         Some(guard) => Ok(give_back(guard).await),
         None => Err(format!("C6: {} stays locked: {:?}", lock.name(), lock.inspect().await)),
     })
