@@ -1,0 +1,280 @@
+//! What the client and the server say, in lockkit's words.
+
+use std::io;
+
+use lockkit_core::{Error, ErrorKind};
+use redis::{ErrorKind as ClientKind, RedisError, ServerErrorKind};
+
+use crate::config::Config;
+
+/// The short name of this backend.
+pub(crate) const BACKEND: &str = "redis";
+
+/// What went on when an error came up: only a write has an outcome to be unsure about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Open,
+    Read,
+    Write,
+}
+
+/// Why there is no connection. Shared by all who waited for it.
+#[derive(Clone, Debug)]
+pub(crate) enum OpenError {
+    Client(RedisError),
+    Closed,
+    NoRuntime,
+    Replica,
+    Silent,
+    Strange,
+}
+
+impl From<RedisError> for OpenError {
+    fn from(error: RedisError) -> Self {
+        Self::Client(error)
+    }
+}
+
+/// Nothing was sent, so the outcome is known.
+pub(crate) fn opening(error: &OpenError, config: &Config) -> Error {
+    let at = config.address();
+    let (kind, context) = match error {
+        OpenError::Client(error) => return from_redis(error.clone(), Phase::Open, config),
+        OpenError::Closed => (ErrorKind::Closed, "the locker was shut down".to_owned()),
+        OpenError::NoRuntime => {
+            (ErrorKind::NoRuntime, "a connection can only be opened inside a tokio runtime".to_owned())
+        }
+        OpenError::Replica => (
+            ErrorKind::ReadOnly,
+            format!("the server at {at} is a replica and takes no writes; connect to the primary"),
+        ),
+        OpenError::Silent => (
+            ErrorKind::Unavailable,
+            format!(
+                "the server at {at} did not answer within {:?} (connect_timeout); is it running and reachable?",
+                config.connect_timeout
+            ),
+        ),
+        OpenError::Strange => {
+            (ErrorKind::Unexpected, format!("the server at {at} does not answer like a Redis server"))
+        }
+    };
+    Error::new(kind, context).with_backend(BACKEND)
+}
+
+/// Translates an error of the client.
+pub(crate) fn from_redis(error: RedisError, phase: Phase, config: &Config) -> Error {
+    let (kind, meaning) = meaning(&error);
+    // A server quotes the arguments of a command that it doesn't know, and AUTH may be one.
+    let said = said(&error);
+    let secret = config.secret().filter(|secret| said.contains(secret));
+    let said = secret.map_or_else(|| said.clone(), |secret| said.replace(secret, "***"));
+    let context = match phase {
+        Phase::Open => format!("connecting to {}: {meaning} ({said})", config.address()),
+        Phase::Read | Phase::Write => format!("{meaning} ({said})"),
+    };
+    let ours = Error::new(kind, context).with_backend(BACKEND);
+    let unknown = phase == Phase::Write && error.code().is_none();
+    let ours = if unknown { ours.with_outcome_unknown() } else { ours };
+    if secret.is_some() { ours } else { ours.with_source(error) }
+}
+
+/// True if this connection will never take a write again.
+pub(crate) fn is_wrong_role(error: &RedisError) -> bool {
+    matches!(code(error), Some("READONLY" | "MASTERDOWN"))
+}
+
+/// True if the server might take the older protocol: it is old, or a proxy, or its HELLO was renamed or forbidden.
+pub(crate) fn refuses_resp3(error: &RedisError) -> bool {
+    match error.kind() {
+        ClientKind::RESP3NotSupported | ClientKind::Server(ServerErrorKind::NoPerm) => true,
+        _ => {
+            code(error) == Some("NOPROTO")
+                || error
+                    .detail()
+                    .is_some_and(|text| text.contains("unknown command") && text.contains("HELLO"))
+        }
+    }
+}
+
+/// The server's words, without the position in our script.
+fn said(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => {
+            let detail = detail.split(" script: ").next().unwrap_or(detail);
+            format!("{code} {detail}")
+        }
+        (Some(code), None) => code.to_owned(),
+        (None, _) => error.to_string(),
+    }
+}
+
+/// The error's code. Redis before 7 wraps an error inside a script: `ERR Error running script (…): …: -READONLY …`.
+fn code(error: &RedisError) -> Option<&str> {
+    let code = error.code()?;
+    let inner = || {
+        let (_, inner) = error.detail()?.strip_prefix("Error running script")?.rsplit_once("user_script:")?;
+        let word = |word: &&str| word.len() > 2 && word.bytes().all(|b| b.is_ascii_uppercase());
+        inner.split([' ', ':', '-']).find(word)
+    };
+    if code == "ERR" { Some(inner().unwrap_or(code)) } else { Some(code) }
+}
+
+fn meaning(error: &RedisError) -> (ErrorKind, &'static str) {
+    match error.kind() {
+        ClientKind::Server(_) | ClientKind::Extension => server_meaning(error),
+        ClientKind::AuthenticationFailed => (ErrorKind::Authentication, WRONG_LOGIN),
+        ClientKind::Io => io_meaning(error),
+        ClientKind::InvalidClientConfig => (ErrorKind::Unavailable, "the address can't be used"),
+        ClientKind::Parse | ClientKind::UnexpectedReturnType | ClientKind::Client => {
+            (ErrorKind::Unexpected, "the server gave an answer that makes no sense here")
+        }
+        ClientKind::RESP3NotSupported => (ErrorKind::Unsupported, "the server does not speak RESP3"),
+        ClientKind::MasterNameNotFoundBySentinel
+        | ClientKind::NoValidReplicasFoundBySentinel
+        | ClientKind::EmptySentinelList
+        | ClientKind::ClusterConnectionNotFound => (ErrorKind::Unavailable, "no server was found"),
+        // The enum is open.
+        _ => (ErrorKind::Unexpected, "the client library reported something new"),
+    }
+}
+
+const WRONG_LOGIN: &str = "the server refused the user name or password; check them in the store URL";
+
+fn server_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
+    use ErrorKind as K;
+    match code(error).unwrap_or_default() {
+        "BUSY" => (K::Unavailable, "the server is busy with somebody's endless script"),
+        "CLUSTERDOWN" | "TRYAGAIN" => (K::Unavailable, "the cluster is not ready"),
+        "LOADING" => (K::StoreLoading, "the server is still loading its data"),
+        "MASTERDOWN" => (K::Unavailable, "the server is a replica that lost its primary"),
+        "MISCONF" => {
+            (K::StoreFull, "the server takes no writes because it can't save them to disk; see its log")
+        }
+        "MOVED" | "ASK" | "CROSSSLOT" => {
+            (K::Unsupported, "the server is part of a cluster, which is not supported yet")
+        }
+        "NOAUTH" => (K::Authentication, "the server wants a password; add it to the store URL"),
+        "NOPERM" => (K::PermissionDenied, NO_RIGHTS),
+        "NOREPLICAS" => (K::Unavailable, "the server takes no writes because too few replicas are connected"),
+        "OOM" => (K::StoreFull, "the server is out of memory; raise maxmemory or remove keys"),
+        "READONLY" => (K::ReadOnly, "the server is a replica and takes no writes; connect to the primary"),
+        "WRONGPASS" => (K::Authentication, WRONG_LOGIN),
+        "WRONGTYPE" => (
+            K::WrongType,
+            "a key of another type stands where the lock or its fence belongs; remove it, or choose another prefix",
+        ),
+        "ERR" => plain_meaning(error.detail().unwrap_or_default()),
+        _ => (K::Unexpected, "the server reported something unexpected"),
+    }
+}
+
+const NO_RIGHTS: &str = "the user lacks rights; lockkit needs the commands EVAL, EVALSHA, TIME, GET, SET, DEL, \
+                         PTTL, PEXPIRE, PUBLISH, SUBSCRIBE and UNSUBSCRIBE, on the keys and channels of its prefix";
+
+/// Some errors have no code of their own, depending on the server's version.
+fn plain_meaning(detail: &str) -> (ErrorKind, &'static str) {
+    let has = |text| detail.contains(text);
+    if has("user executing the script can't") || has("ACL failure in script") {
+        (ErrorKind::PermissionDenied, NO_RIGHTS)
+    } else if has("max number of clients") {
+        (ErrorKind::Unavailable, "the server has too many clients")
+    } else if has("invalid password") || has("no password is set") || has("without any password configured") {
+        (ErrorKind::Authentication, WRONG_LOGIN)
+    } else if has("DB index is out of range") {
+        (ErrorKind::InvalidUrl, "the server has no such database; check the path of the store URL")
+    } else {
+        (ErrorKind::Unexpected, "the server reported something unexpected")
+    }
+}
+
+fn io_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
+    let meaning = if error.is_connection_refusal() {
+        "no server listens there; is it running?"
+    } else if error.is_timeout() {
+        "the connection timed out"
+    } else {
+        match io_kind(error) {
+            Some(io::ErrorKind::PermissionDenied) => "the socket may not be used",
+            _ => "the connection broke",
+        }
+    };
+    (ErrorKind::Unavailable, meaning)
+}
+
+fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
+    let source = std::error::Error::source(error)?;
+    source.downcast_ref::<io::Error>().map(io::Error::kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::parse_redis_value;
+
+    use super::*;
+
+    fn from_server(line: &str) -> RedisError {
+        parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap().extract_error().unwrap_err()
+    }
+
+    fn translated(line: &str) -> Error {
+        let config = Config::new("h", 1).with_credentials(None, "hunter2");
+        from_redis(from_server(line), Phase::Write, &config)
+    }
+
+    #[test]
+    fn c13_each_refusal_of_the_server_has_its_kind_and_a_known_outcome() {
+        use ErrorKind as K;
+        for (line, kind) in [
+            ("LOADING Redis is loading the dataset in memory", K::StoreLoading),
+            (
+                "READONLY You can't write against a read only replica. script: 1, on @user_script:5.",
+                K::ReadOnly,
+            ),
+            ("MASTERDOWN Link with MASTER is down", K::Unavailable),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'. script: 1, on @user_script:5.",
+                K::StoreFull,
+            ),
+            ("MISCONF Redis is configured to save RDB snapshots", K::StoreFull),
+            ("NOAUTH Authentication required.", K::Authentication),
+            ("WRONGPASS invalid username-password pair or user is disabled.", K::Authentication),
+            ("NOPERM this user has no permissions to run the 'evalsha' command", K::PermissionDenied),
+            ("ERR The user executing the script can't run this command or subcommand", K::PermissionDenied),
+            ("ERR ACL failure in script: No permissions to access a key script: 1", K::PermissionDenied),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", K::WrongType),
+            (
+                "ERR Error running script (call to f_6b): @user_script:9: WRONGTYPE Operation against",
+                K::WrongType,
+            ),
+            ("ERR Error running script (call to f_6b): @user_script: 9: -READONLY You can't", K::ReadOnly),
+            ("ERR Error running script (call to f_6b): @user_script:9: OOM command not", K::StoreFull),
+            ("BUSY Redis is busy running a script.", K::Unavailable),
+            ("MOVED 1234 10.0.0.1:6379", K::Unsupported),
+            ("ERR max number of clients reached", K::Unavailable),
+            ("ERR something else", K::Unexpected),
+            ("NEWCODE of a later version", K::Unexpected),
+        ] {
+            let error = translated(line);
+            assert_eq!(error.kind(), kind, "{line}: {error}");
+            assert!(!error.is_outcome_unknown(), "{line}: {error}");
+            assert!(!error.to_string().contains("user_script:5"), "{error}");
+        }
+    }
+
+    #[test]
+    fn c5_a_write_that_was_not_answered_is_unknown_and_a_read_or_a_connect_is_not() {
+        let config = Config::new("h", 1);
+        let broken = || RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(from_redis(broken(), Phase::Write, &config).is_outcome_unknown());
+        assert!(!from_redis(broken(), Phase::Read, &config).is_outcome_unknown());
+        assert!(!from_redis(broken(), Phase::Open, &config).is_outcome_unknown());
+        assert_eq!(from_redis(broken(), Phase::Write, &config).kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn c13_a_server_that_quotes_the_password_is_not_quoted() {
+        let error = translated("ERR unknown command 'AUTH', with args beginning with: 'hunter2' ");
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+    }
+}

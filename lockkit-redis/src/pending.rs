@@ -1,0 +1,66 @@
+//! Attempts whose reply never came.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::link::Link;
+
+/// What one claim has sent and not seen answered.
+///
+/// A reply settles everything that was sent on the same connection before it. What was sent on a connection that was
+/// given up, because it fell silent, may still reach the server, after a release on the next one: until its
+/// not-after time has passed, a release is not final.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    current: Option<Sent>,
+    /// Something was sent on an earlier connection.
+    earlier: bool,
+    /// Until when it may still be applied, in server time; 0 if it can't be.
+    strays_until: i64,
+}
+
+#[derive(Debug)]
+struct Sent {
+    link: u64,
+    /// Set when the server closed that connection: then it reads nothing more from it.
+    link_ended: Arc<AtomicBool>,
+    not_after: i64,
+}
+
+impl Pending {
+    /// True if a lock of this owner may be in the store.
+    pub(crate) fn is_any(&self) -> bool {
+        self.current.is_some() || self.earlier
+    }
+
+    /// Call before an attempt is sent.
+    pub(crate) fn attempt(&mut self, link: &Link, not_after: i64) {
+        self.switch_to(link);
+        self.current = Some(Sent { link: link.number(), link_ended: link.ended_flag(), not_after });
+    }
+
+    /// Call before a release is sent. Returns until when a stray attempt may be applied, or 0.
+    pub(crate) fn release(&mut self, link: &Link) -> i64 {
+        self.switch_to(link);
+        self.strays_until
+    }
+
+    /// Call when an attempt on `link` was answered, at server time `now` if it said so.
+    pub(crate) fn answered(&mut self, now: Option<i64>) {
+        self.current = None;
+        if now.is_some_and(|now| now > self.strays_until) {
+            self.strays_until = 0;
+            self.earlier = false;
+        }
+    }
+
+    fn switch_to(&mut self, link: &Link) {
+        let Some(sent) = self.current.take_if(|sent| sent.link != link.number()) else { return };
+        self.earlier = true;
+        if !sent.link_ended.load(Ordering::Acquire) {
+            self.strays_until = self.strays_until.max(sent.not_after);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+-- Renews a lease. Never shortens it, never re-creates it.
+-- KEYS lock, fence    ARGV owner, lease in ms, fence
+-- lease in ms | -1 gone | -2 someone else's
+local owner = redis.call('GET', KEYS[1])
+if owner ~= ARGV[1] then return owner and -2 or -1 end
+
+local lease = tonumber(ARGV[2])
+local left = redis.call('PTTL', KEYS[1])
+if left < lease then
+  redis.call('PEXPIRE', KEYS[1], lease)
+  left = lease
+end
+-- The fence outlives the lock by a day, however long that is held.
+local time = redis.call('TIME')
+local ahead = tonumber(ARGV[3]) - (time[1] * 1000000 + time[2])
+redis.call('PEXPIRE', KEYS[2], math.max(0, math.ceil(ahead / 1000)) + left + 86400000)
+return left

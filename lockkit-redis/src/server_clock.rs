@@ -1,0 +1,68 @@
+//! What time it is on the server, as far as a client can know.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use lockkit_core::Tick;
+
+/// An estimate of the server's wall clock, in µs, that is not behind it: each time that the server tells is taken as
+/// the time at which the question was *sent*. It is ahead by one round trip at most.
+#[derive(Debug)]
+pub(crate) struct ServerClock {
+    zero: Tick,
+    /// Server time at `zero`.
+    offset: AtomicI64,
+}
+
+impl ServerClock {
+    pub(crate) fn new(zero: Tick, server_time: i64) -> Self {
+        Self { zero, offset: AtomicI64::new(server_time) }
+    }
+
+    /// The estimate for a local instant.
+    pub(crate) fn at(&self, tick: Tick) -> i64 {
+        self.offset.load(Ordering::Relaxed).saturating_add(self.local(tick))
+    }
+
+    /// Learns from an answer. A slow one tells little: it counts only if it shows that the estimate is wrong, because
+    /// the clock was set, or runs faster than ours.
+    pub(crate) fn observe(&self, sent: Tick, server_time: i64, received: Tick) {
+        let highest = server_time.saturating_sub(self.local(sent));
+        let lowest = server_time.saturating_sub(self.local(received));
+        let offset = self.offset.load(Ordering::Relaxed);
+        if !(lowest..=highest).contains(&offset) {
+            self.offset.store(highest, Ordering::Relaxed);
+        }
+    }
+
+    fn local(&self, tick: Tick) -> i64 {
+        i64::try_from(self.zero.until(tick).as_micros()).unwrap_or(i64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockkit_core::Clock;
+
+    use super::*;
+
+    #[test]
+    fn c5_the_estimate_is_tight_and_follows_a_clock_that_was_set() {
+        let zero = Clock::Boot.now();
+        let at = |ms| zero.after(Duration::from_millis(ms));
+        let clock = ServerClock::new(zero, 1_000_000);
+        assert_eq!(clock.at(at(5)), 1_005_000);
+        // In agreement with a slow answer: nothing changes.
+        clock.observe(at(10), 1_500_000, at(900));
+        assert_eq!(clock.at(at(5)), 1_005_000);
+        // Tighter.
+        clock.observe(at(10), 1_009_000, at(12));
+        assert_eq!(clock.at(at(10)), 1_009_000);
+        // Set forward, and back.
+        clock.observe(at(20), 9_000_000, at(21));
+        assert_eq!(clock.at(at(20)), 9_000_000);
+        clock.observe(at(30), 2_000, at(31));
+        assert_eq!(clock.at(at(30)), 2_000);
+    }
+}
