@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -105,6 +105,45 @@ async fn c8_a_broken_connection_makes_waiters_look_and_subscribe_again() {
     store.settle().await;
     let after: Vec<_> = waiters.iter().map(|(_, bell)| bell.rings()).collect();
     assert_eq!(after, [before[0] + 1, before[1], before[2]]);
+}
+
+/// Nothing but rings, and errors, makes a waiter look again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c8_no_wake_up_is_lost_when_connections_break_all_the_time() {
+    let store = Arc::new(Store::start().await);
+    let holders = Arc::new(AtomicUsize::new(0));
+    let mut tasks = JoinSet::new();
+    for _ in 0..8 {
+        let (store, holders) = (Arc::clone(&store), Arc::clone(&holders));
+        tasks.spawn(async move {
+            let mut last = 0;
+            for round in 0..100 {
+                let (mut claim, bell) = store.waiter("a");
+                let grant = loop {
+                    match claim.attempt(Wait::Queue).await {
+                        Ok(Attempt::Granted(grant)) => break grant,
+                        Ok(Attempt::Busy { .. }) => bell.heard().await,
+                        Err(error) => assert!(error.is_temporary(), "{error}"),
+                    }
+                };
+                assert!(grant.token.get() > last);
+                last = grant.token.get();
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                if round % 8 == 0 {
+                    kill_clients(&store).await;
+                }
+                tokio::task::yield_now().await;
+                holders.fetch_sub(1, Ordering::SeqCst);
+                while let Err(error) = claim.release().await {
+                    assert!(error.is_temporary(), "{error}");
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+    store.settle().await;
+    assert!(store.admin.channels().await.is_empty());
+    assert_eq!(store.admin.keys().await, [fence_key("a")]);
 }
 
 #[tokio::test]
