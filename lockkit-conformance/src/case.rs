@@ -1,0 +1,129 @@
+//! One case of the suite, and which stores it is for.
+
+use std::{fmt, pin::Pin};
+
+use lockkit_core::spi::{Capabilities, Descriptor};
+
+use crate::{env::Env, harness::Hook, lock::Flavor};
+
+/// One promise, checked by one function.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// The function's name, which begins with the promise's number.
+    pub name: &'static str,
+    /// The wrong implementation that it catches.
+    pub catches: &'static str,
+    pub(crate) needs: Needs,
+    pub(crate) run: fn(Env) -> Pin<Box<dyn Future<Output = ()>>>,
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Case").field("name", &self.name).field("needs", &self.needs).finish_non_exhaustive()
+    }
+}
+
+/// What a case needs of a store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    subject: Subject,
+    hook: Option<Hook>,
+    fair: bool,
+    push: bool,
+    /// Leases end by time; not for stores with the exception `no_lease`.
+    lease: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    /// Run over each lock of the store that can exclude: a mutex, a write side, the only permit.
+    EachExclusive,
+    /// Run once, on the mutex.
+    Mutex,
+    /// Run once, on read/write locks.
+    ReadWrite,
+    /// Run once, on semaphores.
+    Permits,
+}
+
+impl Needs {
+    pub(crate) const EXCLUSIVE: Self = Self::subject(Subject::EachExclusive);
+    pub(crate) const MUTEX: Self = Self::subject(Subject::Mutex);
+    pub(crate) const READ_WRITE: Self = Self::subject(Subject::ReadWrite);
+    pub(crate) const PERMITS: Self = Self::subject(Subject::Permits);
+
+    const fn subject(subject: Subject) -> Self {
+        Self { subject, hook: None, fair: false, push: false, lease: false }
+    }
+
+    pub(crate) const fn hook(mut self, hook: Hook) -> Self {
+        self.hook = Some(hook);
+        self
+    }
+
+    pub(crate) const fn fair(mut self) -> Self {
+        self.fair = true;
+        self
+    }
+
+    pub(crate) const fn push(mut self) -> Self {
+        self.push = true;
+        self
+    }
+
+    pub(crate) const fn lease(mut self) -> Self {
+        self.lease = true;
+        self
+    }
+
+    /// The locks of a store that the case could be run on.
+    pub(crate) fn flavors(&self, capabilities: &Capabilities) -> Vec<Flavor> {
+        let all = match self.subject {
+            Subject::EachExclusive => &[Flavor::Mutex, Flavor::Writer, Flavor::OnePermit][..],
+            Subject::Mutex => &[Flavor::Mutex],
+            Subject::ReadWrite => &[Flavor::Writer],
+            Subject::Permits => &[Flavor::OnePermit],
+        };
+        all.iter().copied().filter(|flavor| flavor.is_in(capabilities)).collect()
+    }
+
+    /// Why the case can't be run although there is a lock of its flavor.
+    pub(crate) fn obstacle(&self, descriptor: &Descriptor, hooks: &[Hook]) -> Option<String> {
+        let capabilities = &descriptor.capabilities;
+        if self.fair && !capabilities.fair {
+            return Some("the store does not claim `fair`".to_owned());
+        }
+        if self.push && !capabilities.push {
+            return Some("the store does not claim `push`".to_owned());
+        }
+        if self.lease && descriptor.exceptions.no_lease {
+            return Some("the store lists the exception `no_lease`".to_owned());
+        }
+        match self.hook {
+            Some(hook) if !hooks.contains(&hook) => Some(format!("the harness has no hook {hook:?}")),
+            _ => None,
+        }
+    }
+
+    /// The capability that a store without a lock for this case would need.
+    pub(crate) fn missing_capability(&self) -> &'static str {
+        match self.subject {
+            Subject::EachExclusive | Subject::Mutex => "the store does not claim `exclusive`",
+            Subject::ReadWrite => "the store does not claim `shared`",
+            Subject::Permits => "the store does not claim `permits`",
+        }
+    }
+}
+
+/// Lists cases: `name: needs, "what it catches";`
+macro_rules! cases {
+    ($($name:ident: $needs:expr, $catches:literal;)*) => {
+        pub(super) const CASES: &[$crate::case::Case] = &[$($crate::case::Case {
+            name: stringify!($name),
+            catches: $catches,
+            needs: $needs,
+            run: |env| Box::pin($name(env)),
+        }),*];
+    };
+}
+pub(crate) use cases;

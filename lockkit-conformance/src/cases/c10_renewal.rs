@@ -1,0 +1,137 @@
+//! C10: a live holder keeps its lock, and nothing is renewed after its release.
+
+use std::time::{Duration, Instant};
+
+use lockkit_core::{LockOptions, spi::LossReason};
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, give_back, long, take},
+    faulty::Op,
+    harness::{Faults, Link as _},
+    wait::{ms, within},
+};
+
+cases! {
+    c10_a_live_holder_keeps_it_for_many_leases: Needs::MUTEX.lease(),
+        "no renewal, or one that comes too late, or that fails on its second turn";
+    c10_a_short_outage_ends_nothing: Needs::MUTEX.lease(),
+        "an unknown renewal that is taken for a loss";
+    c10_an_unknown_renewal_extends_nothing: Needs::EXCLUSIVE.lease(),
+        "an unknown renewal that is taken for a success";
+    c10_a_lost_renewal_is_believed: Needs::EXCLUSIVE.lease(),
+        "a renewal whose answer 'not yours' is ignored: the holder goes on for ever";
+    c10_nothing_is_renewed_after_its_release: Needs::EXCLUSIVE.lease(),
+        "a renewal in flight, or queued, while the release is sent";
+}
+
+async fn c10_a_live_holder_keeps_it_for_many_leases(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let ttl = ms(1_000);
+    let guard = take(&env.lock(&a, "x", LockOptions::new().with_ttl(ttl))).await;
+    let other = env.lock(&b, "x", long());
+    let start = Instant::now();
+    while start.elapsed() < ttl.mul_f64(2.5) {
+        assert!(guard.is_held(), "C10: lost after {:?}", start.elapsed());
+        assert!(other.try_lock().await.unwrap().is_none(), "C10: granted twice after {:?}", start.elapsed());
+        sleep(ttl / 20).await;
+    }
+    give_back(guard).await;
+}
+
+async fn c10_a_short_outage_ends_nothing(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let ttl = ms(1_500);
+    let guard =
+        take(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl).with_op_timeout(ms(150)))).await;
+    line.set(Faults::LOST_REPLIES);
+    // Past the first renewal and its first retry.
+    renewals(&line, 2).await;
+    line.heal();
+    let healed = Instant::now();
+    while healed.elapsed() < ttl {
+        assert!(guard.is_held(), "C10: an outage of less than a lease lost it");
+        sleep(ms(20)).await;
+    }
+    give_back(guard).await;
+}
+
+async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let ttl = ms(900);
+    let guard = take(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl))).await;
+    let granted = line.take_calls().into_iter().find(|call| call.op == Op::Attempt).unwrap();
+    line.set(Faults::LOST_REPLIES);
+    let mut last = Instant::now();
+    loop {
+        let now = Instant::now();
+        if !guard.is_held() {
+            break;
+        }
+        last = now;
+        assert!(now < granted.at + ttl * 3, "C10: held for three leases without a confirmed renewal");
+        sleep(ms(1)).await;
+    }
+    // The renewal that was sent before the replies were lost may have been confirmed.
+    assert!(last <= granted.at + ttl, "C10: held for {:?}, the lease is {ttl:?}", last - granted.at);
+    assert_eq!(within(ms(0), "the loss", guard.lost().wait()).await, LossReason::Expired);
+    line.cut();
+    line.heal();
+    drop(guard);
+}
+
+async fn c10_a_lost_renewal_is_believed(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let ttl = ms(3_000);
+    let past = take(&env.lock(&a, "x", LockOptions::new().with_ttl(ttl))).await;
+    env.harness().expire_now(past.name()).await.unwrap();
+    let present = take(&env.lock(&b, "x", long())).await;
+    let reason = within(ttl / 2, "the loss", past.lost().wait()).await;
+    assert_ne!(reason, LossReason::Expired, "C10: the store knew it, and it was learned from the clock");
+    assert!(!past.is_held());
+    assert!(present.is_held());
+    drop(past);
+    give_back(present).await;
+}
+
+async fn c10_nothing_is_renewed_after_its_release(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let mut tasks = JoinSet::new();
+    for task in 0..8 {
+        let lock = env.lock(
+            &locker,
+            &format!("x{task}"),
+            LockOptions::new().with_ttl(ms(60)).with_op_timeout(ms(30)),
+        );
+        tasks.spawn(async move {
+            for round in 0..12 {
+                let guard = lock.lock().await.unwrap();
+                // Renewals are due every 20 ms.
+                sleep(Duration::from_micros(rand::random_range(15_000..25_000))).await;
+                if round % 2 == 0 { drop(guard.release().await) } else { drop(guard) }
+            }
+        });
+    }
+    within(ms(20_000), "the end of the rounds", tasks.join_all()).await;
+    within(ms(20_000), "the shutdown", locker.shutdown()).await.unwrap();
+    let calls = line.take_calls();
+    assert!(calls.iter().any(|call| call.op == Op::KeepAlive), "no renewal at all");
+    for (at, release) in calls.iter().enumerate().filter(|(_, call)| call.op == Op::Release) {
+        let late = calls[at..].iter().find(|call| call.op == Op::KeepAlive && call.owner == release.owner);
+        assert!(
+            late.is_none(),
+            "C10: a renewal {:?} after the release",
+            late.map(|late| late.at - release.at)
+        );
+    }
+}
+
+async fn renewals(line: &crate::faulty::Line, count: usize) {
+    let mut seen = 0;
+    crate::wait::eventually(ms(5_000), async || {
+        seen += line.take_calls().iter().filter(|call| call.op == Op::KeepAlive).count();
+        if seen >= count { Ok(()) } else { Err(format!("{seen} renewals were sent")) }
+    })
+    .await;
+}

@@ -1,0 +1,115 @@
+//! C12: where `fair` is claimed, waiters are granted in the order in which the store saw them.
+
+use std::sync::Arc;
+
+use tokio::{
+    sync::Mutex,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, give_back, long, take},
+    lock::AnyLock,
+    wait::{eventually, ms, within},
+};
+
+cases! {
+    c12_waiters_are_granted_in_order: Needs::EXCLUSIVE.fair(),
+        "a queue in memory of each client; a broadcast that lets all race";
+    c12_a_newcomer_never_barges: Needs::EXCLUSIVE.fair(),
+        "a free lock that is given to whoever asks first";
+    c12_leavers_do_not_change_the_order: Needs::EXCLUSIVE.fair(),
+        "a place that moves when one ahead of it leaves";
+}
+
+const SOON: std::time::Duration = ms(8_000);
+
+async fn c12_waiters_are_granted_in_order(env: Env) {
+    order(env, 8, &[]).await;
+}
+
+async fn c12_leavers_do_not_change_the_order(env: Env) {
+    order(env, 8, &[0, 3, 4]).await;
+}
+
+async fn order(env: Env, count: usize, leavers: &[usize]) {
+    let first = env.locker().await;
+    let watch = env.lock(&first, "x", long());
+    let held = take(&watch).await;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiters = JoinSet::new();
+    let mut leaving = Vec::new();
+    for n in 0..count {
+        let lock = env.lock(&env.locker().await, "x", long());
+        if leavers.contains(&n) {
+            leaving.push(tokio::spawn(async move { drop(lock.lock().await.unwrap()) }));
+        } else {
+            let order = Arc::clone(&order);
+            waiters.spawn(async move {
+                let guard = lock.lock().await.unwrap();
+                order.lock().await.push(n);
+                give_back(guard).await;
+            });
+        }
+        queued(&env, &watch, n + 1).await;
+    }
+    for waiter in leaving {
+        waiter.abort();
+        drop(waiter.await);
+    }
+    queued(&env, &watch, count - leavers.len()).await;
+    give_back(held).await;
+    within(SOON, "the end of the queue", waiters.join_all()).await;
+    let expected: Vec<_> = (0..count).filter(|n| !leavers.contains(n)).collect();
+    assert_eq!(*order.lock().await, expected, "C12: not granted in the order of asking");
+}
+
+async fn c12_a_newcomer_never_barges(env: Env) {
+    let (a, b, c) = (env.locker().await, env.locker().await, env.locker().await);
+    let (holder, waiter, newcomer) =
+        (env.lock(&a, "x", long()), env.lock(&b, "x", long()), env.lock(&c, "x", long()));
+    for _ in 0..10 {
+        let held = take(&holder).await;
+        let waiter = waiter.clone();
+        let waiting = tokio::spawn(async move {
+            let guard = waiter.lock().await.unwrap();
+            let token = guard.fencing_token();
+            give_back(guard).await;
+            token
+        });
+        queued(&env, &holder, 1).await;
+        let barge = async {
+            let start = Instant::now();
+            loop {
+                if let Some(guard) = newcomer.try_lock().await.unwrap() {
+                    let token = guard.fencing_token();
+                    give_back(guard).await;
+                    return token;
+                }
+                assert!(start.elapsed() < SOON, "the newcomer never gets it");
+                tokio::task::yield_now().await;
+            }
+        };
+        let release = async {
+            sleep(ms(2)).await;
+            give_back(held).await
+        };
+        let (late, early, _) = tokio::join!(barge, within(SOON, "the waiter's grant", waiting), release);
+        assert!(early.unwrap() < late, "C12: a newcomer was granted before the one that waited");
+    }
+}
+
+/// Waits until the store has seen so many waiters.
+async fn queued(env: &Env, lock: &AnyLock, count: usize) {
+    if !env.descriptor().capabilities.waiter_count {
+        // The store can't tell. A store that is asked over a socket answers within that.
+        return sleep(ms(150)).await;
+    }
+    eventually(SOON, async || match lock.inspect().await.unwrap().waiters {
+        Some(waiters) if usize::try_from(waiters) == Ok(count) => Ok(()),
+        waiters => Err(format!("{waiters:?} wait, not {count}")),
+    })
+    .await;
+}

@@ -1,0 +1,124 @@
+//! C2: only the owner renews and releases.
+
+use std::collections::BTreeSet;
+
+use lockkit_core::{
+    ErrorKind, OwnerId,
+    spi::{Attempt, Pulse, Released, Wait},
+};
+use tokio::time::sleep;
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, fleeting, give_back, long, take},
+    wait::{eventually, ms},
+};
+
+cases! {
+    c2_a_past_owners_release_changes_nothing: Needs::EXCLUSIVE,
+        "a release that deletes without comparing the owner";
+    c2_a_past_owners_drop_changes_nothing: Needs::EXCLUSIVE,
+        "a background release that deletes without comparing the owner";
+    c2_a_past_owners_renewal_changes_nothing: Needs::EXCLUSIVE.lease(),
+        "a renewal that extends whatever record is there";
+    c2_a_renewal_never_recreates: Needs::EXCLUSIVE,
+        "a renewal that writes the record again when it is gone";
+    c2_a_renewal_never_shortens: Needs::EXCLUSIVE.lease(),
+        "a renewal or a retry that sets the lease instead of extending it";
+    c2_each_claim_has_a_fresh_owner: Needs::EXCLUSIVE,
+        "an owner id per process or per locker: two tasks of one process would free each other's locks";
+}
+
+async fn c2_a_past_owners_release_changes_nothing(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    // Manual renewal: nothing but the release may tell the past owner.
+    let past = take(&env.lock(&a, "x", fleeting(30_000))).await;
+    env.harness().expire_now(past.name()).await.unwrap();
+    let present = take(&env.lock(&b, "x", long())).await;
+    assert_eq!(past.release().await.unwrap(), Released::NotHeld, "C7: it was not held any more");
+    still_alone(&env, "x").await;
+    assert_eq!(present.release().await.unwrap(), Released::Freed, "C2: the past owner freed it");
+}
+
+async fn c2_a_past_owners_drop_changes_nothing(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let past = take(&env.lock(&a, "x", fleeting(30_000))).await;
+    env.harness().expire_now(past.name()).await.unwrap();
+    let present = take(&env.lock(&b, "x", long())).await;
+    drop(past);
+    a.shutdown().await.unwrap();
+    still_alone(&env, "x").await;
+    assert_eq!(present.release().await.unwrap(), Released::Freed, "C2: the past owner freed it");
+}
+
+async fn c2_a_past_owners_renewal_changes_nothing(env: Env) {
+    let (a, b, c) = (env.backend().await, env.backend().await, env.locker().await);
+    let mut past = env.claim(&*a, "x", &fleeting(30_000));
+    granted(past.attempt(Wait::No).await.unwrap());
+    env.harness().expire_now(&env.name("x")).await.unwrap();
+    let mut present = env.claim(&*b, "x", &fleeting(300));
+    granted(present.attempt(Wait::No).await.unwrap());
+    let pulse = past.keep_alive().await.unwrap();
+    assert!(matches!(pulse, Pulse::Lost(_)), "C2: a past owner was told {pulse:?}");
+    // 300 ms, not 30 s.
+    let next = env.lock(&c, "x", long());
+    eventually(ms(5_000), async || match next.try_lock().await.unwrap() {
+        Some(guard) => Ok(drop(guard)),
+        None => Err("C2: the past owner's renewal extended the present owner's lease".to_owned()),
+    })
+    .await;
+    past.release().await.unwrap();
+    present.release().await.unwrap();
+}
+
+async fn c2_a_renewal_never_recreates(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let past = take(&env.lock(&a, "x", fleeting(30_000))).await;
+    env.harness().expire_now(past.name()).await.unwrap();
+    let error = past.renew().await.expect_err("C2: renewed what is gone");
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(!past.is_held(), "the store has said that it is gone");
+    let next = take(&env.lock(&b, "x", long())).await;
+    assert_eq!(past.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+}
+
+async fn c2_a_renewal_never_shortens(env: Env) {
+    let (a, b) = (env.backend().await, env.locker().await);
+    let owner = OwnerId::random();
+    let mode = env.flavor().mode();
+    let mut long_lease = env.claim_of(&*a, "x", &long(), owner, mode);
+    let mut short_lease = env.claim_of(&*a, "x", &fleeting(100), owner, mode);
+    granted(long_lease.attempt(Wait::No).await.unwrap());
+    granted(short_lease.attempt(Wait::No).await.unwrap());
+    assert!(matches!(short_lease.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    let other = env.lock(&b, "x", long());
+    for _ in 0..5 {
+        sleep(ms(50)).await;
+        assert!(other.try_lock().await.unwrap().is_none(), "C2: a lease of 30 s ended after 100 ms");
+    }
+    assert!(matches!(long_lease.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(long_lease.release().await.unwrap(), Released::Freed);
+    assert_eq!(short_lease.release().await.unwrap(), Released::NotHeld);
+}
+
+async fn c2_each_claim_has_a_fresh_owner(env: Env) {
+    let locker = env.locker().await;
+    let lock = env.lock(&locker, "x", long());
+    let mut seen = BTreeSet::new();
+    for _ in 0..20 {
+        let guard = take(&lock).await;
+        assert!(seen.insert(guard.owner()), "C2: an owner id came twice");
+        give_back(guard).await;
+    }
+}
+
+fn granted(attempt: Attempt) {
+    assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?} of a free lock");
+}
+
+async fn still_alone(env: &Env, name: &str) {
+    let locker = env.locker().await;
+    let got = env.lock(&locker, name, long()).try_lock().await.unwrap();
+    assert!(got.is_none(), "C2: a past owner freed the present owner's lock");
+}

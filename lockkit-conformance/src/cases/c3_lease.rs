@@ -1,0 +1,163 @@
+//! C3: a holder that asks knows before the store can grant to someone else.
+
+use std::time::Instant;
+
+use lockkit_core::{
+    ErrorKind, LockGuard, LockOptions,
+    spi::{LossReason, Released},
+};
+use tokio::time::sleep;
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, fleeting, give_back, take},
+    faulty::Op,
+    harness::{Faults, Hook, Link as _},
+    wait::{eventually, ms, within},
+    witness::{Stay, Witness},
+};
+
+cases! {
+    c3_the_deadline_counts_from_before_the_request: Needs::EXCLUSIVE.lease(),
+        "a deadline that is counted from the reply: it ends after the store's lease when the reply was slow";
+    c3_a_renewals_deadline_counts_from_before_the_request: Needs::EXCLUSIVE.lease(),
+        "a renewed deadline that is counted from the reply";
+    c3_a_lease_that_ended_is_never_held_again: Needs::EXCLUSIVE.lease(),
+        "a late renewal that revives a lock which its holder has seen lost";
+    c3_a_silent_store_loses_the_lock_before_it_can_regrant: Needs::EXCLUSIVE.lease(),
+        "renewal failures that are only logged; a loss signal that waits for a request to end";
+    c3_a_paused_store_loses_the_lock_in_time: Needs::EXCLUSIVE.lease().hook(Hook::Pause),
+        "a loss signal that needs the store's answer";
+    c3_remaining_never_exceeds_the_lease: Needs::EXCLUSIVE.lease(),
+        "leases that add up when they are renewed";
+}
+
+/// When the guard will think that it is over, rounded down.
+fn deadline(guard: &LockGuard) -> Instant {
+    let now = Instant::now();
+    now + guard.remaining()
+}
+
+async fn c3_the_deadline_counts_from_before_the_request(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let options = fleeting(2_000).with_op_timeout(ms(1_000));
+    line.set(Faults { reply_delay: ms(200), ..Faults::NONE });
+    let guard = take(&env.lock(&locker, "x", options.clone())).await;
+    let deadline = deadline(&guard);
+    let call = line.take_calls().into_iter().find(|call| call.op == Op::Attempt).unwrap();
+    assert!(
+        deadline <= call.at + options.ttl,
+        "C3: the deadline is {:?} late",
+        deadline - (call.at + options.ttl)
+    );
+    line.heal();
+    give_back(guard).await;
+}
+
+async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let options = fleeting(2_000).with_op_timeout(ms(1_000));
+    let guard = take(&env.lock(&locker, "x", options.clone())).await;
+    let first = deadline(&guard);
+    line.set(Faults { reply_delay: ms(200), ..Faults::NONE });
+    guard.renew().await.unwrap();
+    let renewed = deadline(&guard);
+    let call = line.take_calls().into_iter().find(|call| call.op == Op::KeepAlive).unwrap();
+    assert!(renewed > first, "the renewal was confirmed and moved nothing");
+    assert!(
+        renewed <= call.at + options.ttl,
+        "C3: the deadline is {:?} late",
+        renewed - (call.at + options.ttl)
+    );
+    line.heal();
+    give_back(guard).await;
+}
+
+async fn c3_a_lease_that_ended_is_never_held_again(env: Env) {
+    let locker = env.locker().await;
+    let guard = take(&env.lock(&locker, "x", fleeting(100))).await;
+    let reason = within(ms(100), "the loss", guard.lost().wait()).await;
+    assert_eq!(reason, LossReason::Expired);
+    assert!(!guard.is_held());
+    assert_eq!(guard.remaining(), ms(0));
+    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(!guard.is_held(), "C3: a lost lock came back");
+    within(ms(0), "a loss that is past", guard.lost().wait()).await;
+    let ran = guard.run(std::future::pending::<()>()).await;
+    assert_eq!(ran.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+}
+
+async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
+    let (cut_off, link) = env.faulty_locker().await;
+    let healthy = env.locker().await;
+    let options = LockOptions::new().with_ttl(ms(600));
+    let witness = Witness::default();
+    let guard = take(&env.lock(&cut_off, "x", options.clone())).await;
+    link.set(Faults::SILENCE);
+    let start = Instant::now();
+    let mut stay = Stay::begin(&guard);
+    let next = env.lock(&healthy, "x", options.clone());
+    let (next, told) = tokio::join!(
+        async {
+            let next = next.lock().await.unwrap();
+            (Stay::begin(&next), next)
+        },
+        async {
+            let watch = async {
+                while stay.look(&guard) {
+                    sleep(ms(1)).await;
+                }
+            };
+            let lost = guard.lost();
+            let (reason, ()) = tokio::join!(within(options.ttl, "the loss", lost.wait()), watch);
+            assert_eq!(reason, LossReason::Expired);
+            start.elapsed()
+        }
+    );
+    assert!(
+        told >= ms(150),
+        "a renewal went through within the first third, so the lease lasts for two more"
+    );
+    let (mut later, next) = next;
+    later.look(&next);
+    witness.record(stay);
+    witness.record(later);
+    witness.verify();
+    link.heal();
+    assert!(!guard.is_held());
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    give_back(next).await;
+}
+
+async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
+    let locker = env.locker().await;
+    let options = LockOptions::new().with_ttl(ms(600));
+    let before = Instant::now();
+    let guard = take(&env.lock(&locker, "x", options.clone())).await;
+    env.harness().pause().await.unwrap();
+    let lost = within(options.ttl, "the loss", guard.lost().wait()).await;
+    let held = guard.is_held();
+    let after = before.elapsed();
+    env.harness().resume().await.unwrap();
+    assert_eq!(lost, LossReason::Expired);
+    assert!(!held, "C3: lost() fired and is_held() still said true");
+    assert!(after >= ms(300), "C3: given up after {after:?} of a lease of 600 ms");
+    drop(guard);
+    let again = env.lock(&locker, "x", options);
+    eventually(ms(5_000), async || match again.try_lock().await {
+        Ok(Some(guard)) => Ok(drop(guard)),
+        other => Err(format!("a store that goes on does not grant: {other:?}")),
+    })
+    .await;
+}
+
+async fn c3_remaining_never_exceeds_the_lease(env: Env) {
+    let locker = env.locker().await;
+    let guard = take(&env.lock(&locker, "x", fleeting(5_000))).await;
+    for _ in 0..5 {
+        assert!(guard.remaining() <= ms(5_000), "C3: {:?} are left of 5 s", guard.remaining());
+        guard.renew().await.unwrap();
+    }
+    give_back(guard).await;
+}

@@ -1,0 +1,128 @@
+//! C4: tokens strictly rise over the grants of a name.
+
+use lockkit_core::{FencingToken, spi::Released};
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, fleeting, give_back, long, take},
+    harness::Hook,
+    wait::{eventually, ms},
+};
+
+cases! {
+    c4_tokens_rise_over_releases: Needs::EXCLUSIVE,
+        "a constant token, a token per connection, or one that repeats after an idle time";
+    c4_tokens_rise_over_expiry: Needs::EXCLUSIVE.lease(),
+        "a token that is stored in the record that expires";
+    c4_tokens_rise_over_eviction: Needs::EXCLUSIVE,
+        "a token that is deleted with the lock";
+    c4_tokens_rise_over_data_loss: Needs::EXCLUSIVE.hook(Hook::Flush),
+        "a bare counter: it starts again at 1 when the store has lost its data";
+    c4_tokens_rise_over_a_restart: Needs::EXCLUSIVE.hook(Hook::Restart),
+        "a counter that is not persistent";
+    c4_the_token_base_is_added: Needs::EXCLUSIVE,
+        "a move to another store that makes tokens fall, or a force_release that forgets the base";
+}
+
+async fn c4_tokens_rise_over_releases(env: Env) {
+    let lockers = [env.locker().await, env.locker().await];
+    let mut last = FencingToken::new(0);
+    for round in 0..30 {
+        for locker in &lockers {
+            let guard = take(&env.lock(locker, "x", long())).await;
+            rises(&mut last, guard.fencing_token());
+            if round % 2 == 0 {
+                // A neighbour must not use up or reset this name's tokens.
+                give_back(take(&env.lock(locker, "y", long())).await).await;
+            }
+            give_back(guard).await;
+        }
+    }
+}
+
+async fn c4_tokens_rise_over_expiry(env: Env) {
+    let locker = env.locker().await;
+    let lock = env.lock(&locker, "x", fleeting(60));
+    let mut last = FencingToken::new(0);
+    for _ in 0..4 {
+        let guard = lock.lock().await.unwrap();
+        rises(&mut last, guard.fencing_token());
+        guard.lost().wait().await;
+    }
+}
+
+async fn c4_tokens_rise_over_eviction(env: Env) {
+    let locker = env.locker().await;
+    let lock = env.lock(&locker, "x", fleeting(30_000));
+    let mut last = FencingToken::new(0);
+    for _ in 0..5 {
+        let guard = take(&lock).await;
+        rises(&mut last, guard.fencing_token());
+        env.harness().expire_now(guard.name()).await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    }
+}
+
+async fn c4_tokens_rise_over_data_loss(env: Env) {
+    let locker = env.locker().await;
+    let lock = env.lock(&locker, "x", fleeting(30_000));
+    let mut last = FencingToken::new(0);
+    for round in 0..6 {
+        let guard = take(&lock).await;
+        rises(&mut last, guard.fencing_token());
+        if round % 2 == 0 {
+            give_back(guard).await;
+            env.harness().flush().await.unwrap();
+        } else {
+            env.harness().flush().await.unwrap();
+            assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+        }
+    }
+}
+
+async fn c4_tokens_rise_over_a_restart(env: Env) {
+    let locker = env.locker().await;
+    let lock = env.lock(&locker, "x", long());
+    let mut last = FencingToken::new(0);
+    let guard = take(&lock).await;
+    rises(&mut last, guard.fencing_token());
+    give_back(guard).await;
+    env.harness().restart().await.unwrap();
+    eventually(ms(10_000), async || match lock.try_lock().await {
+        Ok(Some(guard)) => {
+            rises(&mut last, guard.fencing_token());
+            Ok(drop(guard))
+        }
+        other => Err(format!("a store that came back does not grant: {other:?}")),
+    })
+    .await;
+}
+
+async fn c4_the_token_base_is_added(env: Env) {
+    const BASE: u64 = 1 << 40;
+    let (plain, moved) = (env.locker().await, env.locker().await.with_token_base(BASE));
+    let guard = take(&env.lock(&plain, "x", long())).await;
+    let first = guard.fencing_token().get();
+    give_back(guard).await;
+
+    let lock = env.lock(&moved, "x", long());
+    let guard = take(&lock).await;
+    assert!(
+        guard.fencing_token().get() > first + BASE,
+        "C4: {} is not above the base",
+        guard.fencing_token()
+    );
+    let seen = lock.inspect().await.unwrap();
+    assert_eq!(
+        seen.holders.first().unwrap().token,
+        Some(guard.fencing_token()),
+        "C14: shown as the holder has it"
+    );
+    assert_eq!(lock.force_release(guard.fencing_token()).await.unwrap(), Released::Freed);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+}
+
+fn rises(last: &mut FencingToken, token: FencingToken) {
+    assert!(token > *last, "C4: token {token} follows {last}");
+    *last = token;
+}

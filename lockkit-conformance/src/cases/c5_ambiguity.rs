@@ -1,0 +1,166 @@
+//! C5: a lost reply means unknown, never failed.
+
+use std::time::{Duration, Instant};
+
+use lockkit_core::{
+    FencingToken, LockGuard, LockOptions, Result,
+    spi::{Attempt, Lease, Released, Wait},
+};
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, give_back, long},
+    harness::{Faults, Hook},
+    lock::AnyLock,
+    wait::{eventually, ms, within},
+};
+
+cases! {
+    c5_reply_lost_same_token: Needs::EXCLUSIVE,
+        "a retry that does not know its own grant: it waits for itself, or takes a second token";
+    c5_a_retry_reports_a_lease_that_the_store_has: Needs::EXCLUSIVE.lease(),
+        "a retry that answers the whole ttl, or none, for a lease that is half over";
+    c5_giving_up_removes_what_it_left: Needs::EXCLUSIVE,
+        "a wait that ends with a grant nobody knows of: the name is blocked for a whole lease";
+    c5_dropping_removes_what_it_left: Needs::EXCLUSIVE,
+        "a cancelled call whose request was applied and is forgotten";
+    c5_a_failed_try_removes_what_it_left: Needs::EXCLUSIVE,
+        "an error that is reported as if nothing could have happened";
+    c5_a_late_request_does_nothing: Needs::EXCLUSIVE.hook(Hook::Wire),
+        "a request without a not-after time: applied after the release, it blocks the name for a whole lease";
+}
+
+/// Far shorter than the lease of [`long`], in which a forgotten grant would end by itself.
+const SOON: Duration = ms(8_000);
+
+async fn c5_reply_lost_same_token(env: Env) {
+    let (locker, link) = env.faulty_locker().await;
+    let healthy = env.lock(&env.locker().await, "x", long());
+    link.set(Faults::LOST_REPLIES);
+    let asking = start(env.lock(&locker, "x", long()));
+    let token = token_of_holder(&healthy).await;
+    link.cut();
+    link.heal();
+    let guard = within(SOON, "the retried grant", asking).await.unwrap().unwrap();
+    assert_eq!(guard.fencing_token(), token, "C5: the retry got another grant than the first attempt");
+    assert!(guard.is_held());
+    assert_eq!(healthy.inspect().await.unwrap().holders.len(), 1);
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+}
+
+async fn c5_a_retry_reports_a_lease_that_the_store_has(env: Env) {
+    let (a, b) = (env.backend().await, env.backend().await);
+    let ttl = ms(800);
+    let options = LockOptions::new().with_ttl(ttl);
+    let mut mine = env.claim(&*a, "x", &options);
+    let first = grant(mine.attempt(Wait::No).await.unwrap());
+    sleep(ttl / 2).await;
+    let asked = Instant::now();
+    let again = grant(mine.attempt(Wait::No).await.unwrap());
+    assert_eq!(again.0, first.0, "C5: a retry got another token");
+    let lasts = match again.1 {
+        Lease::For(lasts) | Lease::Proven { lasts, .. } => lasts,
+        Lease::Session => ttl * 3,
+    };
+    // As the core does: 1 % and 2 ms for clocks that differ.
+    let promised = asked + lasts - lasts / 100 - ms(2);
+    let mut other = env.claim(&*b, "x", &options);
+    while Instant::now() < promised {
+        let answer = other.attempt(Wait::No).await.unwrap();
+        let early = promised.saturating_duration_since(Instant::now());
+        let granted = matches!(answer, Attempt::Granted(_));
+        assert!(!granted || early.is_zero(), "C5: granted to another one {early:?} before the lease's end");
+        if granted {
+            break;
+        }
+        sleep(ms(5)).await;
+    }
+    mine.release().await.unwrap();
+    other.release().await.unwrap();
+}
+
+async fn c5_giving_up_removes_what_it_left(env: Env) {
+    unknown_attempt_leaves_nothing(env, async |lock| {
+        let given_up = lock.lock_timeout(ms(200)).await;
+        assert!(!matches!(given_up, Ok(Some(_))), "a grant without a reply");
+    })
+    .await;
+}
+
+async fn c5_dropping_removes_what_it_left(env: Env) {
+    unknown_attempt_leaves_nothing(env, async |lock| {
+        timeout(ms(200), lock.lock()).await.expect_err("a grant without a reply");
+    })
+    .await;
+}
+
+async fn c5_a_failed_try_removes_what_it_left(env: Env) {
+    unknown_attempt_leaves_nothing(env, async |lock| {
+        let error = lock.try_lock().await.expect_err("a grant without a reply");
+        assert!(error.is_outcome_unknown(), "C5: {error:?} claims that nothing happened");
+    })
+    .await;
+}
+
+async fn unknown_attempt_leaves_nothing(env: Env, give_up: impl AsyncFnOnce(&AnyLock)) {
+    let (locker, link) = env.faulty_locker().await;
+    let healthy = env.lock(&env.locker().await, "x", long());
+    let lock = env.lock(&locker, "x", long().with_op_timeout(ms(500)));
+    link.set(Faults::LOST_REPLIES);
+    tokio::join!(give_up(&lock), token_of_holder(&healthy));
+    link.cut();
+    link.heal();
+    becomes_free(&healthy).await;
+}
+
+async fn c5_a_late_request_does_nothing(env: Env) {
+    const LATE: Duration = ms(1_500);
+    let (locker, link) = env.faulty_locker().await;
+    let options = long().with_op_timeout(ms(300));
+    // One that is dropped, and one that is asked again and released.
+    let (dropped, retried) =
+        (env.lock(&locker, "dropped", options.clone()), env.lock(&locker, "retried", options));
+    link.set(Faults { hold_requests: true, ..Faults::NONE });
+    let asking = start(retried);
+    timeout(ms(100), dropped.lock()).await.expect_err("a grant without a request");
+    link.cut_client(LATE);
+    link.heal();
+    let guard = within(SOON, "the retried grant", asking).await.unwrap().unwrap();
+    give_back(guard).await;
+    // Both requests of the broken connection arrive behind the releases.
+    sleep(LATE + ms(300)).await;
+    let healthy = env.locker().await;
+    for name in ["dropped", "retried"] {
+        becomes_free(&env.lock(&healthy, name, long())).await;
+    }
+}
+
+fn start(lock: AnyLock) -> tokio::task::JoinHandle<Result<LockGuard>> {
+    tokio::spawn(async move { lock.lock().await })
+}
+
+async fn token_of_holder(lock: &AnyLock) -> FencingToken {
+    let mut token = None;
+    eventually(SOON, async || {
+        token = lock.inspect().await.unwrap().holders.first().and_then(|holder| holder.token);
+        token.map(drop).ok_or_else(|| "the attempt was not applied".to_owned())
+    })
+    .await;
+    token.unwrap()
+}
+
+async fn becomes_free(lock: &AnyLock) {
+    eventually(SOON, async || match lock.try_lock().await.unwrap() {
+        Some(guard) => Ok(drop(guard)),
+        None => Err(format!("C5: {} stays locked: {:?}", lock.name(), lock.inspect().await)),
+    })
+    .await;
+}
+
+fn grant(attempt: Attempt) -> (FencingToken, Lease) {
+    match attempt {
+        Attempt::Granted(grant) => (grant.token, grant.lease),
+        Attempt::Busy { .. } => panic!("{attempt:?} of its own lock"),
+    }
+}

@@ -1,0 +1,181 @@
+//! C6: a future that is dropped anywhere leaves nothing behind.
+
+use std::{
+    env,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use lockkit_core::LockGuard;
+use tokio::{
+    task::{JoinSet, yield_now},
+    time::{sleep, timeout},
+};
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, give_back, long, take},
+    harness::{Faults, Link as _},
+    lock::{AnyLock, Flavor},
+    wait::{eventually, ms, within},
+    witness::{Stay, Witness},
+};
+
+cases! {
+    c6_dropped_lock_calls_leave_nothing: Needs::EXCLUSIVE,
+        "a cancelled call whose request is applied and forgotten";
+    c6_dropped_lock_calls_leave_nothing_when_contended: Needs::EXCLUSIVE,
+        "a cancelled waiter that stays in the queue, or takes a grant with it";
+    c6_a_release_dropped_midway_still_frees: Needs::EXCLUSIVE,
+        "a release that is cancelled with its caller";
+    c6_a_cancelled_waiter_passes_its_wake_up_on: Needs::EXCLUSIVE,
+        "a wake-up that goes to a waiter which has just left";
+    c6_dropped_tries_and_inspections_leave_nothing: Needs::EXCLUSIVE,
+        "a try that is cancelled and forgotten; a connection that is lost with its caller";
+}
+
+/// As the store's round trip: before, during and after it.
+const LATEST_DROP: u64 = 3_000;
+const TASKS: usize = 16;
+/// Far shorter than the lease.
+const SOON: Duration = ms(8_000);
+
+/// 5,000 for the mutex, a tenth of it for each other lock, which shares most of the code.
+fn cancellations(flavor: Flavor) -> usize {
+    let all = match env::var("LOCKKIT_TEST_CANCELLATIONS") {
+        Ok(text) => text.parse().expect("LOCKKIT_TEST_CANCELLATIONS is a number"),
+        Err(_) => 5_000,
+    };
+    if flavor == Flavor::Mutex { all } else { all / 10 }
+}
+
+async fn c6_dropped_lock_calls_leave_nothing(env: Env) {
+    storm(env, TASKS).await;
+}
+
+async fn c6_dropped_lock_calls_leave_nothing_when_contended(env: Env) {
+    storm(env, 3).await;
+}
+
+/// Drops calls after 0 to 3,000 µs, and what was granted by then in each way that there is.
+async fn storm(env: Env, names: usize) {
+    // One as the store is, and one whose requests take long enough to be cut on both ways, also in memory.
+    let (slow, line) = env.spied_locker().await;
+    line.set(Faults { request_delay: ms(1), reply_delay: ms(1), ..Faults::NONE });
+    let lockers = [env.locker().await, slow];
+    let witnesses: Arc<Vec<Witness>> = Arc::new((0..names).map(|_| Witness::default()).collect());
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let name = task % names;
+        let lock = env.lock(&lockers[task % 2], &format!("n{name}"), long());
+        let witnesses = Arc::clone(&witnesses);
+        let rounds = cancellations(env.flavor()).div_ceil(TASKS);
+        tasks.spawn(async move {
+            for _ in 0..rounds {
+                if let Some(guard) = cut_short(lock.lock()).await {
+                    use_and_leave(guard.unwrap(), &witnesses[name]).await;
+                }
+            }
+        });
+    }
+    within(ms(90_000), "the end of the storm", tasks.join_all()).await;
+    for witness in &*witnesses {
+        witness.verify();
+    }
+    let other = env.locker().await;
+    for name in 0..names {
+        becomes_free(&env.lock(&other, &format!("n{name}"), long())).await;
+    }
+}
+
+async fn use_and_leave(guard: LockGuard, witness: &Witness) {
+    let mut stay = Stay::begin(&guard);
+    if rand::random() {
+        yield_now().await;
+    }
+    assert!(stay.look(&guard), "a lease of 30 s was lost");
+    witness.record(stay);
+    match rand::random_range(0..3) {
+        0 => drop(guard),
+        1 => give_back(guard).await,
+        _ => drop(cut_short(guard.release()).await),
+    }
+}
+
+/// Drops the future after 0 to 3,000 µs. The runtime's timers are too coarse for that.
+async fn cut_short<T>(future: impl Future<Output = T>) -> Option<T> {
+    let after = Duration::from_micros(rand::random_range(0..LATEST_DROP));
+    let start = Instant::now();
+    let cut = async {
+        while start.elapsed() < after {
+            yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = cut => None,
+    }
+}
+
+async fn c6_a_release_dropped_midway_still_frees(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let (lock, other) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()));
+    for _ in 0..30 {
+        let guard = take(&lock).await;
+        cut_short(guard.release()).await;
+        becomes_free(&other).await;
+        becomes_free(&lock).await;
+    }
+}
+
+async fn c6_a_cancelled_waiter_passes_its_wake_up_on(env: Env) {
+    let lockers = [env.locker().await, env.locker().await, env.locker().await];
+    let [holder, leaves, stays] = lockers.each_ref().map(|locker| env.lock(locker, "x", long()));
+    for round in 0..15 {
+        let guard = take(&holder).await;
+        let leaves = leaves.clone();
+        let leaving = tokio::spawn(async move { leaves.lock().await });
+        sleep(ms(10)).await;
+        let stays = stays.clone();
+        let staying = tokio::spawn(async move { stays.lock().await });
+        sleep(ms(10)).await;
+        let release = async {
+            give_back(guard).await;
+        };
+        let cancel = async {
+            for _ in 0..round {
+                yield_now().await;
+            }
+            leaving.abort();
+        };
+        tokio::join!(release, cancel);
+        // It may have been granted before: then its guard is dropped with the task's output.
+        drop(leaving.await);
+        let next = within(env.poll() + SOON, "the other waiter's grant", staying).await;
+        give_back(next.unwrap().unwrap()).await;
+        becomes_free(&holder).await;
+    }
+}
+
+async fn c6_dropped_tries_and_inspections_leave_nothing(env: Env) {
+    let locker = env.locker().await;
+    let lock = env.lock(&locker, "x", long());
+    for _ in 0..100 {
+        if let Some(Ok(Some(guard))) = cut_short(lock.try_lock()).await {
+            cut_short(guard.renew()).await;
+            drop(guard);
+        }
+        drop(cut_short(lock.inspect()).await);
+        drop(timeout(ms(1), lock.lock_timeout(ms(2))).await);
+    }
+    becomes_free(&lock).await;
+}
+
+async fn becomes_free(lock: &AnyLock) {
+    eventually(SOON, async || match lock.try_lock().await.unwrap() {
+        Some(guard) => Ok(give_back(guard).await),
+        None => Err(format!("C6: {} stays locked: {:?}", lock.name(), lock.inspect().await)),
+    })
+    .await;
+}

@@ -1,0 +1,129 @@
+//! C7: a release says what was true, and a dropped guard is released too.
+
+use std::{thread, time::Duration};
+
+use lockkit_core::{
+    ErrorKind,
+    spi::{Attempt, LossReason, Released, Wait},
+};
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, fleeting, give_back, long, take},
+    harness::Faults,
+    wait::{eventually, ms, within},
+};
+
+cases! {
+    c7_a_release_says_freed_or_not_held: Needs::EXCLUSIVE.lease(),
+        "a release that reports success for a lock that was lost";
+    c7_a_release_is_idempotent: Needs::EXCLUSIVE,
+        "a second release that fails, or frees what another one holds by now";
+    c7_a_release_whose_reply_is_lost_is_freed: Needs::EXCLUSIVE,
+        "a retried release that reports `NotHeld` for what it freed itself";
+    c7_a_dropped_guard_frees: Needs::EXCLUSIVE,
+        "a guard without a Drop";
+    c7_a_guard_dropped_outside_a_runtime_frees: Needs::EXCLUSIVE,
+        "a Drop that spawns: it panics outside a runtime";
+    c7_shutdown_waits_for_dropped_guards: Needs::EXCLUSIVE,
+        "a shutdown that leaves background releases undone";
+    c7_shutdown_refuses_and_ends_what_waits: Needs::EXCLUSIVE.lease(),
+        "a shutdown that grants on, hangs on a waiter, or leaves a holder without a signal";
+}
+
+const SOON: Duration = ms(8_000);
+
+async fn c7_a_release_says_freed_or_not_held(env: Env) {
+    let locker = env.locker().await;
+    let guard = take(&env.lock(&locker, "x", long())).await;
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    let guard = take(&env.lock(&locker, "x", fleeting(60))).await;
+    guard.lost().wait().await;
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    let guard = take(&env.lock(&locker, "y", fleeting(30_000))).await;
+    env.harness().expire_now(guard.name()).await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+}
+
+async fn c7_a_release_is_idempotent(env: Env) {
+    let backend = env.backend().await;
+    let (mut first, mut second) = (env.claim(&*backend, "x", &long()), env.claim(&*backend, "x", &long()));
+    assert_eq!(first.release().await.unwrap(), Released::NotHeld, "never attempted");
+    assert!(matches!(first.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
+    assert_eq!(second.release().await.unwrap(), Released::NotHeld, "never attempted");
+    assert_eq!(first.release().await.unwrap(), Released::Freed);
+    assert_eq!(first.release().await.unwrap(), Released::NotHeld);
+    assert!(matches!(second.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
+    assert_eq!(first.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(second.release().await.unwrap(), Released::Freed, "C2: freed by the other claim");
+}
+
+async fn c7_a_release_whose_reply_is_lost_is_freed(env: Env) {
+    let (locker, link) = env.faulty_locker().await;
+    let healthy = env.lock(&env.locker().await, "x", long());
+    let options = long().with_ttl(ms(60_000)).with_op_timeout(ms(10_000));
+    let guard = take(&env.lock(&locker, "x", options)).await;
+    link.set(Faults::LOST_REPLIES);
+    let repair = async {
+        eventually(SOON, async || match healthy.inspect().await.unwrap().holders.is_empty() {
+            true => Ok(()),
+            false => Err("the release was not applied".to_owned()),
+        })
+        .await;
+        link.cut();
+        link.heal();
+    };
+    let (outcome, ()) = tokio::join!(guard.release(), repair);
+    assert_eq!(outcome.unwrap(), Released::Freed);
+}
+
+async fn c7_a_dropped_guard_frees(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let waiting = env.lock(&b, "x", long());
+    for _ in 0..5 {
+        drop(take(&env.lock(&a, "x", long())).await);
+        let next = within(SOON, "the next grant", waiting.lock()).await.unwrap();
+        give_back(next).await;
+    }
+}
+
+async fn c7_a_guard_dropped_outside_a_runtime_frees(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let guard = take(&env.lock(&a, "x", long())).await;
+    thread::spawn(move || drop(guard)).join().expect("C7: dropping a guard panicked");
+    let next = within(SOON, "the next grant", env.lock(&b, "x", long()).lock()).await.unwrap();
+    give_back(next).await;
+}
+
+async fn c7_shutdown_waits_for_dropped_guards(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    for name in ["x", "y", "z"] {
+        drop(take(&env.lock(&a, name, long())).await);
+    }
+    within(SOON, "the shutdown", a.shutdown()).await.unwrap();
+    for name in ["x", "y", "z"] {
+        give_back(take(&env.lock(&b, name, long())).await).await;
+    }
+}
+
+async fn c7_shutdown_refuses_and_ends_what_waits(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let elsewhere = take(&env.lock(&b, "x", long())).await;
+    let held = take(&env.lock(&a, "y", long().with_ttl(ms(1_000)).with_op_timeout(ms(300)))).await;
+    let waiting = env.lock(&a, "x", long());
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    tokio::time::sleep(ms(50)).await;
+    let lost = held.lost();
+    let (ended, reason, ()) = tokio::join!(
+        within(SOON, "the end of the wait", waiting),
+        within(SOON, "the signal to the holder", lost.wait()),
+        async { within(SOON, "the shutdown", a.shutdown()).await.unwrap() }
+    );
+    assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    assert!(matches!(reason, LossReason::Closed | LossReason::Expired), "{reason:?}");
+    assert!(!held.is_held());
+    drop(held);
+    let refused = env.lock(&a, "z", long()).try_lock().await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Closed);
+    give_back(elsewhere).await;
+}

@@ -1,0 +1,216 @@
+//! C8: waiting is bounded, woken, and never lost.
+
+use std::time::{Duration, Instant};
+
+use lockkit_core::ErrorKind;
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, fleeting, give_back, long, take},
+    faulty::Op,
+    harness::{Faults, Link as _},
+    lock::AnyLock,
+    wait::{eventually, ms, slack, within},
+};
+
+cases! {
+    c8_contention_is_no_error: Needs::EXCLUSIVE,
+        "a busy lock that is reported as a failure";
+    c8_a_wait_bound_is_kept: Needs::EXCLUSIVE,
+        "a bound that is rounded up to the poll interval, or forgotten while a request hangs";
+    c8_a_wait_that_timed_out_is_out_of_the_queue: Needs::EXCLUSIVE,
+        "a queue entry that outlives its call and is granted to nobody";
+    c8_a_waiter_gets_it_after_a_release: Needs::EXCLUSIVE,
+        "a waiter that sleeps through the release";
+    c8_a_waiter_gets_it_after_an_expiry: Needs::EXCLUSIVE.lease(),
+        "a waiter that is woken by releases only";
+    c8_a_push_beats_the_poll: Needs::EXCLUSIVE.push(),
+        "wake-ups that are claimed and never come";
+    c8_a_lost_wake_up_costs_only_latency: Needs::EXCLUSIVE,
+        "a waiter that relies on the wake-up";
+    c8_every_waiter_ends: Needs::EXCLUSIVE,
+        "a wake-up that is swallowed by one that can't use it";
+    c8_one_release_does_not_wake_all: Needs::EXCLUSIVE.push(),
+        "a broadcast: each release costs a request of each waiter";
+}
+
+const SOON: Duration = ms(8_000);
+
+async fn c8_contention_is_no_error(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let held = take(&env.lock(&a, "x", long())).await;
+    let other = env.lock(&b, "x", long());
+    assert!(other.try_lock().await.unwrap().is_none());
+    assert!(other.lock_timeout(ms(20)).await.unwrap().is_none());
+    let bounded = env.lock(&b, "x", long().with_wait(ms(20)));
+    assert_eq!(
+        bounded.lock().await.unwrap_err().kind(),
+        ErrorKind::Timeout,
+        "lock() has no other way to say it"
+    );
+    give_back(held).await;
+}
+
+async fn c8_a_wait_bound_is_kept(env: Env) {
+    let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
+    let held = take(&env.lock(&a, "x", long())).await;
+    let other = env.lock(&b, "x", long());
+    for bound in [ms(1), ms(150), ms(400)] {
+        let start = Instant::now();
+        assert!(other.lock_timeout(bound).await.unwrap().is_none());
+        took(start, bound);
+    }
+    give_back(held).await;
+    // A store that says nothing must not hold the call either.
+    line.set(Faults::SILENCE);
+    let start = Instant::now();
+    let answer = other.lock_timeout(ms(150)).await;
+    took(start, ms(150));
+    assert!(!matches!(answer, Ok(Some(_))), "a grant without a reply");
+    line.cut();
+    line.heal();
+}
+
+#[track_caller]
+fn took(start: Instant, bound: Duration) {
+    let took = start.elapsed();
+    assert!(took >= bound, "C8: gave up after {took:?} of {bound:?}");
+    assert!(took < bound + slack(), "C8: came back after {took:?}, the bound is {bound:?}");
+}
+
+async fn c8_a_wait_that_timed_out_is_out_of_the_queue(env: Env) {
+    let (a, b, c) = (env.locker().await, env.locker().await, env.locker().await);
+    let held = take(&env.lock(&a, "x", long())).await;
+    assert!(env.lock(&b, "x", long()).lock_timeout(ms(50)).await.unwrap().is_none());
+    give_back(held).await;
+    let last = env.lock(&c, "x", long());
+    give_back(within(SOON, "the next grant", last.lock()).await.unwrap()).await;
+}
+
+async fn c8_a_waiter_gets_it_after_a_release(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let (holder, waiter) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()));
+    for pause in [0, 1, 5, 20, 60] {
+        let held = take(&holder).await;
+        let wait = async { within(env.poll() + ms(200), "the waiter's grant", waiter.lock()).await.unwrap() };
+        let release = async {
+            sleep(ms(pause)).await;
+            give_back(held).await
+        };
+        let (next, _) = tokio::join!(wait, release);
+        give_back(next).await;
+    }
+}
+
+async fn c8_a_waiter_gets_it_after_an_expiry(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let held = take(&env.lock(&a, "x", fleeting(150))).await;
+    let bound = ms(150) + env.descriptor().takeover_delay + env.poll();
+    let next = within(bound, "the waiter's grant", env.lock(&b, "x", long()).lock()).await.unwrap();
+    assert!(!held.is_held(), "C3: the past holder still thinks that it has it");
+    give_back(next).await;
+}
+
+async fn c8_a_push_beats_the_poll(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let (holder, waiter) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()));
+    let mut waits = Vec::new();
+    for _ in 0..7 {
+        let held = take(&holder).await;
+        let wait = async {
+            let next = waiter.lock().await.unwrap();
+            (Instant::now(), next)
+        };
+        let release = async {
+            sleep(ms(120)).await;
+            let start = Instant::now();
+            give_back(held).await;
+            start
+        };
+        let ((granted, next), released) = tokio::join!(wait, release);
+        waits.push(granted.saturating_duration_since(released));
+        give_back(next).await;
+    }
+    waits.sort();
+    // A poll alone would take half of its interval on average.
+    let (best, poll) = (waits[1], env.descriptor().poll.max);
+    assert!(best < (poll / 4).max(ms(20)), "C8: woken after {waits:?}, a poll of {poll:?} would do as well");
+}
+
+async fn c8_a_lost_wake_up_costs_only_latency(env: Env) {
+    let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
+    line.set_mute(true);
+    let held = take(&env.lock(&a, "x", long())).await;
+    let waiter = env.lock(&b, "x", long());
+    let waiting = tokio::spawn(async move { waiter.lock().await });
+    sleep(ms(50)).await;
+    give_back(held).await;
+    let next = within(env.poll(), "the grant that nobody announced", waiting).await.unwrap().unwrap();
+    give_back(next).await;
+}
+
+async fn c8_every_waiter_ends(env: Env) {
+    const WAITERS: usize = 12;
+    let lockers = [env.locker().await, env.locker().await];
+    let held = take(&env.lock(&lockers[0], "x", long())).await;
+    let mut waiters = JoinSet::new();
+    for n in 0..WAITERS {
+        let lock = env.lock(&lockers[n % 2], "x", long());
+        waiters.spawn(async move {
+            // Half of them give up and come back, between the others.
+            if n % 4 == 0 {
+                drop(lock.lock_timeout(ms(5)).await.unwrap());
+            }
+            give_back(lock.lock().await.unwrap()).await
+        });
+    }
+    sleep(ms(30)).await;
+    give_back(held).await;
+    within(ms(30_000), "the end of the queue", waiters.join_all()).await;
+}
+
+/// Counts the attempts of one process after one release, and subtracts what polls do by themselves.
+async fn c8_one_release_does_not_wake_all(env: Env) {
+    const WAITERS: usize = 24;
+    const WINDOW: Duration = ms(60);
+    let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
+    let held = take(&env.lock(&a, "x", long())).await;
+    let lock = env.lock(&b, "x", long());
+    let mut waiters = JoinSet::new();
+    for _ in 0..WAITERS {
+        let lock = lock.clone();
+        waiters.spawn(async move { lock.lock().await.unwrap() });
+    }
+    settled(&line, &lock).await;
+    drop(line.take_calls());
+    sleep(WINDOW).await;
+    let polls = attempts(&line);
+    give_back(held).await;
+    sleep(WINDOW).await;
+    let woken = attempts(&line);
+    assert!(
+        woken <= polls + WAITERS / 3,
+        "C8: one release made {woken} attempts of {WAITERS} waiters, where polls alone make {polls}"
+    );
+    while let Some(guard) = within(SOON, "the next grant", waiters.join_next()).await {
+        give_back(guard.unwrap()).await;
+    }
+}
+
+/// Waits until no waiter has attempted for a while, or polls are all that is left.
+async fn settled(line: &crate::faulty::Line, lock: &AnyLock) {
+    eventually(SOON, async || {
+        drop(line.take_calls());
+        sleep(ms(100)).await;
+        match attempts(line) {
+            0..4 => Ok(()),
+            n => Err(format!("{n} attempts in 100 ms by waiters of {} that nobody woke", lock.name())),
+        }
+    })
+    .await;
+}
+
+fn attempts(line: &crate::faulty::Line) -> usize {
+    line.take_calls().iter().filter(|call| call.op == Op::Attempt).count()
+}

@@ -1,0 +1,164 @@
+//! What a case works with.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use lockkit_core::{
+    LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Mode, Released},
+};
+
+use tokio::time::timeout;
+
+use crate::{
+    faulty::{Faulty, Line},
+    harness::{Harness, Link},
+    lock::{AnyLock, Flavor},
+    wait::{ms, slack},
+};
+
+/// One case's own store, the lock that it runs over, and short cuts. A panic is how a case fails.
+#[derive(Clone)]
+pub(crate) struct Env(Arc<Inner>);
+
+struct Inner {
+    pub(crate) harness: Box<dyn Harness>,
+    descriptor: Descriptor,
+    flavor: Flavor,
+    names: Mutex<BTreeSet<LockName>>,
+    faulty_lockers: Mutex<Vec<Locker>>,
+}
+
+impl Env {
+    pub(crate) fn new(harness: Box<dyn Harness>, descriptor: Descriptor, flavor: Flavor) -> Self {
+        let (names, faulty_lockers) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { harness, descriptor, flavor, names, faulty_lockers }))
+    }
+
+    pub(crate) fn harness(&self) -> &dyn Harness {
+        &*self.0.harness
+    }
+
+    pub(crate) fn descriptor(&self) -> &Descriptor {
+        &self.0.descriptor
+    }
+
+    pub(crate) fn flavor(&self) -> Flavor {
+        self.0.flavor
+    }
+
+    /// How long a waiter that nothing wakes may sleep.
+    pub(crate) fn poll(&self) -> std::time::Duration {
+        self.descriptor().poll.max.mul_f64(1.25)
+    }
+
+    /// A locker with a connection of its own.
+    pub(crate) async fn locker(&self) -> Locker {
+        Locker::from_dyn(self.backend().await)
+    }
+
+    pub(crate) async fn backend(&self) -> Arc<dyn Backend> {
+        self.harness().connect().await.expect("the store can be reached")
+    }
+
+    /// A locker whose connection can be broken.
+    pub(crate) async fn faulty_locker(&self) -> (Locker, Arc<dyn Link>) {
+        let (backend, link) =
+            self.harness().connect_through_faults().await.expect("the store can be reached");
+        let locker = Locker::from_dyn(backend);
+        self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner).push(locker.clone());
+        (locker, link)
+    }
+
+    /// Waits for what the case left to lockers whose connection ends with the harness.
+    pub(crate) async fn shut_faulty_lockers_down(&self) -> Result<(), String> {
+        let lockers =
+            std::mem::take(&mut *self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner));
+        for locker in lockers {
+            let shutdown = timeout(ms(5_000) + slack(), locker.shutdown()).await;
+            let outcome = shutdown.map_err(|_| "C6: the shutdown of a locker hangs".to_owned())?;
+            outcome.map_err(|error| format!("C6: the shutdown of a locker failed: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// A locker of which every call is seen and can be broken between core and backend.
+    pub(crate) async fn spied_locker(&self) -> (Locker, Arc<Line>) {
+        let faulty = Faulty::new(self.backend().await);
+        let line = faulty.line();
+        (Locker::new(faulty), line)
+    }
+
+    /// The lock of this case's flavor.
+    pub(crate) fn lock(&self, locker: &Locker, name: &str, options: LockOptions) -> AnyLock {
+        let lock = self.flavor().lock(locker, name, options).expect("a good name and good options");
+        self.will_be_free(lock.name());
+        lock
+    }
+
+    /// A claim of this case's flavor, without the driver.
+    pub(crate) fn claim(&self, backend: &dyn Backend, name: &str, options: &LockOptions) -> Box<dyn Claim> {
+        self.claim_of(backend, name, options, OwnerId::random(), self.flavor().mode())
+    }
+
+    pub(crate) fn claim_of(
+        &self,
+        backend: &dyn Backend,
+        name: &str,
+        options: &LockOptions,
+        owner: OwnerId,
+        mode: Mode,
+    ) -> Box<dyn Claim> {
+        let name = self.name(name);
+        let op_timeout = options.op_timeout.unwrap_or(options.ttl / 3);
+        let spec = ClaimSpec::new(name, owner, mode, options.ttl, op_timeout);
+        backend.claim(spec).expect("a claim that the capabilities allow")
+    }
+
+    /// A name in this case's kind.
+    pub(crate) fn name(&self, text: &str) -> LockName {
+        let name = LockName::new(self.flavor().kind(), text).expect("a good name");
+        self.will_be_free(&name);
+        name
+    }
+
+    /// Has the end of the case check that this name is free.
+    pub(crate) fn will_be_free(&self, name: &LockName) {
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+    }
+
+    pub(crate) fn names(&self) -> Vec<LockName> {
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+impl fmt::Debug for Env {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Env").field(&self.0.harness).finish()
+    }
+}
+
+/// A lease that no case outlives, with short requests.
+pub(crate) fn long() -> LockOptions {
+    LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(ms(2_000))
+}
+
+/// A lease of this many milliseconds that nobody renews.
+pub(crate) fn fleeting(ttl: u64) -> LockOptions {
+    LockOptions::new().with_ttl(ms(ttl)).with_renewal(Renewal::Manual)
+}
+
+/// A try that must get it.
+pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
+    lock.try_lock().await.expect("a healthy store").unwrap_or_else(|| panic!("{} is taken", lock.name()))
+}
+
+/// A release of what must still be held.
+pub(crate) async fn give_back(guard: LockGuard) {
+    let (name, token) = (guard.name().clone(), guard.fencing_token());
+    let released = guard.release().await.expect("a healthy store");
+    assert_eq!(released, Released::Freed, "C2: {name} was taken away from token {token}");
+}

@@ -1,0 +1,81 @@
+//! Runs one case on one store: its own runtime, a hard time limit, and the leak oracle at the end.
+
+use std::{
+    any::Any,
+    panic::AssertUnwindSafe,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
+use futures_util::FutureExt as _;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{
+    case::Case,
+    env::Env,
+    harness::{BoxError, Store},
+    lock::Flavor,
+    oracle::{Baseline, store_is_clean},
+};
+
+/// A case that has not ended by then hangs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Why a case failed.
+pub(crate) type Failure = String;
+
+/// Runs a case on a thread of its own, so that one that blocks is given up as well.
+pub(crate) fn execute(case: Case, store: &Arc<dyn Store>, flavor: Flavor) -> Result<(), Failure> {
+    let (done, end) = mpsc::channel();
+    let store = Arc::clone(store);
+    let thread = thread::Builder::new().name(case.name.to_owned()).spawn(move || {
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| run(case, &*store, flavor)));
+        let outcome = outcome.unwrap_or_else(|panic| Err(text_of(&*panic)));
+        // Nobody listens any more once the limit has passed.
+        let _ = done.send(outcome);
+    });
+    let thread = thread.map_err(|error| format!("no thread for the case: {error}"))?;
+    match end.recv_timeout(LIMIT) {
+        Ok(outcome) => {
+            thread.join().map_err(|panic| text_of(&*panic))?;
+            outcome.map_err(|failure| format!("{failure}\ncatches: {}", case.catches))
+        }
+        Err(_) => Err(format!("it hangs: no end within {LIMIT:?}\ncatches: {}", case.catches)),
+    }
+}
+
+fn run(case: Case, store: &dyn Store, flavor: Flavor) -> Result<(), Failure> {
+    let baseline = Baseline::new();
+    let runtime = runtime().map_err(|error| format!("no runtime: {error}"))?;
+    let outcome = runtime.block_on(inside(case, store, flavor));
+    drop(runtime);
+    outcome?;
+    baseline.check()
+}
+
+/// Two workers: a task of a case and lockkit's own run truly side by side.
+fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}
+
+async fn inside(case: Case, store: &dyn Store, flavor: Flavor) -> Result<(), Failure> {
+    let failed = |what: &str, error: BoxError| format!("{what}: {error}");
+    let harness = store.open().await.map_err(|e| failed("the store can't be opened", e))?;
+    let env = Env::new(harness, store.descriptor(), flavor);
+    let outcome = AssertUnwindSafe((case.run)(env.clone())).catch_unwind().await;
+    let mut outcome = outcome.map_err(|panic| text_of(&*panic));
+    let shutdown = env.shut_faulty_lockers_down().await;
+    if outcome.is_ok() {
+        outcome = shutdown.and(store_is_clean(&env).await);
+    }
+    env.harness().close().await;
+    drop(env);
+    outcome?;
+    crate::oracle::no_task_is_left().await
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text").to_owned()
+}

@@ -1,0 +1,160 @@
+//! What lies between core and backend.
+
+use std::{
+    fmt, mem,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use lockkit_core::{
+    Error, ErrorKind, OwnerId, Result,
+    spi::{Hint, Ring},
+};
+use tokio::{sync::watch, time::sleep};
+
+use crate::harness::{Faults, Link};
+
+/// One call that reached the backend.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// Whose claim it was; `None` for calls of the backend itself.
+    pub owner: Option<OwnerId>,
+    /// What was asked.
+    pub op: Op,
+    /// When the backend got it, behind all delays.
+    pub at: Instant,
+}
+
+/// What can be asked of a backend or a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// `Claim::attempt`
+    Attempt,
+    /// `Backend::force_release`
+    ForceRelease,
+    /// `Backend::inspect`
+    Inspect,
+    /// `Claim::keep_alive`
+    KeepAlive,
+    /// `Claim::release`
+    Release,
+}
+
+/// A [`Link`] made of code, with a log of what came through, and a switch that swallows wake-ups.
+#[derive(Debug)]
+pub struct Line {
+    backend: &'static str,
+    state: watch::Sender<State>,
+    calls: Mutex<Vec<Call>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    faults: Faults,
+    mute: bool,
+    cuts: u64,
+}
+
+impl Line {
+    pub(super) fn new(backend: &'static str) -> Self {
+        let (state, _) = watch::channel(State { faults: Faults::NONE, mute: false, cuts: 0 });
+        Self { backend, state, calls: Mutex::default() }
+    }
+
+    /// Swallows wake-ups from now on, or no more.
+    pub fn set_mute(&self, mute: bool) {
+        self.state.send_modify(|state| state.mute = mute);
+    }
+
+    /// The log since the last call of this, in the order in which the backend was asked.
+    #[must_use]
+    pub fn take_calls(&self) -> Vec<Call> {
+        mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn is_mute(&self) -> bool {
+        self.state.borrow().mute
+    }
+
+    pub(super) fn bell(self: &Arc<Self>, outer: Hint) -> Arc<Bell> {
+        Arc::new(Bell { line: Arc::clone(self), outer })
+    }
+
+    /// Brings a request to the backend, and its reply back, if they get that far.
+    pub(super) async fn carry<T>(
+        &self,
+        owner: Option<OwnerId>,
+        op: Op,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let cuts = self.state.borrow().cuts;
+        let mut state = self.state.subscribe();
+        let faults = state.borrow().faults;
+        if faults.refuse {
+            return Err(Error::new(ErrorKind::Unavailable, "connection refused").with_backend(self.backend));
+        }
+        let journey = async {
+            pause(faults.request_delay).await;
+            drop(state.wait_for(|s| !s.faults.hold_requests).await);
+            let call = Call { owner, op, at: Instant::now() };
+            self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+            let reply = request.await;
+            let faults = self.state.borrow().faults;
+            pause(faults.reply_delay).await;
+            if faults.lose_replies {
+                drop(state.wait_for(|s| !s.faults.lose_replies).await);
+                return Err(self.broken());
+            }
+            reply
+        };
+        let mut cut = self.state.subscribe();
+        tokio::select! {
+            biased;
+            reply = journey => reply,
+            _ = cut.wait_for(|s| s.cuts != cuts) => Err(self.broken()),
+        }
+    }
+
+    fn broken(&self) -> Error {
+        Error::new(ErrorKind::Unavailable, "connection reset")
+            .with_outcome_unknown()
+            .with_backend(self.backend)
+    }
+}
+
+impl Link for Line {
+    fn set(&self, faults: Faults) {
+        self.state.send_modify(|state| state.faults = faults);
+    }
+
+    fn cut(&self) {
+        self.state.send_modify(|state| state.cuts += 1);
+    }
+}
+
+/// Even a sleep of nothing can cost a millisecond.
+async fn pause(length: Duration) {
+    if !length.is_zero() {
+        sleep(length).await;
+    }
+}
+
+/// Stands between a backend's ring and the core's ear.
+pub(super) struct Bell {
+    line: Arc<Line>,
+    outer: Hint,
+}
+
+impl Ring for Bell {
+    fn ring(self: Arc<Self>) {
+        if !self.line.is_mute() {
+            self.outer.ring();
+        }
+    }
+}
+
+impl fmt::Debug for Bell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bell")
+    }
+}

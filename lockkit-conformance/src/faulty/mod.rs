@@ -1,0 +1,65 @@
+//! A wrapper around any backend that loses, delays and counts what passes between it and the core.
+
+mod claim;
+mod line;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lockkit_core::{
+    FencingToken, LockName, Result,
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Hint, Inspection, Released},
+};
+
+use self::claim::FaultyClaim;
+pub use self::line::{Call, Line, Op};
+
+/// A backend whose calls go through a [`Line`].
+#[derive(Debug)]
+pub struct Faulty {
+    inner: Arc<dyn Backend>,
+    line: Arc<Line>,
+}
+
+impl Faulty {
+    /// Wraps `inner`, without a fault yet.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Backend>) -> Self {
+        let line = Arc::new(Line::new(inner.descriptor().name));
+        Self { inner, line }
+    }
+
+    /// The line, to hurt and to read.
+    #[must_use]
+    pub fn line(&self) -> Arc<Line> {
+        Arc::clone(&self.line)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Backend for Faulty {
+    fn descriptor(&self) -> &Descriptor {
+        self.inner.descriptor()
+    }
+
+    fn claim(&self, mut spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+        let bell = self.line.bell(spec.hint);
+        spec.hint = Hint::to(&bell);
+        let owner = spec.owner;
+        let inner = self.inner.claim(spec)?;
+        Ok(Box::new(FaultyClaim::new(inner, Arc::clone(&self.line), bell, owner)))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.line.carry(None, Op::Inspect, self.inner.inspect(name)).await
+    }
+
+    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
+        self.line.carry(None, Op::ForceRelease, self.inner.force_release(name, token)).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+}

@@ -1,0 +1,65 @@
+//! Bounded waiting on conditions. Lower bounds in cases are exact; upper ones get the slack.
+
+use std::{
+    env,
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+use tokio::time::{sleep, timeout};
+
+const VARIABLE: &str = "LOCKKIT_TEST_SLACK";
+const DEFAULT: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// How much later than promised a thing may happen on a busy machine: `LOCKKIT_TEST_SLACK`, in milliseconds (`500`
+/// or `500ms`) or as a multiple of the default 2 s (`3x`).
+pub(crate) fn slack() -> Duration {
+    static SLACK: LazyLock<Duration> = LazyLock::new(|| match env::var(VARIABLE) {
+        Ok(text) => parse(&text).unwrap_or_else(|| panic!("{VARIABLE} is {text:?}, give 500ms or 3x")),
+        Err(_) => DEFAULT,
+    });
+    *SLACK
+}
+
+fn parse(text: &str) -> Option<Duration> {
+    if let Some(factor) = text.strip_suffix('x') {
+        let factor = factor.parse().ok().filter(|factor| (0.0..=1_000.0).contains(factor))?;
+        return Some(DEFAULT.mul_f64(factor));
+    }
+    text.strip_suffix("ms").unwrap_or(text).parse().ok().map(Duration::from_millis)
+}
+
+/// Waits until `look` finds nothing wrong any more; panics with what it last found after `bound`.
+pub(crate) async fn eventually(bound: Duration, mut look: impl AsyncFnMut() -> Result<(), String>) {
+    let start = Instant::now();
+    while let Err(wrong) = look().await {
+        assert!(start.elapsed() < bound, "after {bound:?}: {wrong}");
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Awaits what must happen within `promised`, give or take the slack.
+pub(crate) async fn within<T>(promised: Duration, what: &str, future: impl Future<Output = T>) -> T {
+    let bound = promised + slack();
+    timeout(bound, future).await.unwrap_or_else(|_| panic!("{what} did not happen within {bound:?}"))
+}
+
+pub(crate) const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slack_is_milliseconds_or_a_multiple() {
+        assert_eq!(parse("500"), Some(ms(500)));
+        assert_eq!(parse("500ms"), Some(ms(500)));
+        assert_eq!(parse("3x"), Some(DEFAULT * 3));
+        for bad in ["", "x", "3s", "-1x", "NaNx", "-5"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}
