@@ -83,7 +83,6 @@ mod redis {
         for (url, kind, text) in [
             ("redis://127.0.0.1/?tll=3s", ErrorKind::UnknownParameter, "did you mean ttl?"),
             ("redis://127.0.0.1/notanumber", ErrorKind::InvalidUrl, "database"),
-            ("redis://", ErrorKind::InvalidUrl, "host"),
             ("redis://:hunter2#@127.0.0.1/", ErrorKind::InvalidUrl, "percent-encoded"),
         ] {
             refused(url, kind, &[text]).await;

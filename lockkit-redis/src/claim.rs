@@ -211,3 +211,30 @@ fn nonsense() -> Error {
 fn ours(kind: ErrorKind, reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(kind, reason).with_backend(error::BACKEND)
 }
+
+#[cfg(test)]
+mod tests {
+    use lockkit_core::{Kind, LockName, OwnerId, spi::Mode};
+    use lockkit_fixture::RedisServer;
+
+    use super::*;
+    use crate::config::Config;
+
+    #[tokio::test]
+    async fn c5_a_wrong_idea_of_the_servers_time_costs_one_request_and_no_error() {
+        let server = RedisServer::start().unwrap();
+        let config = Config::new("127.0.0.1", server.port());
+        let name = LockName::new(Kind::Mutex, "a").unwrap();
+        let keys = config.keyspace().keys(&name).unwrap();
+        let connection = Arc::new(Connection::new(config));
+        let link = connection.link().await.unwrap();
+        // As if the server's clock had been set forward by an hour since we last heard of it.
+        let now = Clock::Boot.now();
+        link.clock().observe(now, link.clock().at(now) - 3_600_000_000, now);
+        let (ttl, op_timeout) = (Duration::from_secs(30), Duration::from_secs(3));
+        let spec = ClaimSpec::new(name, OwnerId::random(), Mode::Exclusive, ttl, op_timeout);
+        let mut claim = ExclusiveClaim::new(connection, keys, spec).unwrap();
+        assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+}

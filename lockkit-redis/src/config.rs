@@ -205,7 +205,7 @@ impl fmt::Debug for Config {
 
 fn tcp(url: &StoreUrl) -> Result<Config> {
     match url.hosts() {
-        [] => Ok(Config::new("127.0.0.1", DEFAULT_PORT)),
+        [] => Err(invalid("it names no host; a server on this machine is redis://127.0.0.1/")),
         [host] => Ok(Config::new(&*host.name, host.port.unwrap_or(DEFAULT_PORT))),
         _ => Err(unsupported("it names more than one server; Sentinel and Cluster are not supported yet")),
     }
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_bare_url_means_the_usual_server() {
-        for url in ["redis://", "redis://127.0.0.1", "redis://127.0.0.1:6379/"] {
+        for url in ["redis://127.0.0.1", "redis://127.0.0.1:6379/"] {
             let config = parse(url).unwrap();
             assert_eq!(config.address, ConnectionAddr::Tcp("127.0.0.1".to_owned(), 6379));
             assert_eq!((config.database, config.prefix.as_str()), (0, "lockkit"));
@@ -273,6 +273,7 @@ mod tests {
     #[test]
     fn c13_what_makes_no_sense_is_refused_with_a_reason() {
         for (url, kind, reason) in [
+            ("redis://", ErrorKind::InvalidUrl, "no host"),
             ("redis://h/x", ErrorKind::InvalidUrl, "path must be a database number"),
             ("redis://h/-1", ErrorKind::InvalidUrl, "path must be a database number"),
             ("redis://user@h/", ErrorKind::InvalidUrl, "no password"),

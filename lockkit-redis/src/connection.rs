@@ -78,12 +78,14 @@ impl Connection {
         let mut state = self.lock();
         if state.opening.as_ref().is_some_and(|present| present.future.ptr_eq(&opening.future)) {
             state.opening = None;
-            if let Ok(link) = &result
-                && !state.closed
-            {
-                state.link = Some(Arc::clone(link));
-            }
         }
+        let result = match result {
+            Ok(_) if state.closed => Err(OpenError::Closed),
+            // Another one may have been opened meanwhile; all must use the same.
+            Ok(link) => Ok(Arc::clone(state.link.get_or_insert(link))),
+            Err(error) => Err(error),
+        };
+        drop(state);
         result.map_err(|error| error::opening(&error, &self.config))
     }
 
@@ -129,7 +131,7 @@ impl Connection {
             return Err(Err(OpenError::NoRuntime));
         }
         let retired = state.link.take();
-        // One that nobody has polled for a while is as old as its server's patience.
+        // One that all have given up, and nobody has polled for long, has timed out without knowing it.
         let now = Clock::Boot.now();
         let fresh = |opening: &&Opening| opening.since.after(self.config.connect_timeout) > now;
         let opening = match state.opening.as_ref().filter(fresh) {

@@ -10,6 +10,8 @@ use url::Url;
 pub use self::params::Params;
 use crate::error::{Error, ErrorKind, Result};
 
+const ENCODE: &str = "special characters in a user name or password must be percent-encoded";
+
 /// A parsed store URL. Neither its `Debug` nor its `Display` shows the user's name, the password or the parameters.
 #[derive(Clone)]
 pub struct StoreUrl {
@@ -48,9 +50,8 @@ impl StoreUrl {
         let hosts =
             hosts.split(',').filter(|host| !host.is_empty()).map(parse_host).collect::<Result<_>>()?;
         // The url crate knows one host; ours are parsed already.
-        let url = Url::parse(&format!("{scheme}://_{tail}")).map_err(|error| {
-            invalid(format!("{error}; special characters in a user name or password must be percent-encoded"))
-        })?;
+        let url = Url::parse(&format!("{scheme}://_{tail}"))
+            .map_err(|error| invalid(format!("{error}; {ENCODE}")))?;
         if url.fragment().is_some() {
             return Err(invalid(
                 "it has a '#' part, which means nothing here; a '#' in a password is written %23",
@@ -130,7 +131,7 @@ impl fmt::Display for Host {
 }
 
 fn parse_host(text: &str) -> Result<Host> {
-    let bad = || invalid("a host is not of the form name, name:port, or [ipv6]:port");
+    let bad = || invalid(format!("a host is not of the form name, name:port, or [ipv6]:port; {ENCODE}"));
     let (name, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (name, port) = rest.split_once(']').ok_or_else(bad)?;

@@ -7,7 +7,7 @@ if owner ~= ARGV[1] then return owner and -2 or -1 end
 local lease = tonumber(ARGV[2])
 local left = redis.call('PTTL', KEYS[1])
 if left < lease then
-  redis.call('PEXPIRE', KEYS[1], lease)
+  if redis.call('PEXPIRE', KEYS[1], lease) == 0 then return -1 end
   left = lease
 end
 -- The fence outlives the lock by a day, however long that is held.

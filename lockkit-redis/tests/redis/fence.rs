@@ -1,0 +1,142 @@
+//! The fencing token rises whatever happens to its key.
+
+use lockkit_core::{
+    ErrorKind,
+    spi::{Released, Wait},
+};
+
+use crate::support::*;
+
+const DAY: i64 = 86_400_000;
+
+async fn next_token(store: &Store) -> u64 {
+    let mut claim = store.claim("a");
+    let token = granted(claim.attempt(Wait::No).await).token.get();
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    token
+}
+
+#[tokio::test]
+async fn c4_tokens_rise_over_grants_and_over_the_loss_of_all_data() {
+    let mut store = Store::start().await;
+    let mut last = 0;
+    for loss in [
+        None,
+        Some(vec!["DEL", "lockkit:mutex:{a}:fence"]),
+        Some(vec!["FLUSHALL"]),
+        Some(vec!["SCRIPT", "FLUSH"]),
+    ] {
+        if let Some(words) = &loss {
+            store.admin.ask::<()>(words).await;
+        }
+        for _ in 0..50 {
+            let token = next_token(&store).await;
+            assert!(token > last, "{token} after {last}, {loss:?}");
+            last = token;
+        }
+    }
+    store.server.restart().unwrap();
+    let mut claim = store.claim("a");
+    // The first request may find the old connection.
+    let attempt = match claim.attempt(Wait::No).await {
+        Err(error) if error.is_temporary() => claim.attempt(Wait::No).await,
+        attempt => attempt,
+    };
+    assert!(granted(attempt).token.get() > last);
+}
+
+#[tokio::test]
+async fn c4_a_fence_ahead_of_the_clock_rises_by_one_and_is_kept_past_its_own_time() {
+    let store = Store::start().await;
+    let now = next_token(&store).await;
+    // As if the server's clock had been 10 days ahead.
+    let future = now + 10 * 24 * 3_600 * 1_000_000;
+    store.admin.ask::<()>(&["SET", &fence_key("a"), &format!("{future}:somebody"), "PX", "1000"]).await;
+    let mut claim = store.claim("a");
+    assert_eq!(granted(claim.attempt(Wait::No).await).token.get(), future + 1);
+    let kept: i64 = store.admin.ask(&["PTTL", &fence_key("a")]).await;
+    assert!(kept > 11 * DAY - 60_000, "{kept}");
+    claim.keep_alive().await.unwrap();
+    let kept: i64 = store.admin.ask(&["PTTL", &fence_key("a")]).await;
+    assert!(kept > 11 * DAY - 60_000, "{kept}");
+    claim.release().await.unwrap();
+    assert_eq!(next_token(&store).await, future + 2);
+}
+
+#[tokio::test]
+async fn c4_the_fence_outlives_a_lock_that_is_renewed_for_days() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    let kept: i64 = store.admin.ask(&["PTTL", &fence_key("a")]).await;
+    assert!(kept > DAY, "{kept}");
+    store.admin.ask::<()>(&["PEXPIRE", &fence_key("a"), "1000"]).await;
+    claim.keep_alive().await.unwrap();
+    let kept: i64 = store.admin.ask(&["PTTL", &fence_key("a")]).await;
+    assert!(kept > DAY, "{kept}");
+}
+
+#[tokio::test]
+async fn c4_a_fence_at_its_end_is_an_error_of_its_own_and_leaves_no_lock() {
+    let store = Store::start().await;
+    for (fence, ends) in
+        [("9007199254740990", false), ("9007199254740991", true), ("99999999999999999999999", true)]
+    {
+        let value = format!("{fence}:somebody");
+        store.admin.ask::<()>(&["SET", &fence_key("a"), &value]).await;
+        let mut claim = store.claim("a");
+        if !ends {
+            assert_eq!(granted(claim.attempt(Wait::No).await).token.get(), 9_007_199_254_740_991);
+            claim.release().await.unwrap();
+            continue;
+        }
+        let error = claim.attempt(Wait::No).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unexpected);
+        assert!(error.to_string().contains("2^53") && error.to_string().contains(&fence_key("a")), "{error}");
+        assert_eq!(store.admin.keys().await, [fence_key("a")]);
+        assert_eq!(store.admin.ask::<String>(&["GET", &fence_key("a")]).await, value);
+    }
+}
+
+#[tokio::test]
+async fn c4_a_fence_key_with_nonsense_in_it_heals() {
+    let store = Store::start().await;
+    let before = next_token(&store).await;
+    for nonsense in ["", "x", ":", "-5:x", "1e300:x"] {
+        store.admin.ask::<()>(&["SET", &fence_key("a"), nonsense]).await;
+        assert!(next_token(&store).await > before);
+    }
+}
+
+#[tokio::test]
+async fn c4_a_grant_whose_fence_was_evicted_before_its_reply_was_seen_gets_a_larger_one() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    let first = granted(claim.attempt(Wait::No).await).token;
+    store.admin.ask::<()>(&["DEL", &fence_key("a")]).await;
+    assert!(granted(claim.attempt(Wait::No).await).token > first);
+}
+
+#[tokio::test]
+async fn c4_a_claim_whose_lease_lapsed_before_its_retry_gets_a_new_token() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    let first = granted(claim.attempt(Wait::No).await).token;
+    store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
+    assert!(granted(claim.attempt(Wait::No).await).token > first);
+}
+
+#[tokio::test]
+async fn c13_a_key_of_another_type_is_an_error_that_leaves_nothing_set() {
+    let store = Store::start().await;
+    for key in [lock_key("a"), fence_key("a")] {
+        store.admin.ask::<()>(&["RPUSH", &key, "x"]).await;
+        let mut claim = store.claim("a");
+        let error = claim.attempt(Wait::Queue).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType);
+        assert!(!error.is_outcome_unknown() && !error.is_temporary(), "{error}");
+        assert_eq!(store.admin.keys().await, [&*key]);
+        assert_eq!(store.admin.ask::<u64>(&["LLEN", &key]).await, 1);
+        store.admin.ask::<()>(&["DEL", &key]).await;
+    }
+}

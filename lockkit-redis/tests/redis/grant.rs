@@ -1,0 +1,202 @@
+//! Acquire, renew, release: each answer of each script.
+
+use std::time::Duration;
+
+use lockkit_core::{
+    FencingToken,
+    spi::{Backend as _, LossReason, Pulse, Released, Wait},
+};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn c1_one_owner_at_a_time_and_the_next_has_a_larger_token() {
+    let store = Store::start().await;
+    let (mut a, mut b) = (store.claim("a"), store.claim("a"));
+    let first = granted(a.attempt(Wait::No).await);
+    assert_eq!(lasts(first.lease), TTL);
+    let (queued, retry_after) = busy(b.attempt(Wait::No).await);
+    assert!(!queued);
+    assert!(retry_after.unwrap() <= TTL && retry_after.unwrap() > TTL / 2);
+    assert_eq!(a.release().await.unwrap(), Released::Freed);
+    let second = granted(b.attempt(Wait::No).await);
+    assert!(second.token > first.token);
+    assert_eq!(b.release().await.unwrap(), Released::Freed);
+    assert_eq!(store.admin.keys().await, [fence_key("a")]);
+}
+
+#[tokio::test]
+async fn c5_a_second_attempt_of_the_same_claim_gets_its_own_token_and_a_full_lease() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    let first = granted(claim.attempt(Wait::No).await);
+    store.admin.ask::<()>(&["PEXPIRE", &lock_key("a"), "5000"]).await;
+    let again = granted(claim.attempt(Wait::No).await);
+    assert_eq!((again.token, lasts(again.lease)), (first.token, TTL));
+    let ttl: u64 = store.admin.ask(&["PTTL", &lock_key("a")]).await;
+    assert!(ttl > 20_000, "{ttl}");
+}
+
+#[tokio::test]
+async fn c2_no_lease_is_ever_shortened() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    store.admin.ask::<()>(&["PEXPIRE", &lock_key("a"), "100000"]).await;
+    let again = granted(claim.attempt(Wait::No).await);
+    assert!(lasts(again.lease) > Duration::from_secs(90));
+    let Pulse::Alive(lease) = claim.keep_alive().await.unwrap() else { panic!("lost") };
+    assert!(lasts(lease) > Duration::from_secs(90));
+    let ttl: u64 = store.admin.ask(&["PTTL", &lock_key("a")]).await;
+    assert!(ttl > 90_000, "{ttl}");
+}
+
+#[tokio::test]
+async fn c2_a_renewal_extends_and_never_re_creates() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    for cut in [["PEXPIRE", "5000"], ["PERSIST", ""]] {
+        let words: Vec<_> = [cut[0], &lock_key("a"), cut[1]]
+            .into_iter()
+            .filter(|w| !w.is_empty())
+            .map(str::to_owned)
+            .collect();
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        store.admin.ask::<()>(&words).await;
+        assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(lease) if lasts(lease) == TTL));
+        let ttl: u64 = store.admin.ask(&["PTTL", &lock_key("a")]).await;
+        assert!(ttl > 20_000, "{ttl}");
+    }
+    store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
+    assert_eq!(claim.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(store.admin.keys().await, [fence_key("a")]);
+}
+
+#[tokio::test]
+async fn c2_a_past_owner_changes_nothing() {
+    let store = Store::start().await;
+    let mut first =
+        store.redis.claim(spec_for("a", Duration::from_millis(50), Duration::from_millis(25))).unwrap();
+    granted(first.attempt(Wait::No).await);
+    let (mut second, bell) = store.waiter("a");
+    // The lease is a fact of the store: nobody rings when it lapses.
+    let (_, retry_after) = busy(second.attempt(Wait::Queue).await);
+    assert!(retry_after.unwrap() <= Duration::from_millis(50));
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    granted(second.attempt(Wait::Queue).await);
+    let value: String = store.admin.ask(&["GET", &lock_key("a")]).await;
+    assert_eq!(first.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(first.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(store.admin.ask::<String>(&["GET", &lock_key("a")]).await, value);
+    assert_eq!(bell.rings(), 0);
+}
+
+#[tokio::test]
+async fn c7_release_says_what_was_true_and_is_idempotent() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    granted(claim.attempt(Wait::No).await);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    granted(claim.attempt(Wait::No).await);
+    store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+}
+
+#[tokio::test]
+async fn an_uncontended_pair_costs_two_requests_and_a_refused_one_costs_one() {
+    let store = Store::start().await;
+    let (mut a, mut b) = (store.claim("a"), store.claim("a"));
+    granted(a.attempt(Wait::Queue).await);
+    a.release().await.unwrap();
+    store.admin.reset_calls().await;
+    granted(a.attempt(Wait::Queue).await);
+    assert_eq!(store.admin.requests().await, 1);
+    busy(b.attempt(Wait::No).await);
+    assert_eq!(store.admin.requests().await, 2);
+    // It has nothing to undo.
+    b.release().await.unwrap();
+    assert_eq!(store.admin.requests().await, 2);
+    a.release().await.unwrap();
+    assert_eq!(store.admin.requests().await, 3);
+    assert_eq!(store.admin.keys().await, [fence_key("a")]);
+    assert!(store.admin.channels().await.is_empty());
+}
+
+#[tokio::test]
+async fn c14_inspect_tells_owner_label_token_age_and_remaining_lease() {
+    let store = Store::start().await;
+    assert!(store.redis.inspect(&mutex("a")).await.unwrap().holders.is_empty());
+    for label in [None, Some("host 7: worker:3")] {
+        let mut spec = spec("a");
+        spec.label = label.map(Into::into);
+        let owner = spec.owner;
+        let mut claim = store.redis.claim(spec).unwrap();
+        let grant = granted(claim.attempt(Wait::No).await);
+        let seen = store.redis.inspect(&mutex("a")).await.unwrap();
+        let [holder] = &seen.holders[..] else { panic!("{seen:?}") };
+        assert_eq!(
+            (holder.owner, holder.token, holder.label.as_deref()),
+            (Some(owner), Some(grant.token), label)
+        );
+        assert!(holder.age.unwrap() < SOON);
+        assert!(holder.remaining.unwrap() <= TTL && holder.remaining.unwrap() > TTL / 2);
+        claim.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn c14_force_release_frees_only_the_grant_with_that_token() {
+    let store = Store::start().await;
+    let force =
+        async |token: u64| store.redis.force_release(&mutex("a"), FencingToken::new(token)).await.unwrap();
+    assert_eq!(force(1).await, Released::NotHeld);
+    let mut claim = store.claim("a");
+    let token = granted(claim.attempt(Wait::No).await).token.get();
+    for other in [0, token - 1, token + 1] {
+        assert_eq!(force(other).await, Released::NotHeld);
+    }
+    let (mut waiter, bell) = store.waiter("a");
+    busy(waiter.attempt(Wait::Queue).await);
+    assert_eq!(force(token).await, Released::Freed);
+    bell.heard().await;
+    assert!(granted(waiter.attempt(Wait::Queue).await).token.get() > token);
+    assert_eq!(claim.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(force(token).await, Released::NotHeld);
+}
+
+#[tokio::test]
+async fn c11_names_that_look_alike_never_meet() {
+    let store = Store::start().await;
+    let long = "x".repeat(255);
+    let emoji = "🔒".repeat(63);
+    let names = [
+        "{", "}", "%", "%7B", "%7D", "%25", "{}", "{a}", "a", "a:fence", "}:fence", "*", "?", " a", "a ",
+        "A", "🔒", &long, &emoji,
+    ];
+    let mut claims = Vec::new();
+    for name in names {
+        let mut claim = store.claim(name);
+        granted(claim.attempt(Wait::No).await);
+        claims.push(claim);
+    }
+    assert_eq!(store.admin.keys().await.len(), 2 * names.len());
+    for (claim, name) in claims.iter_mut().zip(names) {
+        busy(store.claim(name).attempt(Wait::No).await);
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+}
+
+#[tokio::test]
+async fn what_redis_cannot_do_yet_is_refused() {
+    let store = Store::start().await;
+    let (mut spec, one) = (spec("a"), std::num::NonZeroU32::MIN);
+    for mode in [lockkit_core::spi::Mode::Shared, lockkit_core::spi::Mode::Permits { count: one, limit: one }]
+    {
+        spec.mode = mode;
+        let error = store.redis.claim(spec.clone()).unwrap_err();
+        assert_eq!(error.kind(), lockkit_core::ErrorKind::Unsupported);
+    }
+}

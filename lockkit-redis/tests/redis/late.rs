@@ -1,0 +1,82 @@
+//! Requests that arrive after their owner gave up.
+
+use std::time::Duration;
+
+use lockkit_core::spi::{Backend as _, Released, Wait};
+use tokio::time::{sleep, timeout};
+
+use crate::support::*;
+
+const ACQUIRE: &str = include_str!("../../src/scripts/acquire.lua");
+
+#[tokio::test]
+async fn c5_a_request_that_comes_after_its_time_does_nothing() {
+    let store = Store::start().await;
+    let send = async |not_after: i64| {
+        let (lock, fence, not_after) = (lock_key("a"), fence_key("a"), not_after.to_string());
+        store.admin.ask::<Vec<i64>>(&["EVAL", ACQUIRE, "2", &lock, &fence, "me", "30000", &not_after]).await
+    };
+    let late = send(1).await;
+    assert_eq!((late[0], late.len()), (2, 2));
+    assert!(store.admin.keys().await.is_empty());
+    let late = send(late[1]).await;
+    assert_eq!(late[0], 2);
+    assert!(store.admin.keys().await.is_empty());
+    assert_eq!(send(late[1] + 60_000_000).await[0], 1);
+}
+
+#[tokio::test]
+async fn c5_an_attempt_that_a_paused_server_finds_after_the_give_up_does_nothing() {
+    let store = Store::start().await;
+    store.settle().await;
+    let op_timeout = Duration::from_millis(100);
+    let mut claim = store.redis.claim(spec_for("a", TTL, op_timeout)).unwrap();
+    store.server.pause().unwrap();
+    assert!(timeout(op_timeout, claim.attempt(Wait::Queue)).await.is_err());
+    // The server reads it only after its time, which it counts itself.
+    sleep(Duration::from_millis(20)).await;
+    store.server.resume().unwrap();
+    store.settle().await;
+    assert!(store.admin.keys().await.is_empty());
+    // The claim is as good as new.
+    granted(claim.attempt(Wait::Queue).await);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c5_giving_up_undoes_an_attempt_that_was_applied() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    store.server.pause().unwrap();
+    assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await.is_err());
+    store.server.resume().unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(store.admin.keys().await, [fence_key("a")]);
+}
+
+#[tokio::test]
+async fn c5_asking_again_after_a_lost_reply_finds_the_grant() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    store.server.pause().unwrap();
+    assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await.is_err());
+    store.server.resume().unwrap();
+    store.settle().await;
+    let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
+    let grant = granted(claim.attempt(Wait::Queue).await);
+    assert!(fence.starts_with(&format!("{}:", grant.token)));
+    assert_eq!(lasts(grant.lease), TTL);
+}
+
+#[tokio::test]
+async fn c5_an_unknown_release_is_known_when_asked_again() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::Queue).await);
+    store.server.pause().unwrap();
+    assert!(timeout(Duration::from_millis(20), claim.release()).await.is_err());
+    store.server.resume().unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(store.admin.keys().await, [fence_key("a")]);
+}

@@ -1,0 +1,325 @@
+//! Connections that break, servers that forget or vanish.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use lockkit_core::{
+    ErrorKind,
+    spi::{Attempt, Backend as _, Claim, LossReason, Pulse, Released, Wait},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    task::JoinSet,
+    time::timeout,
+};
+
+use crate::support::*;
+
+async fn kill_clients(store: &Store) {
+    store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await;
+}
+
+async fn connections_made(store: &Store) -> u64 {
+    let stats: String = store.admin.ask(&["INFO", "stats"]).await;
+    let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    line.unwrap().parse().unwrap()
+}
+
+/// One unknown outcome is allowed, and must heal.
+async fn alive(claim: &mut Box<dyn Claim>) -> Pulse {
+    match claim.keep_alive().await {
+        Err(error) => {
+            assert!(error.is_temporary() && error.is_outcome_unknown(), "{error}");
+            claim.keep_alive().await.unwrap()
+        }
+        Ok(pulse) => pulse,
+    }
+}
+
+#[tokio::test]
+async fn c5_a_forgotten_script_costs_one_request_more() {
+    let store = Store::start().await;
+    let mut holder = store.claim("a");
+    granted(holder.attempt(Wait::No).await);
+    store.admin.ask::<()>(&["SCRIPT", "FLUSH"]).await;
+    store.admin.reset_calls().await;
+    let (mut waiter, bell) = store.waiter("a");
+    // Also where the request follows a SUBSCRIBE.
+    assert!(busy(waiter.attempt(Wait::Queue).await).0);
+    assert_eq!(store.admin.calls("eval").await, 1);
+    for expected in [2, 2] {
+        assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert_eq!(store.admin.calls("eval").await, expected);
+    }
+    store.admin.ask::<()>(&["SCRIPT", "FLUSH"]).await;
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    bell.heard().await;
+    granted(waiter.attempt(Wait::Queue).await);
+    assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    assert_eq!(store.admin.calls("eval").await, 4);
+}
+
+#[tokio::test]
+async fn c5_a_killed_connection_is_one_unknown_that_heals() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    let token = granted(claim.attempt(Wait::No).await).token;
+    kill_clients(&store).await;
+    assert!(matches!(alive(&mut claim).await, Pulse::Alive(_)));
+    kill_clients(&store).await;
+    assert!(matches!(alive(&mut claim).await, Pulse::Alive(_)));
+    let seen = store.redis.inspect(&mutex("a")).await.unwrap();
+    assert_eq!(seen.holders[0].token, Some(token));
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c8_a_broken_connection_makes_waiters_look_and_subscribe_again() {
+    let store = Store::start().await;
+    let mut holder = store.claim("a");
+    granted(holder.attempt(Wait::No).await);
+    let mut waiters = Vec::new();
+    for _ in 0..3 {
+        let (mut claim, bell) = store.waiter("a");
+        busy(claim.attempt(Wait::Queue).await);
+        waiters.push((claim, bell));
+    }
+    for _ in 0..3 {
+        kill_clients(&store).await;
+        for (claim, bell) in &mut waiters {
+            bell.heard().await;
+            assert!(busy(claim.attempt(Wait::Queue).await).0);
+        }
+    }
+    let before: Vec<_> = waiters.iter().map(|(_, bell)| bell.rings()).collect();
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    waiters[0].1.heard().await;
+    store.settle().await;
+    let after: Vec<_> = waiters.iter().map(|(_, bell)| bell.rings()).collect();
+    assert_eq!(after, [before[0] + 1, before[1], before[2]]);
+}
+
+/// Nothing but rings, and errors, makes a waiter look again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c8_no_wake_up_is_lost_when_connections_break_all_the_time() {
+    let store = Arc::new(Store::start().await);
+    let holders = Arc::new(AtomicUsize::new(0));
+    let mut tasks = JoinSet::new();
+    for _ in 0..8 {
+        let (store, holders) = (Arc::clone(&store), Arc::clone(&holders));
+        tasks.spawn(async move {
+            let mut last = 0;
+            for round in 0..100 {
+                let (mut claim, bell) = store.waiter("a");
+                let grant = loop {
+                    match claim.attempt(Wait::Queue).await {
+                        Ok(Attempt::Granted(grant)) => break grant,
+                        Ok(Attempt::Busy { .. }) => bell.heard().await,
+                        Err(error) => assert!(error.is_temporary(), "{error}"),
+                    }
+                };
+                assert!(grant.token.get() > last);
+                last = grant.token.get();
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                if round % 8 == 0 {
+                    kill_clients(&store).await;
+                }
+                tokio::task::yield_now().await;
+                holders.fetch_sub(1, Ordering::SeqCst);
+                while let Err(error) = claim.release().await {
+                    assert!(error.is_temporary(), "{error}");
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+    store.settle().await;
+    assert!(store.admin.channels().await.is_empty());
+    assert_eq!(store.admin.keys().await, [fence_key("a")]);
+}
+
+#[tokio::test]
+async fn a_connection_is_opened_once_for_all_who_need_it() {
+    let store = Store::start().await;
+    let mut claims: Vec<_> = (0..32).map(|n| store.claim(&n.to_string())).collect();
+    for claim in &mut claims {
+        granted(claim.attempt(Wait::No).await);
+    }
+    // The waiter hears of the end of the connection; from then on nobody tries the old one.
+    let (mut waiter, bell) = store.waiter("0");
+    busy(waiter.attempt(Wait::Queue).await);
+    kill_clients(&store).await;
+    bell.heard().await;
+    let before = connections_made(&store).await;
+    let mut renewals = JoinSet::new();
+    for mut claim in claims {
+        renewals.spawn(async move { claim.keep_alive().await.unwrap() });
+    }
+    assert!(renewals.join_all().await.iter().all(|pulse| matches!(pulse, Pulse::Alive(_))));
+    assert_eq!(connections_made(&store).await, before + 1);
+}
+
+#[tokio::test]
+async fn c5_a_server_that_is_gone_is_unavailable_and_its_return_is_noticed() {
+    let mut store = Store::start().await;
+    let mut claim = store.claim("a");
+    let first = granted(claim.attempt(Wait::No).await);
+    let (mut waiter, bell) = store.waiter("a");
+    busy(waiter.attempt(Wait::Queue).await);
+    store.server.kill().unwrap();
+    bell.heard().await;
+    // Nothing was sent: the outcome is known.
+    let error = waiter.attempt(Wait::Queue).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false));
+    assert!(error.to_string().contains("no server listens there"), "{error}");
+    store.server.restart().unwrap();
+    let second = granted(waiter.attempt(Wait::Queue).await);
+    assert!(second.token > first.token);
+    assert_eq!(claim.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+}
+
+#[tokio::test]
+async fn a_closed_backend_says_so_and_leaves_no_connection() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    store.redis.close().await.unwrap();
+    assert_eq!(claim.release().await.unwrap_err().kind(), ErrorKind::Closed);
+    let clients = async || store.admin.ask::<String>(&["CLIENT", "LIST"]).await.lines().count();
+    timeout(SOON, async { while clients().await > 1 {} }).await.unwrap();
+}
+
+#[test]
+fn a_backend_goes_on_in_another_runtime() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let (mut claim, server) = first.block_on(async {
+        let Store { redis, server, .. } = Store::start().await;
+        let mut claim = redis.claim(spec("a")).unwrap();
+        granted(claim.attempt(Wait::No).await);
+        (claim, server)
+    });
+    drop(first);
+    // Outside any runtime it is an error, not a panic.
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut outside = claim.keep_alive();
+    let std::task::Poll::Ready(result) = outside.as_mut().poll(&mut cx) else { panic!("it waits") };
+    assert!(matches!(result.unwrap_err().kind(), ErrorKind::NoRuntime | ErrorKind::Unavailable));
+    drop(outside);
+    runtime().block_on(async {
+        assert!(matches!(alive(&mut claim).await, Pulse::Alive(_)));
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    });
+    drop(server);
+}
+
+/// Forwards connections; while it holds, what the first one sends is kept back.
+struct Proxy {
+    port: u16,
+    held: Arc<AtomicBool>,
+    let_go: Arc<Notify>,
+}
+
+impl Proxy {
+    async fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = Self {
+            port: listener.local_addr().unwrap().port(),
+            held: Arc::default(),
+            let_go: Arc::default(),
+        };
+        let (held, let_go) = (Arc::clone(&proxy.held), Arc::clone(&proxy.let_go));
+        tokio::spawn(async move {
+            let mut first = true;
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = server.into_split();
+                let hold = std::mem::take(&mut first).then(|| (Arc::clone(&held), Arc::clone(&let_go)));
+                tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+                tokio::spawn(async move {
+                    let mut buffer = [0; 4096];
+                    while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
+                        if let Some((held, let_go)) = &hold
+                            && held.load(Ordering::SeqCst)
+                        {
+                            let_go.notified().await;
+                        }
+                        to_server.write_all(&buffer[..length]).await.unwrap();
+                    }
+                });
+            }
+        });
+        proxy
+    }
+}
+
+#[tokio::test]
+async fn c5_a_release_is_final_only_when_nothing_of_its_owner_can_arrive_any_more() {
+    let store = Store::start().await;
+    let proxy = Proxy::to(store.server.port()).await;
+    let redis = connect(&format!("redis://127.0.0.1:{}/?connect_timeout=150ms", proxy.port)).await.unwrap();
+    let mut claim = redis.claim(spec("a")).unwrap();
+    proxy.held.store(true, Ordering::SeqCst);
+    let (attempt, patience) = (claim.attempt(Wait::Queue), Duration::from_millis(300));
+    assert!(timeout(patience, attempt).await.is_err());
+
+    // The silent connection is given up. The release goes past it, and can't know what is still to come.
+    let error = claim.release().await.unwrap_err();
+    assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
+    assert!(store.admin.keys().await.is_empty());
+    proxy.let_go.notify_one();
+    let applied = async || store.admin.ask::<u64>(&["EXISTS", &lock_key("a")]).await == 1;
+    timeout(SOON, async { while !applied().await {} }).await.unwrap();
+    assert!(claim.release().await.is_err());
+    assert!(!applied().await);
+    // Its not-after time passes.
+    let released = timeout(SOON, async {
+        loop {
+            if let Ok(released) = claim.release().await {
+                return released;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    assert_eq!(released.await.unwrap(), Released::NotHeld);
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+}
+
+#[tokio::test]
+async fn c8_waiters_on_a_connection_that_fell_silent_move_to_a_new_one() {
+    let store = Store::start().await;
+    let proxy = Proxy::to(store.server.port()).await;
+    let redis = connect(&format!("redis://127.0.0.1:{}/?connect_timeout=150ms", proxy.port)).await.unwrap();
+    let mut holder = store.claim("a");
+    granted(holder.attempt(Wait::No).await);
+    let waiter = |bell: &Arc<Bell>| {
+        let mut spec = spec("a");
+        spec.hint = lockkit_core::spi::Hint::to(bell);
+        redis.claim(spec).unwrap()
+    };
+    let bells = [Arc::new(Bell::default()), Arc::new(Bell::default())];
+    let (mut first, mut second) = (waiter(&bells[0]), waiter(&bells[1]));
+    busy(first.attempt(Wait::Queue).await);
+    busy(second.attempt(Wait::Queue).await);
+    proxy.held.store(true, Ordering::SeqCst);
+    assert!(timeout(Duration::from_millis(300), first.attempt(Wait::Queue)).await.is_err());
+    // The next attempt goes through a new connection, and the others are told.
+    assert!(matches!(first.attempt(Wait::Queue).await.unwrap(), Attempt::Busy { queued: true, .. }));
+    bells[1].heard().await;
+    busy(second.attempt(Wait::Queue).await);
+    bells[0].heard().await;
+    busy(first.attempt(Wait::Queue).await);
+    holder.release().await.unwrap();
+    bells[0].heard().await;
+    granted(first.attempt(Wait::Queue).await);
+}

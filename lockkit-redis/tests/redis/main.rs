@@ -1,0 +1,10 @@
+//! The Redis backend against a real server, below the core's driver.
+
+mod fence;
+mod foreign;
+mod grant;
+mod late;
+mod loss;
+mod refusal;
+mod support;
+mod wake;

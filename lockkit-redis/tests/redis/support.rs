@@ -1,0 +1,208 @@
+//! A server, a backend on it, and a second client that looks behind its back.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use lockkit_core::{
+    Kind, LockName, OwnerId, Result,
+    spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Hint, Lease, Mode, Ring, Wait},
+    url::StoreUrl,
+};
+use lockkit_fixture::RedisServer;
+use lockkit_redis::{
+    Config, Redis,
+    redis::{Client, Cmd, FromRedisValue, RedisResult, aio::MultiplexedConnection},
+};
+use tokio::{sync::Notify, time::timeout};
+
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
+/// What must happen, happens within this, or a test fails. No test waits for it to pass.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// The server knows them from the start, so that requests can be counted and paused exactly.
+const SCRIPTS: [&str; 5] = [
+    include_str!("../../src/scripts/acquire.lua"),
+    include_str!("../../src/scripts/extend.lua"),
+    include_str!("../../src/scripts/force_release.lua"),
+    include_str!("../../src/scripts/inspect.lua"),
+    include_str!("../../src/scripts/release.lua"),
+];
+
+pub(crate) struct Store {
+    pub(crate) redis: Redis,
+    pub(crate) admin: Admin,
+    pub(crate) server: RedisServer,
+}
+
+impl Store {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(&[], "").await
+    }
+
+    pub(crate) async fn start_with(args: &[&str], query: &str) -> Self {
+        let server = RedisServer::start_with(args.iter().copied()).unwrap();
+        let redis = connect(&format!("{}{query}", server.url())).await.unwrap();
+        let admin = Admin::to(&server).await;
+        for script in SCRIPTS {
+            admin.ask::<()>(&["SCRIPT", "LOAD", script]).await;
+        }
+        Self { redis, admin, server }
+    }
+
+    pub(crate) fn claim(&self, name: &str) -> Box<dyn Claim> {
+        self.redis.claim(spec(name)).unwrap()
+    }
+
+    /// A claim that waits, and the bell that is rung for it.
+    pub(crate) fn waiter(&self, name: &str) -> (Box<dyn Claim>, Arc<Bell>) {
+        let bell = Arc::new(Bell::default());
+        let mut spec = spec(name);
+        spec.hint = Hint::to(&bell);
+        (self.redis.claim(spec).unwrap(), bell)
+    }
+
+    /// Waits until the server has handled all that the backend has sent so far.
+    pub(crate) async fn settle(&self) {
+        self.redis.inspect(&mutex("settle")).await.unwrap();
+    }
+}
+
+pub(crate) async fn connect(url: &str) -> Result<Redis> {
+    Redis::connect(Config::from_url(StoreUrl::parse(url).unwrap())?).await
+}
+
+pub(crate) fn mutex(name: &str) -> LockName {
+    LockName::new(Kind::Mutex, name).unwrap()
+}
+
+pub(crate) fn spec(name: &str) -> ClaimSpec {
+    spec_for(name, TTL, OP_TIMEOUT)
+}
+
+pub(crate) fn spec_for(name: &str, ttl: Duration, op_timeout: Duration) -> ClaimSpec {
+    ClaimSpec::new(mutex(name), OwnerId::random(), Mode::Exclusive, ttl, op_timeout)
+}
+
+pub(crate) fn lock_key(name: &str) -> String {
+    format!("lockkit:mutex:{{{name}}}")
+}
+
+pub(crate) fn fence_key(name: &str) -> String {
+    format!("lockkit:mutex:{{{name}}}:fence")
+}
+
+pub(crate) fn granted(attempt: Result<Attempt>) -> Grant {
+    match attempt.unwrap() {
+        Attempt::Granted(grant) => grant,
+        busy @ Attempt::Busy { .. } => panic!("{busy:?}"),
+    }
+}
+
+pub(crate) fn busy(attempt: Result<Attempt>) -> (bool, Option<Duration>) {
+    match attempt.unwrap() {
+        Attempt::Busy { queued, retry_after } => (queued, retry_after),
+        granted @ Attempt::Granted(_) => panic!("{granted:?}"),
+    }
+}
+
+pub(crate) fn lasts(lease: Lease) -> Duration {
+    match lease {
+        Lease::For(lasts) => lasts,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Attempts until granted, and between attempts waits for the bell alone: without a ring it fails.
+pub(crate) async fn lock(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
+    loop {
+        match claim.attempt(Wait::Queue).await.unwrap() {
+            Attempt::Granted(grant) => return grant,
+            Attempt::Busy { .. } => bell.heard().await,
+        }
+    }
+}
+
+/// What the core's waiter would be: remembers one ring.
+#[derive(Default)]
+pub(crate) struct Bell {
+    notify: Notify,
+    rings: AtomicUsize,
+}
+
+impl Ring for Bell {
+    fn ring(self: Arc<Self>) {
+        self.rings.fetch_add(1, Ordering::SeqCst);
+        self.notify.notify_one();
+    }
+}
+
+impl Bell {
+    pub(crate) fn rings(&self) -> usize {
+        self.rings.load(Ordering::SeqCst)
+    }
+
+    pub(crate) async fn heard(&self) {
+        timeout(SOON, self.notify.notified()).await.expect("nobody rang");
+    }
+}
+
+/// A second client, with the plain client library.
+#[derive(Clone)]
+pub(crate) struct Admin(MultiplexedConnection);
+
+impl Admin {
+    pub(crate) async fn to(server: &RedisServer) -> Self {
+        let client = Client::open(server.url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        connection.set_response_timeout(SOON);
+        Self(connection)
+    }
+
+    pub(crate) async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        self.try_ask(words).await.unwrap()
+    }
+
+    pub(crate) async fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        let mut command = Cmd::new();
+        words.iter().for_each(|word| {
+            command.arg(word);
+        });
+        command.query_async(&mut self.0.clone()).await
+    }
+
+    pub(crate) async fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.ask(&["KEYS", "*"]).await;
+        keys.sort();
+        keys
+    }
+
+    /// How often the server has run a command since its statistics were reset.
+    pub(crate) async fn calls(&self, command: &str) -> u64 {
+        let stats: String = self.ask(&["INFO", "commandstats"]).await;
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+    }
+
+    /// The requests of the backend, as opposed to the commands inside its scripts.
+    pub(crate) async fn requests(&self) -> u64 {
+        let mut requests = 0;
+        for command in ["evalsha", "eval", "subscribe", "unsubscribe"] {
+            requests += self.calls(command).await;
+        }
+        requests
+    }
+
+    pub(crate) async fn reset_calls(&self) {
+        self.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
+    }
+
+    pub(crate) async fn channels(&self) -> Vec<String> {
+        self.ask(&["PUBSUB", "CHANNELS"]).await
+    }
+}
