@@ -7,7 +7,7 @@ use std::{
 };
 
 use lockkit_core::{
-    LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
+    FencingToken, LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
     spi::{Backend, Claim, ClaimSpec, Descriptor, Mode, Released},
 };
 
@@ -17,7 +17,7 @@ use crate::{
     faulty::{Faulty, Line},
     harness::{Harness, Link},
     lock::{AnyLock, Flavor},
-    wait::{ms, soon},
+    wait::{eventually, ms, soon},
 };
 
 /// One case's own store, the lock that it runs over, and short cuts. A panic is how a case fails.
@@ -161,4 +161,21 @@ pub(crate) async fn give_back(guard: LockGuard) {
     let (name, token) = (guard.name().clone(), guard.fencing_token());
     let released = guard.release().await.expect("a healthy store");
     assert_eq!(released, Released::Freed, "C2: {name} was taken away from token {token}");
+}
+
+/// Waits until the lock can be had, which must be sooner than by the end of a forgotten lease, and gives it back.
+pub(crate) async fn becomes_free(lock: &AnyLock) -> FencingToken {
+    let mut got = None;
+    eventually(soon(), async || {
+        got = lock.try_lock().await.map_err(|error| format!("{} can't be had: {error:?}", lock.name()))?;
+        match got {
+            Some(_) => Ok(()),
+            None => Err(format!("{} stays locked: {:?}", lock.name(), lock.inspect().await)),
+        }
+    })
+    .await;
+    let guard = got.unwrap();
+    let token = guard.fencing_token();
+    give_back(guard).await;
+    token
 }

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, give_back, long},
+    env::{Env, becomes_free, give_back, long},
     harness::{Faults, Hook},
     lock::AnyLock,
     wait::{eventually, ms, soon, within},
@@ -145,14 +145,6 @@ async fn token_of_holder(lock: &AnyLock) -> FencingToken {
     })
     .await;
     token.unwrap()
-}
-
-async fn becomes_free(lock: &AnyLock) {
-    eventually(soon(), async || match lock.try_lock().await.unwrap() {
-        Some(guard) => Ok(drop(guard)),
-        None => Err(format!("C5: {} stays locked: {:?}", lock.name(), lock.inspect().await)),
-    })
-    .await;
 }
 
 fn grant(attempt: Attempt) -> (FencingToken, Lease) {

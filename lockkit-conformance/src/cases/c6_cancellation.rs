@@ -14,10 +14,10 @@ use tokio::{
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, give_back, long, take},
+    env::{Env, becomes_free, give_back, long, take},
     harness::{Faults, Link as _},
-    lock::{AnyLock, Flavor},
-    wait::{eventually, ms, soon, within},
+    lock::Flavor,
+    wait::{ms, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -167,12 +167,4 @@ async fn c6_dropped_tries_and_inspections_leave_nothing(env: Env) {
         drop(timeout(ms(1), lock.lock_timeout(ms(2))).await);
     }
     becomes_free(&lock).await;
-}
-
-async fn becomes_free(lock: &AnyLock) {
-    eventually(soon(), async || match lock.try_lock().await.unwrap() {
-        Some(guard) => Ok(give_back(guard).await),
-        None => Err(format!("C6: {} stays locked: {:?}", lock.name(), lock.inspect().await)),
-    })
-    .await;
 }
