@@ -37,6 +37,8 @@ cases! {
 /// As the store's round trip: before, during and after it.
 const LATEST_DROP: u64 = 3_000;
 const TASKS: usize = 16;
+/// No divisor of the number of lockers, so that each name meets all of them.
+const CONTENDED: usize = 4;
 /// 5,000 for the mutex, a tenth of it for each other lock, which shares most of the code.
 fn cancellations(flavor: Flavor) -> usize {
     let all = match env::var("LOCKKIT_TEST_CANCELLATIONS") {
@@ -51,20 +53,23 @@ async fn c6_dropped_lock_calls_leave_nothing(env: Env) {
 }
 
 async fn c6_dropped_lock_calls_leave_nothing_when_contended(env: Env) {
-    storm(env, 3).await;
+    storm(env, CONTENDED).await;
 }
 
 /// Drops calls after 0 to 3,000 µs, and what was granted by then in each way that there is.
 async fn storm(env: Env, names: usize) {
-    // One as the store is, and one whose requests take long enough to be cut on both ways, also in memory.
-    let (slow, line) = env.spied_locker().await;
-    line.set(Faults { request_delay: ms(1), reply_delay: ms(1), ..Faults::NONE });
-    let lockers = [env.locker().await, slow];
+    // One as the store is, and two whose requests take long enough to be cut on the way there and on the way back,
+    // also in memory.
+    let (slow_there, there) = env.spied_locker().await;
+    there.set(Faults { request_delay: ms(1), ..Faults::NONE });
+    let (slow_back, back) = env.spied_locker().await;
+    back.set(Faults { reply_delay: ms(1), ..Faults::NONE });
+    let lockers = [env.locker().await, slow_there, slow_back];
     let witnesses: Arc<Vec<Witness>> = Arc::new((0..names).map(|_| Witness::default()).collect());
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let name = task % names;
-        let lock = env.lock(&lockers[task % 2], &format!("n{name}"), long());
+        let lock = env.lock(&lockers[task % lockers.len()], &format!("n{name}"), long());
         let witnesses = Arc::clone(&witnesses);
         let rounds = cancellations(env.flavor()).div_ceil(TASKS);
         tasks.spawn(async move {
