@@ -2,7 +2,10 @@
 
 use std::{
     fmt, mem,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 
@@ -47,6 +50,7 @@ pub struct Line {
     state: watch::Sender<State>,
     calls: Mutex<Vec<Call>>,
     bells: Mutex<Vec<Weak<Bell>>>,
+    wake_ups: AtomicUsize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,12 +63,27 @@ struct State {
 impl Line {
     pub(super) fn new(backend: &'static str) -> Self {
         let (state, _) = watch::channel(State { faults: Faults::NONE, mute: false, cuts: 0 });
-        Self { backend, state, calls: Mutex::default(), bells: Mutex::default() }
+        Self {
+            backend,
+            state,
+            calls: Mutex::default(),
+            bells: Mutex::default(),
+            wake_ups: AtomicUsize::new(0),
+        }
     }
 
     /// Swallows wake-ups from now on, or no more.
     pub fn set_mute(&self, mute: bool) {
         self.state.send_modify(|state| state.mute = mute);
+    }
+
+    /// How often the backend has woken somebody since the last call of this.
+    pub fn take_wake_ups(&self) -> usize {
+        self.wake_ups.swap(0, SeqCst)
+    }
+
+    pub(super) fn woke(&self) {
+        self.wake_ups.fetch_add(1, SeqCst);
     }
 
     /// Rings the hint of each live claim, for no reason.
@@ -162,6 +181,7 @@ pub(super) struct Bell {
 impl Ring for Bell {
     fn ring(self: Arc<Self>) {
         if !self.line.is_mute() {
+            self.line.woke();
             self.outer.ring();
         }
     }
