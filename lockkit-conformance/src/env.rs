@@ -64,12 +64,14 @@ impl Env {
         self.harness().connect().await.expect("the store can be reached")
     }
 
-    /// A locker whose connection can be broken.
+    /// A locker whose connection can be broken, and which has been used: what a store must learn first, such as a
+    /// script, it knows.
     pub(crate) async fn faulty_locker(&self) -> (Locker, Arc<dyn Link>) {
         let (backend, link) =
             self.harness().connect_through_faults().await.expect("the store can be reached");
         let locker = Locker::from_dyn(backend);
         self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner).push(locker.clone());
+        give_back(take(&self.lock(&locker, "used before", long())).await).await;
         (locker, link)
     }
 

@@ -128,6 +128,7 @@ async fn c5_a_permits_lost_reply_same_token(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let faulty = locker.semaphore("x", LIMIT).unwrap().with_options(long()).unwrap();
     let healthy = semaphore(&env, long()).await;
+    give_back(healthy.try_acquire_many(2).await.unwrap().unwrap()).await;
     link.set(Faults::LOST_REPLIES);
     let asking = tokio::spawn(async move { faulty.acquire_many(2).await });
     let mut token = None;

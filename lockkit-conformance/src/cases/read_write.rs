@@ -127,6 +127,7 @@ async fn c5_a_readers_lost_reply_same_token(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let (lock, healthy) =
         (locker.rw_lock("x").unwrap().with_options(long()).unwrap(), rw(&env, long()).await);
+    give_back(healthy.try_read().await.unwrap().unwrap()).await;
     link.set(Faults::LOST_REPLIES);
     let asking = tokio::spawn(async move { lock.read().await });
     let mut token = None;
