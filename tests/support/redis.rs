@@ -39,6 +39,11 @@ impl RedisStore {
         let descriptor = backend.descriptor().clone();
         Ok(Self { address, server: server.map(|server| Arc::new(Mutex::new(server))), descriptor })
     }
+
+    /// Whether it may be stopped and restarted.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.server.is_some()
+    }
 }
 
 #[async_trait]
@@ -53,7 +58,7 @@ impl Store for RedisStore {
 
     fn hooks(&self) -> Vec<Hook> {
         let mut hooks = vec![Hook::Flush, Hook::Foreign, Hook::Wire];
-        if self.server.is_some() {
+        if self.is_ours() {
             hooks.extend([Hook::Pause, Hook::Restart]);
         }
         hooks
