@@ -1,16 +1,22 @@
 //! C7: a release says what was true, and a dropped guard is released too.
 
-use std::thread;
+use std::{
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Wake},
+    thread::{self, Thread},
+};
 
 use lockkit_core::{
     ErrorKind,
     spi::{Attempt, LossReason, Released, Wait},
 };
+use tokio::sync::oneshot;
 
 use crate::{
     case::{Needs, cases},
     env::{Env, fleeting, give_back, long, take},
-    harness::Faults,
+    harness::{Faults, Link as _},
     wait::{eventually, ms, soon, within},
 };
 
@@ -25,6 +31,8 @@ cases! {
         "a guard without a Drop";
     c7_a_guard_dropped_outside_a_runtime_frees: Needs::EXCLUSIVE,
         "a Drop that spawns: it panics outside a runtime";
+    c7_a_release_outside_a_runtime_frees: Needs::EXCLUSIVE,
+        "a release that panics without a runtime, or waits there for ever";
     c7_shutdown_waits_for_dropped_guards: Needs::EXCLUSIVE,
         "a shutdown that leaves background releases undone";
     c7_shutdown_refuses_and_ends_what_waits: Needs::EXCLUSIVE.lease(),
@@ -93,11 +101,44 @@ async fn c7_a_guard_dropped_outside_a_runtime_frees(env: Env) {
     give_back(next).await;
 }
 
-async fn c7_shutdown_waits_for_dropped_guards(env: Env) {
+async fn c7_a_release_outside_a_runtime_frees(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
-    for name in ["x", "y", "z"] {
-        drop(take(&env.lock(&a, name, long())).await);
+    let guard = take(&env.lock(&a, "x", long())).await;
+    let (outcome, end) = oneshot::channel();
+    thread::spawn(move || drop(outcome.send(block_on(guard.release()))));
+    let released = within(soon(), "the end of the release", end).await.expect("C7: a release panicked");
+    assert_eq!(released.unwrap(), Released::Freed);
+    give_back(take(&env.lock(&b, "x", long())).await).await;
+}
+
+/// Polls on this thread, without a runtime.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
     }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+async fn c7_shutdown_waits_for_dropped_guards(env: Env) {
+    let ((a, line), b) = (env.spied_locker().await, env.locker().await);
+    let mut held = Vec::new();
+    for name in ["x", "y", "z"] {
+        held.push(take(&env.lock(&a, name, long())).await);
+    }
+    // Else the releases may be done before the shutdown begins.
+    line.set(Faults { request_delay: ms(100), ..Faults::NONE });
+    drop(held);
     within(soon(), "the shutdown", a.shutdown()).await.unwrap();
     for name in ["x", "y", "z"] {
         give_back(take(&env.lock(&b, name, long())).await).await;
