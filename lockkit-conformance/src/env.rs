@@ -7,7 +7,7 @@ use std::{
 };
 
 use lockkit_core::{
-    LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
+    FencingToken, LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
     spi::{Backend, Claim, ClaimSpec, Descriptor, Mode, Released},
 };
 
@@ -17,7 +17,7 @@ use crate::{
     faulty::{Faulty, Line},
     harness::{Harness, Link},
     lock::{AnyLock, Flavor},
-    wait::{ms, slack},
+    wait::{eventually, ms, soon},
 };
 
 /// One case's own store, the lock that it runs over, and short cuts. A panic is how a case fails.
@@ -64,12 +64,14 @@ impl Env {
         self.harness().connect().await.expect("the store can be reached")
     }
 
-    /// A locker whose connection can be broken.
+    /// A locker whose connection can be broken, and which has been used: what a store must learn first, such as a
+    /// script, it knows.
     pub(crate) async fn faulty_locker(&self) -> (Locker, Arc<dyn Link>) {
         let (backend, link) =
             self.harness().connect_through_faults().await.expect("the store can be reached");
         let locker = Locker::from_dyn(backend);
         self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner).push(locker.clone());
+        give_back(take(&self.lock(&locker, "used before", long())).await).await;
         (locker, link)
     }
 
@@ -78,7 +80,7 @@ impl Env {
         let lockers =
             std::mem::take(&mut *self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner));
         for locker in lockers {
-            let shutdown = timeout(ms(5_000) + slack(), locker.shutdown()).await;
+            let shutdown = timeout(soon(), locker.shutdown()).await;
             let outcome = shutdown.map_err(|_| "C6: the shutdown of a locker hangs".to_owned())?;
             outcome.map_err(|error| format!("C6: the shutdown of a locker failed: {error}"))?;
         }
@@ -161,4 +163,21 @@ pub(crate) async fn give_back(guard: LockGuard) {
     let (name, token) = (guard.name().clone(), guard.fencing_token());
     let released = guard.release().await.expect("a healthy store");
     assert_eq!(released, Released::Freed, "C2: {name} was taken away from token {token}");
+}
+
+/// Waits until the lock can be had, which must be sooner than by the end of a forgotten lease, and gives it back.
+pub(crate) async fn becomes_free(lock: &AnyLock) -> FencingToken {
+    let mut got = None;
+    eventually(soon(), async || {
+        got = lock.try_lock().await.map_err(|error| format!("{} can't be had: {error:?}", lock.name()))?;
+        match got {
+            Some(_) => Ok(()),
+            None => Err(format!("{} stays locked: {:?}", lock.name(), lock.inspect().await)),
+        }
+    })
+    .await;
+    let guard = got.unwrap();
+    let token = guard.fencing_token();
+    give_back(guard).await;
+    token
 }

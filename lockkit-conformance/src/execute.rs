@@ -27,6 +27,15 @@ pub(crate) type Failure = String;
 
 /// Runs a case on a thread of its own, so that one that blocks is given up as well.
 pub(crate) fn execute(case: Case, store: &Arc<dyn Store>, flavor: Flavor) -> Result<(), Failure> {
+    execute_within(LIMIT, case, store, flavor)
+}
+
+fn execute_within(
+    limit: Duration,
+    case: Case,
+    store: &Arc<dyn Store>,
+    flavor: Flavor,
+) -> Result<(), Failure> {
     let (done, end) = mpsc::channel();
     let store = Arc::clone(store);
     let thread = thread::Builder::new().name(case.name.to_owned()).spawn(move || {
@@ -36,12 +45,12 @@ pub(crate) fn execute(case: Case, store: &Arc<dyn Store>, flavor: Flavor) -> Res
         let _ = done.send(outcome);
     });
     let thread = thread.map_err(|error| format!("no thread for the case: {error}"))?;
-    match end.recv_timeout(LIMIT) {
+    match end.recv_timeout(limit) {
         Ok(outcome) => {
             thread.join().map_err(|panic| text_of(&*panic))?;
             outcome.map_err(|failure| format!("{failure}\ncatches: {}", case.catches))
         }
-        Err(_) => Err(format!("it hangs: no end within {LIMIT:?}\ncatches: {}", case.catches)),
+        Err(_) => Err(format!("it hangs: no end within {limit:?}\ncatches: {}", case.catches)),
     }
 }
 
@@ -78,4 +87,29 @@ async fn inside(case: Case, store: &dyn Store, flavor: Flavor) -> Result<(), Fai
 fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{case::Needs, stores::MemoryStore};
+
+    fn outcome(run: fn(Env) -> std::pin::Pin<Box<dyn Future<Output = ()>>>) -> Failure {
+        let case = Case { name: "c0_test", catches: "nothing", needs: Needs::MUTEX, run };
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        execute_within(Duration::from_millis(200), case, &store, Flavor::Mutex).unwrap_err()
+    }
+
+    #[test]
+    fn a_hang_is_a_failure() {
+        assert!(outcome(|_| Box::pin(std::future::pending())).starts_with("it hangs"));
+        assert!(
+            outcome(|_| Box::pin(async { thread::sleep(Duration::from_secs(60)) })).starts_with("it hangs")
+        );
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_with_its_text_and_what_it_catches() {
+        assert_eq!(outcome(|_| Box::pin(async { panic!("so it is {}", 1) })), "so it is 1\ncatches: nothing");
+    }
 }

@@ -20,8 +20,7 @@
 //!   default of 2 s.
 //! * `LOCKKIT_TEST_CANCELLATIONS`: how often the cancellation storms cancel, 5,000 by default.
 
-// A panic is how a case fails.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a panic is how a case fails")]
 
 mod case;
 mod cases;
@@ -42,4 +41,5 @@ pub use self::{
     cases::all as all_cases,
     harness::{BoxError, Faults, Harness, Hook, Link, Store},
     runner::{main, main_covering_all, run_case},
+    wait::override_slack,
 };

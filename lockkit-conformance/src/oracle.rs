@@ -7,7 +7,7 @@ use std::{
 
 use tokio::{runtime::Handle, time::sleep};
 
-use crate::{env::Env, wait::slack};
+use crate::{env::Env, wait::soon};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -68,7 +68,7 @@ async fn poll<F: Future<Output = Result<(), String>>>(mut look: impl FnMut() -> 
     let start = Instant::now();
     loop {
         match look().await {
-            Err(wrong) if start.elapsed() > slack() + Duration::from_secs(5) => return Err(wrong),
+            Err(wrong) if start.elapsed() > soon() => return Err(wrong),
             Err(_) => sleep(LOOK_AGAIN).await,
             Ok(()) => return Ok(()),
         }

@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    sync::LazyLock,
+    sync::{LazyLock, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -10,16 +10,29 @@ use tokio::time::{sleep, timeout};
 
 const VARIABLE: &str = "LOCKKIT_TEST_SLACK";
 const DEFAULT: Duration = Duration::from_secs(2);
+static OVERRIDE: Mutex<Option<Duration>> = Mutex::new(None);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// How much later than promised a thing may happen on a busy machine: `LOCKKIT_TEST_SLACK`, in milliseconds (`500`
 /// or `500ms`) or as a multiple of the default 2 s (`3x`).
 pub(crate) fn slack() -> Duration {
-    static SLACK: LazyLock<Duration> = LazyLock::new(|| match env::var(VARIABLE) {
+    static FROM_ENV: LazyLock<Duration> = LazyLock::new(|| match env::var(VARIABLE) {
         Ok(text) => parse(&text).unwrap_or_else(|| panic!("{VARIABLE} is {text:?}, give 500ms or 3x")),
         Err(_) => DEFAULT,
     });
-    *SLACK
+    OVERRIDE.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(*FROM_ENV)
+}
+
+/// Overrides `LOCKKIT_TEST_SLACK` for the cases to come, or no more: where a failure is expected, it need not be
+/// waited for as long.
+pub fn override_slack(slack: Option<Duration>) {
+    *OVERRIDE.lock().unwrap_or_else(PoisonError::into_inner) = slack;
+}
+
+/// For what has no bound of its own but that of the machine, and is far shorter than the lease of
+/// [`long`](crate::env::long), in which all would be well by itself.
+pub(crate) fn soon() -> Duration {
+    slack() * 4
 }
 
 fn parse(text: &str) -> Option<Duration> {

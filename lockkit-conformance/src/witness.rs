@@ -52,12 +52,52 @@ impl Witness {
             assert!(earlier.token < later.token, "C4: two grants share token {}", later.token);
             assert!(
                 earlier.until <= later.from,
-                "C1: the holder of token {} was in for {:?} after token {} was granted",
+                "C1 or C4: the holder of token {} was in for {:?} after token {} was granted",
                 earlier.token,
                 earlier.until - later.from,
                 later.token
             );
         }
         stays.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn witness(stays: &[(u64, u64, u64)]) -> Witness {
+        let zero = Instant::now();
+        let at = |ms| zero + Duration::from_millis(ms);
+        let witness = Witness::default();
+        for &(token, from, until) in stays {
+            witness.record(Stay { token: FencingToken::new(token), from: at(from), until: at(until) });
+        }
+        witness
+    }
+
+    #[test]
+    fn stays_that_follow_each_other_are_fine_in_any_order_of_record() {
+        assert_eq!(witness(&[(9, 30, 40), (3, 0, 10), (5, 10, 30)]).verify(), 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "C1")]
+    fn an_overlap_is_seen() {
+        witness(&[(3, 0, 10), (5, 9, 30)]).verify();
+    }
+
+    #[test]
+    #[should_panic(expected = "C4: two grants share")]
+    fn a_shared_token_is_seen() {
+        witness(&[(3, 0, 10), (3, 20, 30)]).verify();
+    }
+
+    #[test]
+    #[should_panic(expected = "C1")]
+    fn a_token_that_falls_is_seen() {
+        witness(&[(5, 0, 10), (3, 20, 30)]).verify();
     }
 }

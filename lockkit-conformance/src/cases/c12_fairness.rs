@@ -12,7 +12,7 @@ use crate::{
     case::{Needs, cases},
     env::{Env, give_back, long, take},
     lock::AnyLock,
-    wait::{eventually, ms, within},
+    wait::{eventually, ms, soon, within},
 };
 
 cases! {
@@ -23,8 +23,6 @@ cases! {
     c12_leavers_do_not_change_the_order: Needs::EXCLUSIVE.fair(),
         "a place that moves when one ahead of it leaves";
 }
-
-const SOON: std::time::Duration = ms(8_000);
 
 async fn c12_waiters_are_granted_in_order(env: Env) {
     order(env, 8, &[]).await;
@@ -61,7 +59,7 @@ async fn order(env: Env, count: usize, leavers: &[usize]) {
     }
     queued(&env, &watch, count - leavers.len()).await;
     give_back(held).await;
-    within(SOON, "the end of the queue", waiters.join_all()).await;
+    within(soon(), "the end of the queue", waiters.join_all()).await;
     let expected: Vec<_> = (0..count).filter(|n| !leavers.contains(n)).collect();
     assert_eq!(*order.lock().await, expected, "C12: not granted in the order of asking");
 }
@@ -88,7 +86,7 @@ async fn c12_a_newcomer_never_barges(env: Env) {
                     give_back(guard).await;
                     return token;
                 }
-                assert!(start.elapsed() < SOON, "the newcomer never gets it");
+                assert!(start.elapsed() < soon(), "the newcomer never gets it");
                 tokio::task::yield_now().await;
             }
         };
@@ -96,7 +94,7 @@ async fn c12_a_newcomer_never_barges(env: Env) {
             sleep(ms(2)).await;
             give_back(held).await
         };
-        let (late, early, _) = tokio::join!(barge, within(SOON, "the waiter's grant", waiting), release);
+        let (late, early, _) = tokio::join!(barge, within(soon(), "the waiter's grant", waiting), release);
         assert!(early.unwrap() < late, "C12: a newcomer was granted before the one that waited");
     }
 }
@@ -107,7 +105,7 @@ async fn queued(env: &Env, lock: &AnyLock, count: usize) {
         // The store can't tell. A store that is asked over a socket answers within that.
         return sleep(ms(150)).await;
     }
-    eventually(SOON, async || match lock.inspect().await.unwrap().waiters {
+    eventually(soon(), async || match lock.inspect().await.unwrap().waiters {
         Some(waiters) if usize::try_from(waiters) == Ok(count) => Ok(()),
         waiters => Err(format!("{waiters:?} wait, not {count}")),
     })

@@ -6,10 +6,10 @@ use lockkit_core::{Error, ErrorKind, LockOptions, MAX_TTL};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, give_back, long, take},
+    env::{Env, becomes_free, give_back, long, take},
     harness::Faults,
     lock::Flavor,
-    wait::{eventually, ms, slack},
+    wait::{ms, slack},
 };
 
 cases! {
@@ -102,10 +102,6 @@ async fn c13_an_outage_heals(env: Env) {
         link.cut();
         lock.try_lock().await.expect_err("an answer of a store that is not there");
         link.heal();
-        eventually(ms(8_000), async || match lock.try_lock().await {
-            Ok(Some(guard)) => Ok(give_back(guard).await),
-            other => Err(format!("the store is back, and the answer is {other:?}")),
-        })
-        .await;
+        becomes_free(&lock).await;
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     case::{Needs, cases},
     env::{Env, fleeting, give_back, long, take},
     harness::Hook,
-    wait::{eventually, ms, within},
+    wait::{eventually, ms, soon, within},
 };
 
 cases! {
@@ -29,8 +29,6 @@ cases! {
     c14_a_foreign_lock_is_respected_and_never_freed: Needs::MUTEX.hook(Hook::Foreign),
         "another program's lock that is overwritten, freed, or not seen";
 }
-
-const SOON: std::time::Duration = ms(8_000);
 
 async fn c14_inspection_tells_who_holds_it(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
@@ -63,7 +61,7 @@ async fn c14_inspection_changes_nothing(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let guard = take(&env.lock(&a, "x", fleeting(300))).await;
     let watch = env.lock(&b, "x", long());
-    eventually(ms(300) + SOON, async || {
+    eventually(ms(300) + soon(), async || {
         // Its holder would end it at once, by a release in the background.
         match watch.inspect().await.unwrap().holders.is_empty() {
             true => Ok(()),
@@ -80,7 +78,7 @@ async fn c14_an_ended_lease_is_not_shown(env: Env) {
     let (a, b) = (env.backend().await, env.backend().await);
     let mut claim = env.claim(&*a, "x", &fleeting(100));
     claim.attempt(lockkit_core::spi::Wait::No).await.unwrap();
-    eventually(SOON, async || match b.inspect(&env.name("x")).await.unwrap().holders.as_slice() {
+    eventually(soon(), async || match b.inspect(&env.name("x")).await.unwrap().holders.as_slice() {
         [] => Ok(()),
         holders => Err(format!("C14: still shown: {holders:?}")),
     })
@@ -99,7 +97,7 @@ async fn c14_waiters_are_counted(env: Env) {
     }
     let counts = env.descriptor().capabilities.waiter_count;
     let expect = async |count| {
-        eventually(SOON, async || match lock.inspect().await.unwrap().waiters {
+        eventually(soon(), async || match lock.inspect().await.unwrap().waiters {
             Some(waiters) if waiters == count => Ok(()),
             None if !counts => Ok(()),
             waiters => Err(format!("C14: {waiters:?} wait, not {count}")),

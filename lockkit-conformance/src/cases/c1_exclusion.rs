@@ -6,8 +6,8 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, give_back, long, take},
-    wait::{eventually, ms, within},
+    env::{Env, becomes_free, fleeting, give_back, long, take},
+    wait::{ms, within},
     witness::{Stay, Witness},
 };
 
@@ -88,10 +88,5 @@ async fn c1_overstayed_leases_never_overlap(env: Env) {
     within(ms(30_000), "the end of all leases", tasks.join_all()).await;
     assert_eq!(witness.verify(), 9);
     let locker = env.locker().await;
-    let last = env.lock(&locker, "short", long());
-    eventually(ms(5_000), async || match last.try_lock().await.unwrap() {
-        Some(guard) => Ok(drop(guard)),
-        None => Err("the last lease has not ended".to_owned()),
-    })
-    .await;
+    becomes_free(&env.lock(&locker, "short", long())).await;
 }

@@ -10,10 +10,10 @@ use tokio::time::sleep;
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, give_back, take},
+    env::{Env, becomes_free, fleeting, give_back, take},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
-    wait::{eventually, ms, within},
+    wait::{ms, within},
     witness::{Stay, Witness},
 };
 
@@ -144,12 +144,7 @@ async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
     assert!(!held, "C3: lost() fired and is_held() still said true");
     assert!(after >= ms(300), "C3: given up after {after:?} of a lease of 600 ms");
     drop(guard);
-    let again = env.lock(&locker, "x", options);
-    eventually(ms(5_000), async || match again.try_lock().await {
-        Ok(Some(guard)) => Ok(drop(guard)),
-        other => Err(format!("a store that goes on does not grant: {other:?}")),
-    })
-    .await;
+    becomes_free(&env.lock(&locker, "x", options)).await;
 }
 
 async fn c3_remaining_never_exceeds_the_lease(env: Env) {

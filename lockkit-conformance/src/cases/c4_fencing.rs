@@ -4,9 +4,8 @@ use lockkit_core::{FencingToken, spi::Released};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, give_back, long, take},
+    env::{Env, becomes_free, fleeting, give_back, long, take},
     harness::Hook,
-    wait::{eventually, ms},
 };
 
 cases! {
@@ -88,14 +87,7 @@ async fn c4_tokens_rise_over_a_restart(env: Env) {
     rises(&mut last, guard.fencing_token());
     give_back(guard).await;
     env.harness().restart().await.unwrap();
-    eventually(ms(10_000), async || match lock.try_lock().await {
-        Ok(Some(guard)) => {
-            rises(&mut last, guard.fencing_token());
-            Ok(drop(guard))
-        }
-        other => Err(format!("a store that came back does not grant: {other:?}")),
-    })
-    .await;
+    rises(&mut last, becomes_free(&lock).await);
 }
 
 async fn c4_the_token_base_is_added(env: Env) {

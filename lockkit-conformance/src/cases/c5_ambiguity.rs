@@ -1,19 +1,26 @@
 //! C5: a lost reply means unknown, never failed.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use lockkit_core::{
     FencingToken, LockGuard, LockOptions, Result,
     spi::{Attempt, Lease, Released, Wait},
 };
-use tokio::time::{sleep, timeout};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, give_back, long},
+    env::{Env, becomes_free, give_back, long},
     harness::{Faults, Hook},
     lock::AnyLock,
-    wait::{eventually, ms, within},
+    wait::{eventually, ms, soon, within},
+    witness::{Stay, Witness},
 };
 
 cases! {
@@ -27,12 +34,11 @@ cases! {
         "a cancelled call whose request was applied and is forgotten";
     c5_a_failed_try_removes_what_it_left: Needs::EXCLUSIVE,
         "an error that is reported as if nothing could have happened";
+    c5_a_storm_of_faults_breaks_nothing: Needs::EXCLUSIVE,
+        "any of the above, in a combination that nobody thought of";
     c5_a_late_request_does_nothing: Needs::EXCLUSIVE.hook(Hook::Wire),
         "a request without a not-after time: applied after the release, it blocks the name for a whole lease";
 }
-
-/// Far shorter than the lease of [`long`], in which a forgotten grant would end by itself.
-const SOON: Duration = ms(8_000);
 
 async fn c5_reply_lost_same_token(env: Env) {
     let (locker, link) = env.faulty_locker().await;
@@ -42,7 +48,7 @@ async fn c5_reply_lost_same_token(env: Env) {
     let token = token_of_holder(&healthy).await;
     link.cut();
     link.heal();
-    let guard = within(SOON, "the retried grant", asking).await.unwrap().unwrap();
+    let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
     assert_eq!(guard.fencing_token(), token, "C5: the retry got another grant than the first attempt");
     assert!(guard.is_held());
     assert_eq!(healthy.inspect().await.unwrap().holders.len(), 1);
@@ -114,6 +120,57 @@ async fn unknown_attempt_leaves_nothing(env: Env, give_up: impl AsyncFnOnce(&Any
     becomes_free(&healthy).await;
 }
 
+async fn c5_a_storm_of_faults_breaks_nothing(env: Env) {
+    const STORM: Duration = ms(1_200);
+    let (locker, link) = env.faulty_locker().await;
+    let healthy = env.locker().await;
+    let witness = Arc::new(Witness::default());
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for task in 0..6 {
+        let locker = if task % 3 == 0 { &healthy } else { &locker };
+        let lock = env.lock(locker, "x", long().with_op_timeout(ms(150)));
+        let witness = Arc::clone(&witness);
+        tasks.spawn(async move {
+            while start.elapsed() < STORM {
+                // An error means unknown, and that it was taken back.
+                let Ok(Some(guard)) = lock.lock_timeout(ms(400)).await else { continue };
+                let mut stay = Stay::begin(&guard);
+                sleep(ms(rand::random_range(0..3))).await;
+                assert!(stay.look(&guard), "C10: a lease of 30 s was lost");
+                witness.record(stay);
+                match guard.release().await {
+                    Ok(released) => assert_eq!(released, Released::Freed),
+                    Err(error) => assert!(error.is_outcome_unknown(), "C7: {error:?}"),
+                }
+            }
+        });
+    }
+    while start.elapsed() < STORM {
+        sleep(ms(rand::random_range(5..40))).await;
+        link.set(any_faults());
+        if rand::random() {
+            link.cut();
+        }
+    }
+    link.cut();
+    link.heal();
+    within(soon(), "the end of the storm", tasks.join_all()).await;
+    witness.verify();
+    becomes_free(&env.lock(&healthy, "x", long())).await;
+}
+
+fn any_faults() -> Faults {
+    match rand::random_range(0..6) {
+        0 => Faults { request_delay: ms(rand::random_range(0..20)), ..Faults::NONE },
+        1 => Faults { reply_delay: ms(rand::random_range(0..20)), ..Faults::NONE },
+        2 => Faults { refuse: true, ..Faults::NONE },
+        3 => Faults::LOST_REPLIES,
+        4 => Faults::SILENCE,
+        _ => Faults::NONE,
+    }
+}
+
 async fn c5_a_late_request_does_nothing(env: Env) {
     const LATE: Duration = ms(1_500);
     let (locker, link) = env.faulty_locker().await;
@@ -126,7 +183,7 @@ async fn c5_a_late_request_does_nothing(env: Env) {
     timeout(ms(100), dropped.lock()).await.expect_err("a grant without a request");
     link.cut_client(LATE);
     link.heal();
-    let guard = within(SOON, "the retried grant", asking).await.unwrap().unwrap();
+    let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
     give_back(guard).await;
     // Both requests of the broken connection arrive behind the releases.
     sleep(LATE + ms(300)).await;
@@ -142,20 +199,12 @@ fn start(lock: AnyLock) -> tokio::task::JoinHandle<Result<LockGuard>> {
 
 async fn token_of_holder(lock: &AnyLock) -> FencingToken {
     let mut token = None;
-    eventually(SOON, async || {
+    eventually(soon(), async || {
         token = lock.inspect().await.unwrap().holders.first().and_then(|holder| holder.token);
         token.map(drop).ok_or_else(|| "the attempt was not applied".to_owned())
     })
     .await;
     token.unwrap()
-}
-
-async fn becomes_free(lock: &AnyLock) {
-    eventually(SOON, async || match lock.try_lock().await.unwrap() {
-        Some(guard) => Ok(drop(guard)),
-        None => Err(format!("C5: {} stays locked: {:?}", lock.name(), lock.inspect().await)),
-    })
-    .await;
 }
 
 fn grant(attempt: Attempt) -> (FencingToken, Lease) {

@@ -14,10 +14,10 @@ use tokio::{
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, give_back, long, take},
+    env::{Env, becomes_free, give_back, long, take},
     harness::{Faults, Link as _},
-    lock::{AnyLock, Flavor},
-    wait::{eventually, ms, within},
+    lock::Flavor,
+    wait::{ms, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -37,9 +37,8 @@ cases! {
 /// As the store's round trip: before, during and after it.
 const LATEST_DROP: u64 = 3_000;
 const TASKS: usize = 16;
-/// Far shorter than the lease.
-const SOON: Duration = ms(8_000);
-
+/// No divisor of the number of lockers, so that each name meets all of them.
+const CONTENDED: usize = 4;
 /// 5,000 for the mutex, a tenth of it for each other lock, which shares most of the code.
 fn cancellations(flavor: Flavor) -> usize {
     let all = match env::var("LOCKKIT_TEST_CANCELLATIONS") {
@@ -54,20 +53,23 @@ async fn c6_dropped_lock_calls_leave_nothing(env: Env) {
 }
 
 async fn c6_dropped_lock_calls_leave_nothing_when_contended(env: Env) {
-    storm(env, 3).await;
+    storm(env, CONTENDED).await;
 }
 
 /// Drops calls after 0 to 3,000 µs, and what was granted by then in each way that there is.
 async fn storm(env: Env, names: usize) {
-    // One as the store is, and one whose requests take long enough to be cut on both ways, also in memory.
-    let (slow, line) = env.spied_locker().await;
-    line.set(Faults { request_delay: ms(1), reply_delay: ms(1), ..Faults::NONE });
-    let lockers = [env.locker().await, slow];
+    // One as the store is, and two whose requests take long enough to be cut on the way there and on the way back,
+    // also in memory.
+    let (slow_there, there) = env.spied_locker().await;
+    there.set(Faults { request_delay: ms(1), ..Faults::NONE });
+    let (slow_back, back) = env.spied_locker().await;
+    back.set(Faults { reply_delay: ms(1), ..Faults::NONE });
+    let lockers = [env.locker().await, slow_there, slow_back];
     let witnesses: Arc<Vec<Witness>> = Arc::new((0..names).map(|_| Witness::default()).collect());
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let name = task % names;
-        let lock = env.lock(&lockers[task % 2], &format!("n{name}"), long());
+        let lock = env.lock(&lockers[task % lockers.len()], &format!("n{name}"), long());
         let witnesses = Arc::clone(&witnesses);
         let rounds = cancellations(env.flavor()).div_ceil(TASKS);
         tasks.spawn(async move {
@@ -152,7 +154,7 @@ async fn c6_a_cancelled_waiter_passes_its_wake_up_on(env: Env) {
         tokio::join!(release, cancel);
         // It may have been granted before: then its guard is dropped with the task's output.
         drop(leaving.await);
-        let next = within(env.poll() + SOON, "the other waiter's grant", staying).await;
+        let next = within(env.poll() + soon(), "the other waiter's grant", staying).await;
         give_back(next.unwrap().unwrap()).await;
         becomes_free(&holder).await;
     }
@@ -170,12 +172,4 @@ async fn c6_dropped_tries_and_inspections_leave_nothing(env: Env) {
         drop(timeout(ms(1), lock.lock_timeout(ms(2))).await);
     }
     becomes_free(&lock).await;
-}
-
-async fn becomes_free(lock: &AnyLock) {
-    eventually(SOON, async || match lock.try_lock().await.unwrap() {
-        Some(guard) => Ok(give_back(guard).await),
-        None => Err(format!("C6: {} stays locked: {:?}", lock.name(), lock.inspect().await)),
-    })
-    .await;
 }

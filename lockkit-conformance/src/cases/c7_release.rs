@@ -1,6 +1,6 @@
 //! C7: a release says what was true, and a dropped guard is released too.
 
-use std::{thread, time::Duration};
+use std::thread;
 
 use lockkit_core::{
     ErrorKind,
@@ -11,7 +11,7 @@ use crate::{
     case::{Needs, cases},
     env::{Env, fleeting, give_back, long, take},
     harness::Faults,
-    wait::{eventually, ms, within},
+    wait::{eventually, ms, soon, within},
 };
 
 cases! {
@@ -30,8 +30,6 @@ cases! {
     c7_shutdown_refuses_and_ends_what_waits: Needs::EXCLUSIVE.lease(),
         "a shutdown that grants on, hangs on a waiter, or leaves a holder without a signal";
 }
-
-const SOON: Duration = ms(8_000);
 
 async fn c7_a_release_says_freed_or_not_held(env: Env) {
     let locker = env.locker().await;
@@ -65,7 +63,7 @@ async fn c7_a_release_whose_reply_is_lost_is_freed(env: Env) {
     let guard = take(&env.lock(&locker, "x", options)).await;
     link.set(Faults::LOST_REPLIES);
     let repair = async {
-        eventually(SOON, async || match healthy.inspect().await.unwrap().holders.is_empty() {
+        eventually(soon(), async || match healthy.inspect().await.unwrap().holders.is_empty() {
             true => Ok(()),
             false => Err("the release was not applied".to_owned()),
         })
@@ -82,7 +80,7 @@ async fn c7_a_dropped_guard_frees(env: Env) {
     let waiting = env.lock(&b, "x", long());
     for _ in 0..5 {
         drop(take(&env.lock(&a, "x", long())).await);
-        let next = within(SOON, "the next grant", waiting.lock()).await.unwrap();
+        let next = within(soon(), "the next grant", waiting.lock()).await.unwrap();
         give_back(next).await;
     }
 }
@@ -91,7 +89,7 @@ async fn c7_a_guard_dropped_outside_a_runtime_frees(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let guard = take(&env.lock(&a, "x", long())).await;
     thread::spawn(move || drop(guard)).join().expect("C7: dropping a guard panicked");
-    let next = within(SOON, "the next grant", env.lock(&b, "x", long()).lock()).await.unwrap();
+    let next = within(soon(), "the next grant", env.lock(&b, "x", long()).lock()).await.unwrap();
     give_back(next).await;
 }
 
@@ -100,7 +98,7 @@ async fn c7_shutdown_waits_for_dropped_guards(env: Env) {
     for name in ["x", "y", "z"] {
         drop(take(&env.lock(&a, name, long())).await);
     }
-    within(SOON, "the shutdown", a.shutdown()).await.unwrap();
+    within(soon(), "the shutdown", a.shutdown()).await.unwrap();
     for name in ["x", "y", "z"] {
         give_back(take(&env.lock(&b, name, long())).await).await;
     }
@@ -115,9 +113,9 @@ async fn c7_shutdown_refuses_and_ends_what_waits(env: Env) {
     tokio::time::sleep(ms(50)).await;
     let lost = held.lost();
     let (ended, reason, ()) = tokio::join!(
-        within(SOON, "the end of the wait", waiting),
-        within(SOON, "the signal to the holder", lost.wait()),
-        async { within(SOON, "the shutdown", a.shutdown()).await.unwrap() }
+        within(soon(), "the end of the wait", waiting),
+        within(soon(), "the signal to the holder", lost.wait()),
+        async { within(soon(), "the shutdown", a.shutdown()).await.unwrap() }
     );
     assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::Closed);
     assert!(matches!(reason, LossReason::Closed | LossReason::Expired), "{reason:?}");

@@ -64,7 +64,7 @@ async fn c9_a_dead_waiter_does_not_block_the_queue(env: Env) {
             let lock = inner.lock(&locker, "x", options());
             let mut waiting = Box::pin(async move { lock.lock().await });
             timeout(ms(150), &mut waiting).await.expect_err("a grant of a held lock");
-            waiting
+            Abandoned(waiting)
         })
     })
     .await;
@@ -74,6 +74,9 @@ async fn c9_a_dead_waiter_does_not_block_the_queue(env: Env) {
     give_back(next).await;
     drop(waiting);
 }
+
+/// A future that is not to be awaited.
+struct Abandoned<F>(F);
 
 /// Runs `life` on a runtime that dies with it. What it leaves can't reach the store any more.
 async fn doomed<T: Send + 'static>(life: impl FnOnce(&Runtime) -> T + Send + 'static) -> T {

@@ -21,7 +21,7 @@ use crate::{
     case::{Needs, cases},
     env::{Env, fleeting, give_back, long},
     harness::Faults,
-    wait::{eventually, ms, within},
+    wait::{eventually, ms, soon, within},
 };
 
 cases! {
@@ -47,7 +47,6 @@ cases! {
         "an inspection that knows one holder only";
 }
 
-const SOON: std::time::Duration = ms(8_000);
 const LIMIT: u32 = 3;
 
 async fn semaphore(env: &Env, options: LockOptions) -> Semaphore {
@@ -117,7 +116,7 @@ async fn c4_no_two_permits_share_a_token(env: Env) {
             seen.insert(token);
             drop(guard);
         }
-        eventually(SOON, async || match a.inspect().await.unwrap().holders.len() {
+        eventually(soon(), async || match a.inspect().await.unwrap().holders.len() {
             0 => Ok(()),
             n => Err(format!("{n} dropped permits are still held")),
         })
@@ -129,17 +128,18 @@ async fn c5_a_permits_lost_reply_same_token(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let faulty = locker.semaphore("x", LIMIT).unwrap().with_options(long()).unwrap();
     let healthy = semaphore(&env, long()).await;
+    give_back(healthy.try_acquire_many(2).await.unwrap().unwrap()).await;
     link.set(Faults::LOST_REPLIES);
     let asking = tokio::spawn(async move { faulty.acquire_many(2).await });
     let mut token = None;
-    eventually(SOON, async || {
+    eventually(soon(), async || {
         token = healthy.inspect().await.unwrap().holders.first().and_then(|holder| holder.token);
         token.map(drop).ok_or_else(|| "the attempt was not applied".to_owned())
     })
     .await;
     link.cut();
     link.heal();
-    let guard = within(SOON, "the retried grant", asking).await.unwrap().unwrap();
+    let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
     assert_eq!(Some(guard.fencing_token()), token);
     give_back(healthy.try_acquire().await.unwrap().expect("C5: permits were taken twice")).await;
     assert_eq!(guard.release().await.unwrap(), Released::Freed);

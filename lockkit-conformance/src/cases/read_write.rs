@@ -18,7 +18,7 @@ use crate::{
     case::{Needs, cases},
     env::{Env, fleeting, give_back, long},
     harness::Faults,
-    wait::{eventually, ms, within},
+    wait::{eventually, ms, soon, within},
 };
 
 cases! {
@@ -43,8 +43,6 @@ cases! {
     c14_all_readers_are_shown: Needs::READ_WRITE,
         "an inspection that knows one holder only";
 }
-
-const SOON: std::time::Duration = ms(8_000);
 
 async fn rw(env: &Env, options: LockOptions) -> RwLock {
     let lock = env.locker().await.rw_lock("x").unwrap().with_options(options).unwrap();
@@ -129,17 +127,18 @@ async fn c5_a_readers_lost_reply_same_token(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let (lock, healthy) =
         (locker.rw_lock("x").unwrap().with_options(long()).unwrap(), rw(&env, long()).await);
+    give_back(healthy.try_read().await.unwrap().unwrap()).await;
     link.set(Faults::LOST_REPLIES);
     let asking = tokio::spawn(async move { lock.read().await });
     let mut token = None;
-    eventually(SOON, async || {
+    eventually(soon(), async || {
         token = healthy.inspect().await.unwrap().holders.first().and_then(|holder| holder.token);
         token.map(drop).ok_or_else(|| "the attempt was not applied".to_owned())
     })
     .await;
     link.cut();
     link.heal();
-    let guard = within(SOON, "the retried grant", asking).await.unwrap().unwrap();
+    let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
     assert_eq!(Some(guard.fencing_token()), token);
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     give_back(healthy.try_write().await.unwrap().expect("C5: a reader was counted twice")).await;
@@ -171,7 +170,7 @@ async fn c9_a_dead_reader_frees_within_its_lease(env: Env) {
         (rw(&env, long().with_ttl(ms(1_500)).with_op_timeout(ms(500))).await, rw(&env, long()).await);
     let live = a.try_read().await.unwrap().unwrap();
     live.renew().await.unwrap();
-    eventually(ms(400) + env.descriptor().takeover_delay + SOON, async || {
+    eventually(ms(400) + env.descriptor().takeover_delay + soon(), async || {
         match b.inspect().await.unwrap().holders.len() {
             1 => Ok(()),
             n => Err(format!("C9: {n} readers, one of them dead")),

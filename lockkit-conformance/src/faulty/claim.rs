@@ -45,5 +45,6 @@ impl Claim for FaultyClaim {
             future::pending().await
         }
         self.inner.changed().await;
+        self.line.woke();
     }
 }

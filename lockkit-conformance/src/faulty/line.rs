@@ -2,7 +2,10 @@
 
 use std::{
     fmt, mem,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 
@@ -46,6 +49,8 @@ pub struct Line {
     backend: &'static str,
     state: watch::Sender<State>,
     calls: Mutex<Vec<Call>>,
+    bells: Mutex<Vec<Weak<Bell>>>,
+    wake_ups: AtomicUsize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,12 +63,36 @@ struct State {
 impl Line {
     pub(super) fn new(backend: &'static str) -> Self {
         let (state, _) = watch::channel(State { faults: Faults::NONE, mute: false, cuts: 0 });
-        Self { backend, state, calls: Mutex::default() }
+        Self {
+            backend,
+            state,
+            calls: Mutex::default(),
+            bells: Mutex::default(),
+            wake_ups: AtomicUsize::new(0),
+        }
     }
 
     /// Swallows wake-ups from now on, or no more.
     pub fn set_mute(&self, mute: bool) {
         self.state.send_modify(|state| state.mute = mute);
+    }
+
+    /// How often the backend has woken somebody since the last call of this.
+    pub fn take_wake_ups(&self) -> usize {
+        self.wake_ups.swap(0, SeqCst)
+    }
+
+    pub(super) fn woke(&self) {
+        self.wake_ups.fetch_add(1, SeqCst);
+    }
+
+    /// Rings the hint of each live claim, for no reason.
+    pub fn ring_all(&self) {
+        let bells = mem::take(&mut *self.bells.lock().unwrap_or_else(PoisonError::into_inner));
+        for bell in bells.iter().filter_map(Weak::upgrade) {
+            bell.outer.ring();
+        }
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner).extend(bells);
     }
 
     /// The log since the last call of this, in the order in which the backend was asked.
@@ -77,7 +106,11 @@ impl Line {
     }
 
     pub(super) fn bell(self: &Arc<Self>, outer: Hint) -> Arc<Bell> {
-        Arc::new(Bell { line: Arc::clone(self), outer })
+        let bell = Arc::new(Bell { line: Arc::clone(self), outer });
+        let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+        bells.retain(|bell| bell.strong_count() > 0);
+        bells.push(Arc::downgrade(&bell));
+        bell
     }
 
     /// Brings a request to the backend, and its reply back, if they get that far.
@@ -148,6 +181,7 @@ pub(super) struct Bell {
 impl Ring for Bell {
     fn ring(self: Arc<Self>) {
         if !self.line.is_mute() {
+            self.line.woke();
             self.outer.ring();
         }
     }

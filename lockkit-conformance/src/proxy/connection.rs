@@ -58,8 +58,10 @@ async fn forward(
             let answer = drain(replies, to_client, state.clone(), |t| &t.down);
             let whole = async { tokio::try_join!(read_requests, &mut deliver, read_replies, answer) };
             tokio::select! {
-                end = whole => return end.map(|_| ()),
+                // First, so that a fault that is lifted with the reset lets nothing through.
+                biased;
                 _ = state.wait_for(|s| (s.resets, s.client_resets) != resets) => {}
+                end = whole => return end.map(|_| ()),
             }
         }
         drop(client);

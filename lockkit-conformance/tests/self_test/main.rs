@@ -1,0 +1,73 @@
+//! The suite is tested by stores that are wrong on purpose: each is caught, by the case that is there for it. The
+//! right store passes the same cases.
+
+mod mutant;
+
+use std::{collections::BTreeSet, process::ExitCode, sync::Arc, time::Duration};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use lockkit_conformance::{Store, override_slack, run_case, stores::MemoryStore};
+
+use self::mutant::{Flaw, MutantStore};
+
+/// Each flaw, and the cases that must fail on it.
+const CAUGHT: &[(Flaw, &[&str])] = &[
+    (Flaw::AttemptByAnotherOwner, &["c5_reply_lost_same_token"]),
+    (Flaw::BroadcastOnRelease, &["c8_one_release_does_not_wake_all"]),
+    (Flaw::ConstantToken, &["c4_tokens_rise_over_releases", "c1_a_storm_of_tasks_never_overlaps"]),
+    (Flaw::DeadlineFromReply, &["c3_the_deadline_counts_from_before_the_request"]),
+    (Flaw::DeleteWithoutCompare, &["c2_a_past_owners_release_changes_nothing", "c7_a_release_is_idempotent"]),
+    (Flaw::ExtendThatShortens, &["c2_a_renewal_never_shortens"]),
+    (Flaw::ForceReleaseWithoutCompare, &["c14_force_release_of_another_token_changes_nothing"]),
+    (Flaw::FoldedNames, &["c11_names_that_look_alike_are_different_locks"]),
+    (Flaw::LeakedFile, &["c1_a_held_lock_is_refused_to_others"]),
+    (Flaw::LeakedTask, &["c1_a_held_lock_is_refused_to_others"]),
+    (
+        Flaw::LimitOffByOne,
+        &["c1_permits_add_up_to_the_limit", "c1_a_storm_on_permits_never_exceeds_the_limit"],
+    ),
+    (Flaw::LostRenewalIgnored, &["c10_a_lost_renewal_is_believed"]),
+    (Flaw::MuteStore, &["c8_a_push_beats_the_poll"]),
+    (Flaw::NoLease, &["c9_a_dead_holder_frees_within_its_lease"]),
+    (Flaw::NoQueue, &["c12_waiters_are_granted_in_order"]),
+    (Flaw::NoRecheckAfterWait, &["c8_a_spurious_wake_up_grants_nothing"]),
+    (Flaw::QueueEntryStays, &["c8_a_wait_that_timed_out_is_out_of_the_queue"]),
+    (Flaw::ReadersApart, &["c1_readers_share_and_exclude_the_writer"]),
+    (Flaw::ReleaseAlwaysFreed, &["c7_a_release_says_freed_or_not_held"]),
+    (Flaw::RenewalOfNothing, &["c10_a_live_holder_keeps_it_for_many_leases"]),
+    (Flaw::RenewalRecreates, &["c2_a_renewal_never_recreates"]),
+    (Flaw::RetryReportsWholeLease, &["c5_a_retry_reports_a_lease_that_the_store_has"]),
+    (Flaw::TokenSharedByPermits, &["c4_no_two_permits_share_a_token"]),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let mut trials = Vec::new();
+    for (flaw, cases) in CAUGHT {
+        for case in *cases {
+            trials.push(Trial::test(format!("{flaw:?}::is_caught_by::{case}"), || is_caught(*flaw, case)));
+        }
+    }
+    let cases: BTreeSet<_> = CAUGHT.iter().flat_map(|(_, cases)| *cases).collect();
+    for case in cases {
+        trials.push(Trial::test(format!("the_right_store::passes::{case}"), || {
+            override_slack(None);
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+            Ok(run_case(&store, case)?)
+        }));
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn is_caught(flaw: Flaw, case: &str) -> Result<(), Failed> {
+    override_slack(Some(Duration::from_millis(300)));
+    let store: Arc<dyn Store> = Arc::new(MutantStore(flaw));
+    match run_case(&store, case) {
+        Ok(()) => Err(format!("{case} passes on a store with the flaw {flaw:?}").into()),
+        Err(failure) => {
+            println!("{flaw:?} is caught by {case}: {}", failure.lines().next().unwrap_or_default());
+            Ok(())
+        }
+    }
+}
