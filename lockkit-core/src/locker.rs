@@ -185,7 +185,7 @@ impl Locker {
         self.keeper.ensure()?;
         let agenda = self.keeper.agenda();
         agenda.drain();
-        agenda.until_quiet().await;
+        let _ = agenda.until_quiet().await;
         self.closed
             .get_or_try_init(|| self.backend.close())
             .await

@@ -11,8 +11,8 @@ use super::{
     backoff::Backoff,
     held::Held,
     keeper::Keeper,
-    live::LiveClaim,
-    release::{Handover, clean_up},
+    live::{Life, LiveClaim},
+    release::{Handover, Unreleased, clean_up},
     renew::first_due,
     within::within,
 };
@@ -48,7 +48,7 @@ pub(crate) struct Request<'a> {
 }
 
 /// An attempt that runs by itself: it owns the claim and gives it back.
-pub(crate) type Attempting = BoxFuture<'static, (LiveClaim, Result<Attempt>)>;
+pub(crate) type Attempting = BoxFuture<'static, (Option<LiveClaim>, Result<Attempt>)>;
 
 /// Leaving a queue inline may take this long beyond the wait bound, or two round trips if that is more.
 const LEAVING: Duration = Duration::from_millis(5);
@@ -72,7 +72,8 @@ pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option
     spec.clock = agenda.clock;
     spec.hint = Hint::to(&held);
     let claim = backend.claim(spec).map_err(explain)?;
-    let bid = Bid::new(LiveClaim::new(claim, Arc::clone(agenda)), Arc::clone(&held), keeper);
+    let life = Life::new(Arc::clone(agenda), limits.ttl);
+    let bid = Bid::new(LiveClaim::new(claim, life), Arc::clone(&held), keeper);
     let outcome = compete(bid, request, bound, started).await;
     match &outcome {
         Ok(Some(attempts)) => {
@@ -246,7 +247,7 @@ impl<'a> Bid<'a> {
             State::Idle(_) | State::Gone => std::task::Poll::Pending,
         })
         .await;
-        self.state = State::Idle(claim);
+        self.state = claim.map_or(State::Gone, State::Idle);
         match &answer {
             Ok(Attempt::Busy { queued, .. }) => self.dirty = *queued || self.unknown,
             Ok(Attempt::Granted(_)) => {}
@@ -258,12 +259,13 @@ impl<'a> Bid<'a> {
 
     /// The attempt owns the claim, so that it can move to the keeper midway; the budget sits inside, so that the
     /// claim survives it.
-    fn start(&self, mut claim: LiveClaim, wait: Wait) -> Attempting {
+    fn start(&self, claim: LiveClaim, wait: Wait) -> Attempting {
         let patience = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
         let budget = self.held.limits.op_timeout.saturating_add(patience);
+        let mut claim = Unreleased::new(Some(claim), Arc::clone(&self.held));
         Box::pin(async move {
             let answer = claim.attempt(wait, budget).await;
-            (claim, answer)
+            (claim.settle(), answer)
         })
     }
 
@@ -300,9 +302,8 @@ impl<'a> Bid<'a> {
         if !self.dirty || grace.is_zero() {
             return;
         }
-        if let State::Idle(mut claim) = self.take() {
-            let held = Arc::clone(&self.held);
-            let leaving = Handover::new(self.keeper, async move { clean_up(&mut claim, &held).await });
+        if let State::Idle(claim) = self.take() {
+            let leaving = Handover::new(self.keeper, clean_up(claim, Arc::clone(&self.held)));
             within(grace, leaving).await;
         }
     }
@@ -326,7 +327,7 @@ impl Drop for Bid<'_> {
             State::Idle(_) | State::Gone => return,
             State::Trying(attempting) => Chore::Attempt(attempting, held),
         };
-        self.held.agenda.observe(|| Event::Abandoned { name: &self.held.name });
         self.keeper.agenda().push(chore);
+        self.held.agenda.observe(|| Event::Abandoned { name: &self.held.name });
     }
 }
