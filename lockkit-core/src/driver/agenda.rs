@@ -99,6 +99,8 @@ struct State {
     orphaned: bool,
     /// When the shutdown began.
     draining_since: Option<Tick>,
+    /// The shutdown is done.
+    closed: bool,
 }
 
 /// What the task takes out of the agenda at once.
@@ -132,6 +134,7 @@ impl Agenda {
                 armed: Tick::NEVER,
                 orphaned: false,
                 draining_since: None,
+                closed: false,
             }),
         }
     }
@@ -241,7 +244,7 @@ impl Agenda {
             chores: std::mem::take(&mut state.chores),
             rung: std::mem::take(&mut state.rung),
             next: state.armed,
-            last: state.orphaned || (self.is_draining() && self.live_claims() == 0),
+            last: state.orphaned || (state.closed && self.live_claims() == 0),
         }
     }
 
@@ -270,6 +273,12 @@ impl Agenda {
         }
         self.draining.store(true, SeqCst);
         self.closing.notify_waiters();
+        self.bell.notify_one();
+    }
+
+    /// Ends the shutdown. The task stays until then: whoever closes the backend may be dropped midway.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
         self.bell.notify_one();
     }
 
