@@ -18,3 +18,5 @@ pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod within;
 
+#[cfg(test)]
+mod tests;
