@@ -160,9 +160,7 @@ impl LockGuard {
     /// Outside a runtime there are no timers to bound a request with: the background task does it.
     async fn release_by_keeper(&self) -> Result<Released> {
         let (reply, outcome) = oneshot::channel();
-        let attended = self.keeper.is_attended();
-        let reply = attended.then_some(reply);
-        let chore = Chore::Release(Arc::clone(&self.held), reply);
+        let chore = Chore::Release(Arc::clone(&self.held), Some(reply));
         self.keeper.agenda().retire(&self.held, Some(chore));
         outcome.await.unwrap_or_else(|_| Err(self.no_runtime("release").with_outcome_unknown()))
     }

@@ -6,7 +6,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     clock::Clock,
-    driver::{agenda::Agenda, keeper::Keeper},
+    driver::{agenda::Agenda, keeper::Keeper, live::bounded, release::Handover},
     error::{Error, ErrorKind, Result},
     handle::Handle,
     memory::Memory,
@@ -143,8 +143,8 @@ impl Locker {
     /// Cancel safe: it changes nothing.
     pub async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         self.open()?;
-        let mut inspection =
-            self.backend.inspect(name).await.map_err(|error| self.explain(error, "inspect", name))?;
+        let looking = bounded(self.defaults.limits.op_timeout, self.backend.inspect(name));
+        let mut inspection = looking.await.map_err(|error| self.explain(error, "inspect", name))?;
         for holder in &mut inspection.holders {
             holder.token =
                 holder.token.map(|token| FencingToken::new(token.get().saturating_add(self.token_base)));
@@ -164,7 +164,8 @@ impl Locker {
     pub async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         self.open()?;
         let Some(stored) = token.get().checked_sub(self.token_base) else { return Ok(Released::NotHeld) };
-        let forced = self.backend.force_release(name, FencingToken::new(stored)).await;
+        let forcing = self.backend.force_release(name, FencingToken::new(stored));
+        let forced = bounded(self.defaults.limits.op_timeout, forcing).await;
         forced.map_err(|error| self.explain(error, "force release", name))
     }
 
@@ -176,6 +177,9 @@ impl Locker {
     /// is released, and until the backend is closed. A backend that was shared by
     /// [`from_dyn`](Self::from_dyn) is closed for all.
     ///
+    /// After three ttls the backend is closed all the same: a pinned future of this locker that nobody polls any
+    /// more can't be waited for.
+    ///
     /// # Errors
     /// What the backend could not close in order. Calling it again tries again.
     ///
@@ -183,14 +187,21 @@ impl Locker {
     /// Cancel safe: the shutdown goes on; calling it again waits for its end.
     pub async fn shutdown(&self) -> Result<()> {
         self.keeper.ensure()?;
-        let agenda = self.keeper.agenda();
+        let agenda = Arc::clone(self.keeper.agenda());
         agenda.drain();
-        agenda.until_quiet().await;
-        self.closed
-            .get_or_try_init(|| self.backend.close())
-            .await
-            .map_err(|error| error.with_operation("close").with_backend(self.descriptor().name))?;
-        Ok(())
+        let (backend, closed) = (Arc::clone(&self.backend), Arc::clone(&self.closed));
+        let budget = self.defaults.limits.ttl;
+        let ended = Handover::new(&self.keeper, async move {
+            if !agenda.until_quiet().await {
+                tracing::warn!(store = agenda.store, "closed while claims live that nobody works on");
+            }
+            let closed = closed.get_or_try_init(|| bounded(budget, backend.close())).await.copied();
+            if closed.is_ok() {
+                agenda.close();
+            }
+            closed
+        });
+        ended.await.map_err(|error| error.with_operation("close").with_backend(self.descriptor().name))
     }
 
     fn handle(&self, kind: Kind, name: &str) -> Result<Handle> {

@@ -39,7 +39,7 @@ pub use redis;
 
 pub use self::{backend::Redis, config::Config};
 
-/// The URL schemes of this backend. `rediss` (TLS) is known, but not supported yet.
+/// The URL schemes of this backend; `rediss` (TLS) is not supported yet.
 pub const SCHEMES: &[&str] = &["redis", "redis+unix", "rediss"];
 
 /// Teaches a registry the schemes of this backend.
@@ -48,7 +48,6 @@ pub fn register(registry: &mut Registry) {
 }
 
 struct RedisConnector;
-
 #[async_trait::async_trait]
 impl Connector for RedisConnector {
     fn schemes(&self) -> &'static [&'static str] {

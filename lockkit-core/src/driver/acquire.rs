@@ -11,8 +11,8 @@ use super::{
     backoff::Backoff,
     held::Held,
     keeper::Keeper,
-    live::LiveClaim,
-    release::{Handover, clean_up},
+    live::{Life, LiveClaim},
+    release::{Handover, Unreleased, clean_up},
     renew::first_due,
     within::within,
 };
@@ -22,7 +22,7 @@ use crate::{
     name::LockName,
     observe::Event,
     options::{Limits, LockOptions},
-    spi::{Attempt, Backend, ClaimSpec, Grant, Hint, Mode, Wait},
+    spi::{Attempt, Backend, ClaimSpec, Grant, Hint, Mode, Poll, Wait},
     token::FencingToken,
 };
 
@@ -48,10 +48,14 @@ pub(crate) struct Request<'a> {
 }
 
 /// An attempt that runs by itself: it owns the claim and gives it back.
-pub(crate) type Attempting = BoxFuture<'static, (LiveClaim, Result<Attempt>)>;
+pub(crate) type Attempting = BoxFuture<'static, (Option<LiveClaim>, Result<Attempt>)>;
 
 /// Leaving a queue inline may take this long beyond the wait bound, or two round trips if that is more.
 const LEAVING: Duration = Duration::from_millis(5);
+/// How long before the bound the last attempt begins, on a store that answers at once. tokio's timers may be a
+/// millisecond late.
+const LEAST_RESERVE: Duration = Duration::from_millis(2);
+const TROUBLED: Poll = Poll { min: Duration::from_millis(20), max: Duration::from_secs(1) };
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
@@ -71,8 +75,12 @@ pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option
     spec.label.clone_from(&options.label);
     spec.clock = agenda.clock;
     spec.hint = Hint::to(&held);
+    let life = Life::new(Arc::clone(agenda), limits.ttl);
+    if agenda.is_draining() {
+        return Err(explain(closed()));
+    }
     let claim = backend.claim(spec).map_err(explain)?;
-    let bid = Bid::new(LiveClaim::new(claim, Arc::clone(agenda)), Arc::clone(&held), keeper);
+    let bid = Bid::new(LiveClaim::new(claim, life), Arc::clone(&held), keeper);
     let outcome = compete(bid, request, bound, started).await;
     match &outcome {
         Ok(Some(attempts)) => {
@@ -101,30 +109,39 @@ async fn compete(mut bid: Bid<'_>, request: Request<'_>, bound: Bound, started: 
     };
     let mut backoff = Backoff::new(descriptor.poll);
     let mut trouble = Trouble::default();
+    let mut reserve = LEAVING;
     let mut attempts = 0;
     loop {
         let mut closing = pin!(agenda.closing.notified());
         closing.as_mut().enable();
         if agenda.is_draining() {
-            return Err(Error::new(ErrorKind::Closed, "the locker was shut down"));
+            return Err(closed());
         }
         let asked = clock.now();
         let left = asked.until(stop);
+        let patience = descriptor.max_patience.min(left.saturating_sub(reserve));
         let wait = match bound {
             Bound::Try => Wait::No,
             _ if descriptor.max_patience.is_zero() => Wait::Queue,
-            _ => Wait::Block(descriptor.max_patience.min(left)),
+            _ => Wait::Block(patience),
         };
         // Try is bounded by the request's own budget, a wait also by its bound.
         let cut = if matches!(bound, Bound::Try) { Duration::MAX } else { left };
         attempts += 1;
-        let answer = within(cut, bid.attempt(wait)).await;
+        let answer = tokio::select! {
+            biased;
+            answer = within(cut, bid.attempt(wait)) => answer,
+            () = closing.as_mut() => return Err(closed()),
+        };
         let now = clock.now();
-        let round_trip = asked.until(now);
+        let waited = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
+        let round_trip = asked.until(now).saturating_sub(waited);
         let mut retry_after = Duration::MAX;
         match answer {
-            None if attempts == 1 => return Err(no_answer(left)),
+            None if attempts == 1 && waited.is_zero() => return Err(no_answer(left)),
             None => return trouble.at_the_bound(),
+            // The shutdown has begun: it would be lost at once.
+            Some(Ok(Attempt::Granted(_))) if agenda.is_draining() => return Err(closed()),
             Some(Ok(Attempt::Granted(grant))) => {
                 if held.extend(asked, grant.lease) > now {
                     bid.win(grant, request.token_base, now)?;
@@ -151,22 +168,30 @@ async fn compete(mut bid: Bid<'_>, request: Request<'_>, bound: Bound, started: 
             return Err(error);
         }
         let left = now.until(stop);
-        if left.is_zero() {
-            let grace = if trouble.error.is_some() { Duration::ZERO } else { LEAVING.max(round_trip * 2) };
+        // The last attempt shall end before the bound; what comes after it, waits for a wake-up only.
+        reserve = LEAST_RESERVE.max(round_trip * 2);
+        let until_last = if left > reserve { left - reserve } else { left };
+        let well = trouble.error.is_none();
+        let pause = if well { backoff.jittered().min(retry_after) } else { trouble.pause() };
+        if !left.is_zero() {
+            tokio::select! {
+                // The watch of a broken connection may end at once, each time.
+                () = bid.changed(), if well => {}
+                () = held.bell.notified() => {}
+                () = closing => {}
+                () = time::sleep(if left > reserve { pause.min(until_last) } else { left }) => backoff.grow(),
+            }
+        }
+        if clock.now() >= stop {
+            let grace = if well { LEAVING.max(round_trip * 2) } else { Duration::ZERO };
             bid.leave(grace.min(limits.op_timeout)).await;
             return trouble.at_the_bound();
         }
-        // The last attempt shall end before the bound; what comes after it, waits for a wake-up only.
-        let reserve = round_trip * 2;
-        let until_last = if left > reserve { left - reserve } else { left };
-        let nap = backoff.jittered().min(retry_after).min(until_last);
-        tokio::select! {
-            () = bid.changed() => {}
-            () = held.bell.notified() => {}
-            () = closing => {}
-            () = time::sleep(nap) => backoff.grow(),
-        }
     }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the locker was shut down")
 }
 
 fn no_answer(bound: Duration) -> Error {
@@ -179,6 +204,7 @@ fn no_answer(bound: Duration) -> Error {
 struct Trouble {
     since: Option<Tick>,
     error: Option<Error>,
+    backoff: Option<Backoff>,
 }
 
 impl Trouble {
@@ -193,6 +219,14 @@ impl Trouble {
             limits.ttl
         );
         self.goes_on(asked, Error::new(ErrorKind::Unavailable, text));
+    }
+
+    /// A store that wakes its waiters is polled slowly; one in trouble is asked again soon.
+    fn pause(&mut self) -> Duration {
+        let backoff = self.backoff.get_or_insert_with(|| Backoff::new(TROUBLED));
+        let pause = backoff.jittered();
+        backoff.grow();
+        pause
     }
 
     fn is_over(&mut self) {
@@ -246,7 +280,7 @@ impl<'a> Bid<'a> {
             State::Idle(_) | State::Gone => std::task::Poll::Pending,
         })
         .await;
-        self.state = State::Idle(claim);
+        self.state = claim.map_or(State::Gone, State::Idle);
         match &answer {
             Ok(Attempt::Busy { queued, .. }) => self.dirty = *queued || self.unknown,
             Ok(Attempt::Granted(_)) => {}
@@ -258,12 +292,13 @@ impl<'a> Bid<'a> {
 
     /// The attempt owns the claim, so that it can move to the keeper midway; the budget sits inside, so that the
     /// claim survives it.
-    fn start(&self, mut claim: LiveClaim, wait: Wait) -> Attempting {
+    fn start(&self, claim: LiveClaim, wait: Wait) -> Attempting {
         let patience = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
         let budget = self.held.limits.op_timeout.saturating_add(patience);
+        let mut claim = Unreleased::new(Some(claim), Arc::clone(&self.held));
         Box::pin(async move {
             let answer = claim.attempt(wait, budget).await;
-            (claim, answer)
+            (claim.settle(), answer)
         })
     }
 
@@ -300,9 +335,8 @@ impl<'a> Bid<'a> {
         if !self.dirty || grace.is_zero() {
             return;
         }
-        if let State::Idle(mut claim) = self.take() {
-            let held = Arc::clone(&self.held);
-            let leaving = Handover::new(self.keeper, async move { clean_up(&mut claim, &held).await });
+        if let State::Idle(claim) = self.take() {
+            let leaving = Handover::new(self.keeper, clean_up(claim, Arc::clone(&self.held)));
             within(grace, leaving).await;
         }
     }
@@ -326,7 +360,7 @@ impl Drop for Bid<'_> {
             State::Idle(_) | State::Gone => return,
             State::Trying(attempting) => Chore::Attempt(attempting, held),
         };
-        self.held.agenda.observe(|| Event::Abandoned { name: &self.held.name });
         self.keeper.agenda().push(chore);
+        self.held.agenda.observe(|| Event::Abandoned { name: &self.held.name });
     }
 }

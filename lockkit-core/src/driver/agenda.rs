@@ -3,14 +3,16 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{
             AtomicBool, AtomicU64, AtomicUsize,
-            Ordering::{Relaxed, SeqCst},
+            Ordering::{Acquire, Relaxed, SeqCst},
         },
     },
+    time::Duration,
 };
 
 use futures_util::future::BoxFuture;
@@ -28,6 +30,9 @@ use crate::{
 /// starve the others.
 const BATCH: usize = 256;
 
+/// When that comes due which never does. It is put in all the same: a hint moves it.
+const LAST: Tick = Tick::from_nanos(u64::MAX - 1);
+
 /// Something left behind that the keeper finishes.
 pub(crate) enum Chore {
     /// An attempt whose caller has gone.
@@ -38,6 +43,12 @@ pub(crate) enum Chore {
     Finish(BoxFuture<'static, ()>),
     /// A guard that was dropped, or whose lock was lost; with somebody who waits for the outcome, or not.
     Release(Arc<Held>, Option<oneshot::Sender<Result<Released>>>),
+}
+
+impl Chore {
+    fn is_awaited(&self) -> bool {
+        matches!(self, Self::Release(_, Some(_)))
+    }
 }
 
 /// Where the timer of a [`Held`] stands. Removal is exact: no stale entries are left to be purged.
@@ -72,6 +83,8 @@ pub(crate) struct Agenda {
     observer: Option<Arc<dyn Observer>>,
     draining: AtomicBool,
     live_claims: AtomicUsize,
+    /// In nanoseconds: of any claim so far.
+    longest_ttl: AtomicU64,
     ids: AtomicU64,
     state: Mutex<State>,
 }
@@ -86,6 +99,8 @@ struct State {
     orphaned: bool,
     /// When the shutdown began.
     draining_since: Option<Tick>,
+    /// The shutdown is done.
+    closed: bool,
 }
 
 /// What the task takes out of the agenda at once.
@@ -110,6 +125,7 @@ impl Agenda {
             observer,
             draining: AtomicBool::new(false),
             live_claims: AtomicUsize::new(0),
+            longest_ttl: AtomicU64::new(0),
             ids: AtomicU64::new(0),
             state: Mutex::new(State {
                 timers: BTreeMap::new(),
@@ -118,6 +134,7 @@ impl Agenda {
                 armed: Tick::NEVER,
                 orphaned: false,
                 draining_since: None,
+                closed: false,
             }),
         }
     }
@@ -129,8 +146,13 @@ impl Agenda {
     /// Never call this under the agenda's lock.
     pub(crate) fn observe<'a>(&self, event: impl FnOnce() -> Event<'a>) {
         if let Some(observer) = &self.observer {
-            observer.on_event(&event());
+            // A panic of an observer hurts no lock: the panic hook has told it.
+            let _ = catch_unwind(AssertUnwindSafe(|| observer.on_event(&event())));
         }
+    }
+
+    pub(crate) fn is_attended(&self) -> bool {
+        self.attended.load(SeqCst)
     }
 
     pub(crate) fn next_id(&self) -> u64 {
@@ -138,7 +160,12 @@ impl Agenda {
     }
 
     pub(crate) fn push(&self, chore: Chore) {
-        self.lock().chores.push(chore);
+        let hopeless = {
+            let mut state = self.lock();
+            state.chores.push(chore);
+            state.hopeless(self.is_attended())
+        };
+        discard(hopeless);
         self.bell.notify_one();
     }
 
@@ -161,27 +188,37 @@ impl Agenda {
         }
     }
 
-    /// Takes the renewal out for good; optionally leaves something to do.
-    pub(crate) fn retire(&self, held: &Arc<Held>, chore: Option<Chore>) {
-        let wake = chore.is_some();
-        let removed = {
+    /// Takes the renewal out for good; optionally leaves something to do, unless that was left before. Whoever
+    /// waits for the outcome learns at once if nobody works here.
+    pub(crate) fn retire(&self, held: &Arc<Held>, mut chore: Option<Chore>) {
+        let dropped = {
             let mut state = self.lock();
-            held.timer.retired.store(true, Relaxed);
+            let unheard = match &mut chore {
+                Some(Chore::Release(_, reply)) if !self.is_attended() => reply.take(),
+                _ => None,
+            };
+            let again = held.timer.retired.swap(true, Relaxed);
+            let idle = if again { chore.take_if(|chore| !chore.is_awaited()) } else { None };
+            let wake = chore.is_some();
             state.chores.extend(chore);
-            state.remove(held)
+            (unheard, idle, state.remove(held), wake)
         };
-        drop(removed);
-        if wake {
+        if dropped.3 {
             self.bell.notify_one();
         }
     }
 
     pub(crate) fn rung(&self, held: Arc<Held>) {
-        self.lock().rung.push(held);
+        let hopeless = {
+            let mut state = self.lock();
+            state.rung.push(held);
+            state.hopeless(self.is_attended())
+        };
+        discard(hopeless);
         self.bell.notify_one();
     }
 
-    /// Makes a renewal due now. One in flight sees `again` when it ends.
+    /// Makes a renewal due now. One in flight sees `rung` when it ends.
     pub(crate) fn hasten(&self, held: &Arc<Held>) {
         self.reschedule(held, self.clock.now());
     }
@@ -207,7 +244,7 @@ impl Agenda {
             chores: std::mem::take(&mut state.chores),
             rung: std::mem::take(&mut state.rung),
             next: state.armed,
-            last: state.orphaned || (self.is_draining() && self.live_claims() == 0),
+            last: state.orphaned || (state.closed && self.live_claims() == 0),
         }
     }
 
@@ -216,9 +253,9 @@ impl Agenda {
         let hopeless = {
             let mut state = self.lock();
             state.orphaned = true;
-            state.hopeless_chores(self.attended.load(SeqCst))
+            state.hopeless(self.is_attended())
         };
-        drop(hopeless);
+        discard(hopeless);
         self.bell.notify_one();
     }
 
@@ -231,7 +268,7 @@ impl Agenda {
             let late = state.timers.iter().filter(|((due, _), held)| *due > since.after(held.limits.ttl));
             let late: Vec<_> = late.map(|(_, held)| Arc::clone(held)).collect();
             for held in late {
-                state.insert(&held, since.after(held.limits.ttl), now);
+                state.insert(&held, Tick::NEVER, now);
             }
         }
         self.draining.store(true, SeqCst);
@@ -239,15 +276,28 @@ impl Agenda {
         self.bell.notify_one();
     }
 
-    /// Waits until no claim lives.
-    pub(crate) async fn until_quiet(&self) {
+    /// Ends the shutdown. The task stays until then: whoever closes the backend may be dropped midway.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.bell.notify_one();
+    }
+
+    /// Waits until no claim lives. False if one outlives the shutdown by far: a future that nobody polls any more
+    /// may hold it for ever.
+    pub(crate) async fn until_quiet(&self) -> bool {
+        let begun = self.lock().draining_since.unwrap_or_else(|| self.clock.now());
+        // One ttl until the last guard is lost, and twice that to release what a silent store does not answer for.
+        let patience = Duration::from_nanos(self.longest_ttl.load(Relaxed)) * 3;
         loop {
             let mut quiet = pin!(self.quiet.notified());
             quiet.as_mut().enable();
             if self.live_claims() == 0 {
-                return;
+                return true;
             }
-            quiet.await;
+            tokio::select! {
+                () = quiet => {}
+                () = self.clock.sleep_until(begun.after(patience)) => return false,
+            }
         }
     }
 
@@ -260,8 +310,12 @@ impl Agenda {
         if self.is_draining() { self.lock().draining_since } else { None }
     }
 
-    pub(crate) fn claim_born(&self) {
+    pub(crate) fn claim_born(&self, ttl: Duration) {
         self.live_claims.fetch_add(1, SeqCst);
+        let ttl = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
+        if self.longest_ttl.load(Relaxed) < ttl {
+            self.longest_ttl.fetch_max(ttl, Relaxed);
+        }
     }
 
     pub(crate) fn claim_died(&self) {
@@ -278,7 +332,7 @@ impl Agenda {
     /// The task is gone with its runtime. Timers stay for the next task; a hold without a deadline has nobody left
     /// who watches it, and would look held for ever.
     pub(crate) fn abandon(&self) {
-        let (unwatched, replies, hopeless): (Vec<_>, Vec<_>, _) = {
+        let (unwatched, replies, hopeless): (Vec<_>, Vec<_>, Hopeless) = {
             let mut state = self.lock();
             self.attended.store(false, SeqCst);
             let unwatched = state.timers.values().filter(|held| held.deadline() == Tick::NEVER).cloned();
@@ -287,9 +341,10 @@ impl Agenda {
                 Chore::Release(_, reply) => reply.take(),
                 _ => None,
             });
-            (unwatched, replies.collect(), state.hopeless_chores(false))
+            (unwatched, replies.collect(), state.hopeless(false))
         };
-        drop((replies, hopeless));
+        drop(replies);
+        discard(hopeless);
         for held in unwatched {
             held.lose(LossReason::SessionLost);
         }
@@ -307,13 +362,31 @@ impl Agenda {
     }
 }
 
+type Hopeless = (Vec<Chore>, Vec<Arc<Held>>);
+
+/// Drops the claims, even where a loss signal still knows the hold. Never call this under the agenda's lock.
+fn discard((chores, rung): Hopeless) {
+    for chore in chores {
+        if let Chore::Release(held, _) = &chore
+            && let Ok(mut slot) = held.slot.try_lock()
+        {
+            let claim = slot.take();
+            drop(slot);
+            drop(claim);
+        }
+    }
+    drop(rung);
+}
+
 impl State {
-    /// True if the task would sleep past `due`. After `retire` it does nothing.
+    /// True if the task would sleep past `due`. After `retire` it does nothing; a shutdown ends each hold in time,
+    /// whoever inserts what.
     fn insert(&mut self, held: &Arc<Held>, due: Tick, now: Tick) -> bool {
         if held.timer.retired.load(Relaxed) {
             return false;
         }
-        let due = if held.again.swap(false, Relaxed) { now } else { due.min(held.deadline()) };
+        let end = self.draining_since.map_or(LAST, |since| since.after(held.limits.ttl));
+        let due = if held.rung.load(Acquire) { now } else { due.min(held.deadline()).min(end).min(LAST) };
         self.remove(held);
         held.timer.due.store(due.nanos(), Relaxed);
         self.timers.insert((due, held.timer.id), Arc::clone(held));
@@ -324,9 +397,13 @@ impl State {
         earlier
     }
 
-    /// Chores that no task will ever do: nobody is left who could start one. Their leases end by themselves.
-    fn hopeless_chores(&mut self, attended: bool) -> Vec<Chore> {
-        if self.orphaned && !attended { std::mem::take(&mut self.chores) } else { Vec::new() }
+    /// What no task will ever do: nobody is left who could start one. Their leases end by themselves.
+    fn hopeless(&mut self, attended: bool) -> Hopeless {
+        if self.orphaned && !attended {
+            (std::mem::take(&mut self.chores), std::mem::take(&mut self.rung))
+        } else {
+            (Vec::new(), Vec::new())
+        }
     }
 
     fn remove(&mut self, held: &Held) -> Option<Arc<Held>> {

@@ -50,8 +50,10 @@ pub(crate) struct Held {
     pub(crate) bell: Notify,
     /// Where its timer stands in the agenda; changed only under the agenda's lock.
     pub(crate) timer: Timer,
-    /// A hint came while a renewal was in flight: the next one is due at once.
-    pub(crate) again: AtomicBool,
+    /// A hint came that no renewal has looked after yet: the next one is due at once.
+    pub(crate) rung: AtomicBool,
+    /// How often its release was put back into the agenda.
+    pub(crate) comebacks: AtomicU8,
     /// How many renewals in a row had an unknown outcome.
     pub(crate) unknown_renewals: AtomicU8,
     granted: AtomicBool,
@@ -78,7 +80,8 @@ impl Held {
             bell: Notify::new(),
             timer: Timer::new(agenda.next_id()),
             agenda,
-            again: AtomicBool::new(false),
+            rung: AtomicBool::new(false),
+            comebacks: AtomicU8::new(0),
             unknown_renewals: AtomicU8::new(0),
             granted: AtomicBool::new(false),
             token: AtomicU64::new(0),
@@ -118,7 +121,8 @@ impl Held {
             return false;
         }
         if self.agenda.clock.now() >= self.deadline() {
-            self.lose(LossReason::Expired);
+            let closed = self.agenda.is_draining();
+            self.lose(if closed { LossReason::Closed } else { LossReason::Expired });
             return false;
         }
         true
@@ -163,7 +167,7 @@ impl Ring for Held {
     fn ring(self: Arc<Self>) {
         if !self.granted.load(Acquire) {
             self.bell.notify_one();
-        } else if !self.again.swap(true, AcqRel) {
+        } else if !self.rung.swap(true, AcqRel) {
             // The reference moves to the keeper: a claim must not be dropped inside the backend's call.
             let agenda = Arc::clone(&self.agenda);
             agenda.rung(self);

@@ -6,7 +6,10 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
-use tokio::runtime::Handle;
+use tokio::{
+    runtime::Handle,
+    task::{consume_budget, unconstrained},
+};
 
 use super::{
     agenda::{Agenda, Chore, Work},
@@ -31,17 +34,12 @@ impl Keeper {
         &self.agenda
     }
 
-    /// Whether a task works on the agenda now.
-    pub(crate) fn is_attended(&self) -> bool {
-        self.agenda.attended.load(SeqCst)
-    }
-
     /// Spawns the task at first use, and again after its runtime has gone.
     pub(crate) fn ensure(&self) -> Result<()> {
         let runtime = Handle::try_current().map_err(|_| {
             Error::new(ErrorKind::NoRuntime, "lockkit works inside a tokio runtime, and there is none here")
         })?;
-        if !self.agenda.attended.load(SeqCst) && !self.agenda.attended.swap(true, SeqCst) {
+        if !self.agenda.is_attended() && !self.agenda.attended.swap(true, SeqCst) {
             #[expect(clippy::disallowed_methods, reason = "the one background task itself")]
             runtime.spawn(Attendance(Arc::clone(&self.agenda)).work());
         }
@@ -74,14 +72,15 @@ impl Attendance {
                 agenda.hasten(&held);
             }
             // FuturesUnordered polls a new future at once: a wake-up that went to its former task is not lost.
-            chores.extend(left.into_iter().map(|chore| AssertUnwindSafe(finish(chore)).catch_unwind()));
-            renewals.extend(due.into_iter().map(|held| AssertUnwindSafe(renew_due(held)).catch_unwind()));
+            // Unconstrained: else all but the first 128 of them are polled in vain, again and again.
+            chores.extend(left.into_iter().map(|chore| unconstrained(caught(finish(chore)))));
+            renewals.extend(due.into_iter().map(|held| unconstrained(caught(renew_due(held)))));
             if last && chores.is_empty() && renewals.is_empty() {
                 return;
             }
             tokio::select! {
-                Some(_) = chores.next() => while let Some(Some(_)) = chores.next().now_or_never() {},
-                Some(_) = renewals.next() => while let Some(Some(_)) = renewals.next().now_or_never() {},
+                Some(()) = chores.next() => drain(&mut chores).await,
+                Some(()) = renewals.next() => drain(&mut renewals).await,
                 () = agenda.bell.notified() => {}
                 () = agenda.clock.watch_until(next) => {}
             }
@@ -89,13 +88,26 @@ impl Attendance {
     }
 }
 
+/// Takes what is done, and gives way to other tasks now and then.
+async fn drain(work: &mut FuturesUnordered<impl Future<Output = ()>>) {
+    while let Some(Some(())) = work.next().now_or_never() {
+        consume_budget().await;
+    }
+}
+
+/// A panic ends the one piece of work that it came from.
+async fn caught(work: impl Future<Output = ()>) {
+    let _ = AssertUnwindSafe(work).catch_unwind().await;
+}
+
 async fn finish(chore: Chore) {
     match chore {
         Chore::Attempt(attempting, held) => {
-            let (mut claim, _) = attempting.await;
-            clean_up(&mut claim, &held).await;
+            if let (Some(claim), _) = attempting.await {
+                clean_up(claim, held).await;
+            }
         }
-        Chore::Claim(mut claim, held) => clean_up(&mut claim, &held).await,
+        Chore::Claim(claim, held) => clean_up(claim, held).await,
         Chore::Finish(future) => future.await,
         Chore::Release(held, reply) => {
             let outcome = release_held(held).await;

@@ -14,13 +14,13 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct LiveClaim {
     claim: Box<dyn Claim>,
-    agenda: Arc<Agenda>,
+    /// Ends after the claim.
+    _life: Life,
 }
 
 impl LiveClaim {
-    pub(crate) fn new(claim: Box<dyn Claim>, agenda: Arc<Agenda>) -> Self {
-        agenda.claim_born();
-        Self { claim, agenda }
+    pub(crate) fn new(claim: Box<dyn Claim>, life: Life) -> Self {
+        Self { claim, _life: life }
     }
 
     pub(crate) async fn attempt(&mut self, wait: Wait, budget: Duration) -> Result<Attempt> {
@@ -40,21 +40,34 @@ impl LiveClaim {
     }
 }
 
-impl Drop for LiveClaim {
+/// Counts a claim, from before it is made.
+#[derive(Debug)]
+pub(crate) struct Life(Arc<Agenda>);
+
+impl Life {
+    pub(crate) fn new(agenda: Arc<Agenda>, ttl: Duration) -> Self {
+        agenda.claim_born(ttl);
+        Self(agenda)
+    }
+}
+
+impl Drop for Life {
     fn drop(&mut self) {
-        self.agenda.claim_died();
+        self.0.claim_died();
     }
 }
 
 /// A request that is dropped at its budget, or that panics, may have been applied; the claim stays usable.
-async fn bounded<T>(budget: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
-    match within(budget, AssertUnwindSafe(request).catch_unwind()).await {
-        Some(Ok(answer)) => answer,
-        Some(Err(panic)) => {
+///
+/// The timer may panic too: a future that moved to another runtime brings the timers of one that may have ended.
+pub(crate) async fn bounded<T>(budget: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
+    match AssertUnwindSafe(within(budget, request)).catch_unwind().await {
+        Ok(Some(answer)) => answer,
+        Err(panic) => {
             let text = format!("the backend panicked: {}", panic_text(&*panic));
             Err(Error::new(ErrorKind::Unexpected, text).with_outcome_unknown())
         }
-        None => {
+        Ok(None) => {
             let text = format!("the store did not answer within {budget:?}");
             Err(Error::new(ErrorKind::Unavailable, text).with_outcome_unknown())
         }

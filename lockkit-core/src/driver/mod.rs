@@ -13,7 +13,10 @@ pub(crate) mod agenda;
 mod backoff;
 pub(crate) mod held;
 pub(crate) mod keeper;
-mod live;
+pub(crate) mod live;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod within;
+
+#[cfg(test)]
+mod tests;

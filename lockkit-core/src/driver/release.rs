@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll},
     time::Duration,
 };
@@ -11,22 +11,103 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::time;
 
-use super::{agenda::Chore, held::Held, keeper::Keeper, live::LiveClaim, within::within};
+use super::{agenda::Chore, held::Held, keeper::Keeper, live::LiveClaim};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus, Result},
     observe::Event,
-    spi::Released,
+    spi::{Attempt, Released, Wait},
 };
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const LEAST_TRIES: u32 = 5;
+const MOST_COMEBACKS: u8 = 8;
 
-/// Releases a claim: at least five tries, and for as long as what it left in the store may live, one ttl.
+/// Takes back what an abandoned claim may have left in the store.
+pub(crate) async fn clean_up(claim: LiveClaim, held: Arc<Held>) {
+    if let Err(error) = Unreleased::new(Some(claim), Arc::clone(&held)).release().await {
+        let error = held.explain(error, "clean up");
+        tracing::warn!(name = %held.name, "something of an abandoned lock call may be left until its lease ends: {error}");
+        held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
+    }
+}
+
+/// Releases what a guard held. Its renewal is retired before: none starts any more, and the one in flight is
+/// joined here (C10).
+pub(crate) async fn release_held(held: Arc<Held>) -> Result<Released> {
+    let mut unreleased = Unreleased::new(None, Arc::clone(&held));
+    // Not bounded: each renewal is, and a claim that stayed in the slot would never be released.
+    unreleased.claim = held.slot.lock().await.take();
+    match unreleased.release().await {
+        Ok(outcome) => {
+            let (name, token) = (&held.name, held.token());
+            held.agenda.observe(|| Event::Released { name, token, outcome });
+            Ok(outcome)
+        }
+        Err(error) => {
+            let error = held.explain(error, "release");
+            tracing::warn!(name = %held.name, "the lock is given up, but the store was not told: {error}");
+            held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
+            Err(error)
+        }
+    }
+}
+
+/// Something to be released. Dropped before that is done, by a runtime that ends or by a panic, it goes back to the
+/// agenda, for the next keeper.
+pub(crate) struct Unreleased {
+    /// `None`: it is still in its slot.
+    claim: Option<LiveClaim>,
+    held: Arc<Held>,
+    settled: bool,
+}
+
+impl Unreleased {
+    pub(crate) fn new(claim: Option<LiveClaim>, held: Arc<Held>) -> Self {
+        Self { claim, held, settled: false }
+    }
+
+    pub(crate) async fn attempt(&mut self, wait: Wait, budget: Duration) -> Result<Attempt> {
+        match &mut self.claim {
+            Some(claim) => claim.attempt(wait, budget).await,
+            None => Err(Error::new(ErrorKind::Unexpected, "an attempt without a claim")),
+        }
+    }
+
+    pub(crate) fn settle(mut self) -> Option<LiveClaim> {
+        self.settled = true;
+        self.claim.take()
+    }
+
+    async fn release(mut self) -> Result<Released> {
+        let outcome = match &mut self.claim {
+            Some(claim) => give_up(claim, &self.held).await,
+            None => Ok(Released::NotHeld),
+        };
+        self.settled = true;
+        outcome
+    }
+}
+
+impl Drop for Unreleased {
+    fn drop(&mut self) {
+        // What panics each time must not come back for ever.
+        if self.settled || self.held.comebacks.fetch_add(1, Relaxed) >= MOST_COMEBACKS {
+            return;
+        }
+        let held = Arc::clone(&self.held);
+        self.held.agenda.push(match self.claim.take() {
+            Some(claim) => Chore::Claim(claim, held),
+            None => Chore::Release(held, None),
+        });
+    }
+}
+
+/// At least five tries, and for as long as what the claim left in the store may live, one ttl.
 ///
 /// # Errors
 /// The last error of the store. The outcome is unknown then, and the lease ends it.
-pub(crate) async fn give_up(claim: &mut LiveClaim, held: &Held) -> Result<Released> {
+async fn give_up(claim: &mut LiveClaim, held: &Held) -> Result<Released> {
     let clock = held.agenda.clock;
     let lapsed = clock.now().after(held.limits.ttl);
     let (mut tries, mut pause, mut unknown) = (0, FIRST_PAUSE, false);
@@ -52,40 +133,6 @@ pub(crate) async fn give_up(claim: &mut LiveClaim, held: &Held) -> Result<Releas
         held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
         time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-/// Takes back what an abandoned claim may have left in the store.
-pub(crate) async fn clean_up(claim: &mut LiveClaim, held: &Held) {
-    if let Err(error) = give_up(claim, held).await {
-        let error = held.explain(error, "clean up");
-        tracing::warn!(name = %held.name, "something of an abandoned lock call may be left until its lease ends: {error}");
-        held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
-    }
-}
-
-/// Releases what a guard held. Its renewal is retired before: none starts any more, and the one in flight is
-/// joined here (C10).
-pub(crate) async fn release_held(held: Arc<Held>) -> Result<Released> {
-    let Some(mut slot) = within(held.limits.op_timeout, held.slot.lock()).await else {
-        let text = "a renewal in flight did not end in time";
-        return Err(held.explain(Error::new(ErrorKind::Unavailable, text), "release"));
-    };
-    let taken = slot.take();
-    drop(slot);
-    let Some(mut claim) = taken else { return Ok(Released::NotHeld) };
-    match give_up(&mut claim, &held).await {
-        Ok(outcome) => {
-            let (name, token) = (&held.name, held.token());
-            held.agenda.observe(|| Event::Released { name, token, outcome });
-            Ok(outcome)
-        }
-        Err(error) => {
-            let error = held.explain(error, "release");
-            tracing::warn!(name = %held.name, "the lock is given up, but the store was not told: {error}");
-            held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
-            Err(error)
-        }
     }
 }
 

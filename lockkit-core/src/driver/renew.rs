@@ -1,8 +1,17 @@
 //! Renewal: by the keeper when it is due, or by the user.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::sync::{
+    Arc,
+    atomic::Ordering::{AcqRel, Relaxed},
+};
 
-use super::{agenda::Chore, backoff::between, held::Held, live::LiveClaim, within::within};
+use super::{
+    agenda::Chore,
+    backoff::between,
+    held::{Ending, Held},
+    live::LiveClaim,
+    within::within,
+};
 use crate::{
     clock::Tick,
     error::{Error, ErrorKind, Result},
@@ -21,30 +30,49 @@ pub(crate) fn first_due(held: &Held, now: Tick) -> Tick {
 
 /// Works on a timer that came due: renews, notices a loss, or gives up what a shutdown found still held.
 pub(crate) async fn renew_due(held: Arc<Held>) {
-    let mut next = NextTimer { held: &held, due: None }; // dropped after `slot`
-    let Ok(mut slot) = held.slot.try_lock() else { return }; // the releaser has it, or a manual renewal
-    let Some(claim) = slot.as_mut() else { return };
-    let now = held.agenda.clock.now();
-    if let Some(since) = held.agenda.draining_since() {
-        let end = since.after(held.limits.ttl);
-        if now < end.min(held.deadline()) {
-            next.due = Some(end);
-            return;
-        }
+    let rung = held.rung.swap(false, AcqRel);
+    let mut next = NextTimer { held: &held, rung, due: None }; // dropped after `slot`
+    let clock = held.agenda.clock;
+    let draining = held.agenda.draining_since();
+    if draining.is_some_and(|since| clock.now() >= since.after(held.limits.ttl)) {
         held.lose(LossReason::Closed);
     }
     if !held.is_held() {
         return left_over(&held);
     }
+    let (mut slot, joined) = match held.slot.try_lock() {
+        Ok(slot) => (slot, false),
+        // A renewal by hand, or the release. Joined, not waited for: a future that nobody polls may have it.
+        Err(_) => {
+            let patience = held.limits.op_timeout.min(clock.now().until(held.deadline()));
+            match within(patience, held.slot.lock()).await {
+                Some(slot) => (slot, true),
+                None => return,
+            }
+        }
+    };
+    let Some(claim) = slot.as_mut() else { return };
+    let unknown = held.unknown_renewals.load(Relaxed) > 0;
+    let regular = match (held.renewal, draining) {
+        // A session has no deadline to end it: it must be looked after to the end.
+        (_, Some(_)) if held.deadline() != Tick::NEVER => false,
+        (Renewal::Auto, _) => !joined,
+        (Renewal::Manual, _) => unknown, // a hint asked for a look that did not succeed yet
+    };
+    if !rung && !regular {
+        let due = if draining.is_some() { Tick::NEVER } else { first_due(&held, clock.now()) };
+        next.due = Some(due);
+        return;
+    }
     match beat(&held, claim).await {
-        Ok(()) => next.due = Some(first_due(&held, held.agenda.clock.now())),
+        Ok(()) => next.due = Some(first_due(&held, clock.now())),
         Err(error) if error.kind() == ErrorKind::Lost => left_over(&held),
         Err(error) => {
             // C10: it neither extends the lease nor ends it. Soon again, but gently to a store that recovers.
             let streak = held.unknown_renewals.load(Relaxed);
             held.unknown_renewals.store(streak.saturating_add(1), Relaxed);
             let pause = held.limits.ttl / 24 * (1 << streak.min(2));
-            next.due = Some(held.agenda.clock.now().after(pause));
+            next.due = Some(clock.now().after(pause));
             let error = held.explain(error, "renew");
             tracing::debug!(name = %held.name, "{error}");
             held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
@@ -101,22 +129,28 @@ async fn beat(held: &Held, claim: &mut LiveClaim) -> Result<()> {
     }
 }
 
-/// The lock is lost; the keeper frees early what is left of it in the store.
+/// The lock is lost; the keeper frees early what is left of it in the store. One that was given back is its
+/// releaser's, who wants to hear the outcome.
 fn left_over(held: &Arc<Held>) {
+    if held.ending() == Some(Ending::GivenBack) {
+        return;
+    }
     held.agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
 }
 
 /// Puts the timer back however the renewal ends, also when its runtime is shut down midway.
 struct NextTimer<'a> {
     held: &'a Arc<Held>,
+    rung: bool,
     due: Option<Tick>,
 }
 
 impl Drop for NextTimer<'_> {
     fn drop(&mut self) {
-        let due = self.due.unwrap_or_else(|| match self.held.renewal {
-            Renewal::Auto => self.held.agenda.clock.now().after(self.held.limits.ttl / 24),
-            Renewal::Manual => self.held.deadline(),
+        let due = self.due.unwrap_or_else(|| {
+            // Nothing was asked of the store, or no answer came: the hint still stands.
+            self.held.rung.fetch_or(self.rung, AcqRel);
+            self.held.agenda.clock.now().after(self.held.limits.ttl / 24)
         });
         self.held.agenda.schedule(self.held, due);
     }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -12,15 +12,9 @@ use lockkit_core::{
     ErrorKind,
     spi::{Attempt, Backend as _, Claim, LossReason, Pulse, Released, Wait},
 };
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    sync::Notify,
-    task::JoinSet,
-    time::timeout,
-};
+use tokio::{task::JoinSet, time::timeout};
 
-use crate::support::*;
+use crate::{proxy::Proxy, support::*};
 
 async fn kill_clients(store: &Store) {
     store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
@@ -222,54 +216,39 @@ fn a_backend_goes_on_in_another_runtime() {
     drop(server);
 }
 
-/// Forwards connections; while it holds, what the first one sends is kept back.
-struct Proxy {
-    port: u16,
-    held: Arc<AtomicBool>,
-    let_go: Arc<Notify>,
-}
+#[tokio::test]
+async fn c5_a_reply_lost_with_its_connection_is_unknown_and_can_be_asked_for_or_undone() {
+    let store = Store::start().await;
+    let proxy = Proxy::to(store.server.port()).await;
+    let redis = connect(&proxy.url("")).await.unwrap();
+    let mut claim = redis.claim(spec("a")).unwrap();
+    let lost = async |claim: &mut Box<dyn Claim>| {
+        proxy.cut.store(true, Ordering::SeqCst);
+        let error = claim.attempt(Wait::Queue).await.unwrap_err();
+        assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
+        store.admin.ask::<String>(&["GET", &fence_key("a")]).await
+    };
+    let fence = lost(&mut claim).await;
+    let token = granted(claim.attempt(Wait::Queue).await).token;
+    assert!(fence.starts_with(&format!("{token}:")));
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
 
-impl Proxy {
-    async fn to(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let proxy = Self {
-            port: listener.local_addr().unwrap().port(),
-            held: Arc::default(),
-            let_go: Arc::default(),
-        };
-        let (held, let_go) = (Arc::clone(&proxy.held), Arc::clone(&proxy.let_go));
-        tokio::spawn(async move {
-            let mut first = true;
-            while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let (mut from_client, mut to_client) = client.into_split();
-                let (mut from_server, mut to_server) = server.into_split();
-                let hold = std::mem::take(&mut first).then(|| (Arc::clone(&held), Arc::clone(&let_go)));
-                tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
-                tokio::spawn(async move {
-                    let mut buffer = [0; 4096];
-                    while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
-                        if let Some((held, let_go)) = &hold
-                            && held.load(Ordering::SeqCst)
-                        {
-                            let_go.notified().await;
-                        }
-                        to_server.write_all(&buffer[..length]).await.unwrap();
-                    }
-                });
-            }
-        });
-        proxy
-    }
+    lost(&mut claim).await;
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+
+    granted(claim.attempt(Wait::Queue).await);
+    proxy.cut.store(true, Ordering::SeqCst);
+    assert!(claim.release().await.unwrap_err().is_outcome_unknown());
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
 }
 
 #[tokio::test]
 async fn c5_a_release_is_final_only_when_nothing_of_its_owner_can_arrive_any_more() {
     let store = Store::start().await;
     let proxy = Proxy::to(store.server.port()).await;
-    let redis = connect(&format!("redis://127.0.0.1:{}/?connect_timeout=150ms", proxy.port)).await.unwrap();
+    let redis = connect(&proxy.url("?connect_timeout=150ms")).await.unwrap();
     let mut claim = redis.claim(spec("a")).unwrap();
-    proxy.held.store(true, Ordering::SeqCst);
+    proxy.hold.store(true, Ordering::SeqCst);
     let (attempt, patience) = (claim.attempt(Wait::Queue), Duration::from_millis(300));
     assert!(timeout(patience, attempt).await.is_err());
 
@@ -299,7 +278,7 @@ async fn c5_a_release_is_final_only_when_nothing_of_its_owner_can_arrive_any_mor
 async fn c8_waiters_on_a_connection_that_fell_silent_move_to_a_new_one() {
     let store = Store::start().await;
     let proxy = Proxy::to(store.server.port()).await;
-    let redis = connect(&format!("redis://127.0.0.1:{}/?connect_timeout=150ms", proxy.port)).await.unwrap();
+    let redis = connect(&proxy.url("?connect_timeout=150ms")).await.unwrap();
     let mut holder = store.claim("a");
     granted(holder.attempt(Wait::No).await);
     let waiter = |bell: &Arc<Bell>| {
@@ -311,7 +290,7 @@ async fn c8_waiters_on_a_connection_that_fell_silent_move_to_a_new_one() {
     let (mut first, mut second) = (waiter(&bells[0]), waiter(&bells[1]));
     busy(first.attempt(Wait::Queue).await);
     busy(second.attempt(Wait::Queue).await);
-    proxy.held.store(true, Ordering::SeqCst);
+    proxy.hold.store(true, Ordering::SeqCst);
     assert!(timeout(Duration::from_millis(300), first.attempt(Wait::Queue)).await.is_err());
     // The next attempt goes through a new connection, and the others are told.
     assert!(matches!(first.attempt(Wait::Queue).await.unwrap(), Attempt::Busy { queued: true, .. }));

@@ -1,0 +1,207 @@
+//! Four personalities of a store: leases that are polled, a queue with watch futures, a queue with hints, and a
+//! pinned session that waits inside the store.
+
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::time::{self, Instant};
+
+use super::{
+    ms,
+    store::{Op, Store, lock},
+};
+use crate::{
+    error::Result,
+    name::LockName,
+    spi::{
+        Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Grant, Holder, Inspection, Lease,
+        LossReason, Mode, Pulse, Released, Wait,
+    },
+    token::{FencingToken, OwnerId},
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Leases; waiters poll.
+    Ttl,
+    /// A queue and session leases; waiters are woken by `changed()`.
+    Queue,
+    /// A queue and session leases; waiters and holders are rung.
+    Push,
+    /// Session leases; an attempt waits in the store.
+    Pinned,
+}
+
+pub(super) const KINDS: [Kind; 4] = [Kind::Ttl, Kind::Queue, Kind::Push, Kind::Pinned];
+
+impl Kind {
+    pub(super) fn has_queue(self) -> bool {
+        matches!(self, Self::Queue | Self::Push)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Fake {
+    store: Arc<Store>,
+    descriptor: Descriptor,
+    kind: Kind,
+}
+
+impl Fake {
+    pub(super) fn new(store: Arc<Store>, kind: Kind) -> Self {
+        let (patience, min, max) = match kind {
+            Kind::Ttl => (ms(0), ms(10), ms(200)),
+            Kind::Queue | Kind::Push => (ms(0), ms(5_000), ms(5_000)),
+            Kind::Pinned => (ms(1_000), ms(1), ms(1)),
+        };
+        let descriptor = Descriptor::new("fake")
+            .with_capabilities(Capabilities::none().with_exclusive())
+            .with_max_patience(patience)
+            .with_poll(min, max);
+        Self { store, descriptor, kind }
+    }
+}
+
+const NOBODY: OwnerId = OwnerId::new(0);
+
+#[async_trait]
+impl Backend for Fake {
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+        self.store.claims.fetch_add(1, SeqCst);
+        Ok(Box::new(FakeClaim { store: Arc::clone(&self.store), spec, kind: self.kind }))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        let look = async || {
+            let rows = lock(&self.store.rows);
+            let row = rows.get(name.as_str());
+            let holder = row.and_then(|row| Some((row.live_owner()?, row.token)));
+            let holders = holder.map(|(owner, token)| {
+                Holder::new(Mode::Exclusive).with_grant(owner, FencingToken::new(token))
+            });
+            Inspection::new(holders.into_iter().collect(), None)
+        };
+        self.store.play(Op::Inspect, NOBODY, name.as_str(), look).await
+    }
+
+    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
+        let free = async || {
+            let owner = lock(&self.store.rows)
+                .get(name.as_str())
+                .filter(|row| row.token == token.get())
+                .and_then(|row| row.live_owner());
+            owner.map_or(Released::NotHeld, |owner| self.store.leave(name.as_str(), owner))
+        };
+        self.store.play(Op::ForceRelease, NOBODY, name.as_str(), free).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        let note = async || lock(&self.store.claims_at_close).push(self.store.live_claims());
+        self.store.play(Op::Close, NOBODY, "", note).await
+    }
+}
+
+#[derive(Debug)]
+struct FakeClaim {
+    store: Arc<Store>,
+    spec: ClaimSpec,
+    kind: Kind,
+}
+
+impl FakeClaim {
+    fn lasts(&self) -> Option<Duration> {
+        (self.kind == Kind::Ttl).then_some(self.spec.ttl)
+    }
+
+    fn lease(&self) -> Lease {
+        self.store.lease().unwrap_or_else(|| self.lasts().map_or(Lease::Session, Lease::For))
+    }
+
+    /// Whether the queue lets this owner through.
+    fn queue_up(&self, wait: Wait) -> bool {
+        if !self.kind.has_queue() {
+            return true;
+        }
+        let owner = self.spec.owner;
+        let mut rows = lock(&self.store.rows);
+        let row = rows.entry(self.spec.name.as_str().to_owned()).or_default();
+        if !row.queue.contains(&owner) {
+            if wait == Wait::No && !row.queue.is_empty() {
+                return false;
+            }
+            row.queue.push_back(owner);
+            if self.kind == Kind::Push {
+                row.hints.push((owner, self.spec.hint.clone()));
+            }
+        }
+        row.queue.front() == Some(&owner)
+    }
+
+    async fn compete(&self, wait: Wait) -> Option<u64> {
+        let patience = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
+        let stop = Instant::now() + patience;
+        loop {
+            let bell = self.store.bell.notified();
+            if !self.queue_up(wait) {
+                return None;
+            }
+            let granted = self.store.take(self.spec.name.as_str(), self.spec.owner, self.lasts());
+            if granted.is_some() || Instant::now() >= stop {
+                return granted;
+            }
+            let _ = time::timeout_at(stop, bell).await;
+        }
+    }
+
+    fn renew(&self) -> Pulse {
+        let mut rows = lock(&self.store.rows);
+        let row =
+            rows.get_mut(self.spec.name.as_str()).filter(|row| row.live_owner() == Some(self.spec.owner));
+        let Some(row) = row else { return Pulse::Lost(LossReason::Evicted) };
+        row.until = self.lasts().map(|lasts| Instant::now() + lasts);
+        Pulse::Alive(self.lease())
+    }
+}
+
+#[async_trait]
+impl Claim for FakeClaim {
+    async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
+        let (owner, name) = (self.spec.owner, self.spec.name.as_str());
+        let token = self.store.play(Op::Attempt, owner, name, async || self.compete(wait).await).await?;
+        Ok(match token {
+            Some(token) => Attempt::Granted(Grant { token: FencingToken::new(token), lease: self.lease() }),
+            None => Attempt::Busy { queued: self.kind.has_queue() && wait == Wait::Queue, retry_after: None },
+        })
+    }
+
+    async fn keep_alive(&mut self) -> Result<Pulse> {
+        let (owner, name) = (self.spec.owner, self.spec.name.as_str());
+        self.store.play(Op::KeepAlive, owner, name, async || self.renew()).await
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        let (owner, name) = (self.spec.owner, self.spec.name.as_str());
+        self.store.play(Op::Release, owner, name, async || self.store.leave(name, owner)).await
+    }
+
+    async fn changed(&mut self) {
+        if self.kind == Kind::Queue {
+            self.store.bell.notified().await;
+        } else {
+            std::future::pending().await
+        }
+    }
+}
+
+impl Drop for FakeClaim {
+    fn drop(&mut self) {
+        self.store.claims.fetch_sub(1, SeqCst);
+    }
+}

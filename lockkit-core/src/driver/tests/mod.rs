@@ -1,0 +1,110 @@
+//! Proof of the driver over fake stores. Almost every test ends with [`World::clean`]: nothing is left anywhere.
+
+mod cancellation;
+mod clean_up;
+mod fakes;
+mod hints;
+mod loss;
+mod manual;
+mod observing;
+mod outside;
+mod panics;
+mod release;
+mod renewal;
+mod runtimes;
+mod shutdown;
+mod store;
+mod tokens;
+mod traits;
+mod trouble;
+mod waiting;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{runtime::Handle, time};
+
+use self::{
+    fakes::{Fake, Kind},
+    store::Store,
+};
+use crate::{
+    Clock, Locker, Mutex,
+    options::{LockOptions, Renewal},
+};
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+const TTL: Duration = secs(3);
+
+/// ttl 3 s, so op_timeout is 1 s.
+fn options() -> LockOptions {
+    LockOptions::new().with_ttl(TTL)
+}
+
+fn manual() -> LockOptions {
+    options().with_renewal(Renewal::Manual)
+}
+
+/// A fake store with 2 ms of latency, and a locker over it.
+struct World {
+    store: Arc<Store>,
+    locker: Locker,
+}
+
+impl World {
+    fn new(kind: Kind) -> Self {
+        let store = Arc::new(Store::default());
+        store.set_latency(ms(2));
+        let locker = Locker::new(Fake::new(Arc::clone(&store), kind)).with_clock(Clock::Tokio);
+        Self { store, locker: locker.with_defaults(options()).unwrap() }
+    }
+
+    fn mutex(&self, name: &str) -> Mutex {
+        self.locker.mutex(name).unwrap()
+    }
+
+    fn mutex_with(&self, name: &str, options: LockOptions) -> Mutex {
+        self.mutex(name).with_options(options).unwrap()
+    }
+
+    /// Renewals scheduled, and things left to do.
+    fn sizes(&self) -> (usize, usize) {
+        self.locker.keeper.agenda().sizes()
+    }
+
+    /// After a while nothing is left in the store, in the agenda and on the runtime.
+    async fn clean(self, what: &str) {
+        let stop = time::Instant::now() + ms(2_500);
+        // On the real clock as soon as it is so.
+        while time::Instant::now() < stop
+            && (self.locker.keeper.agenda().clock == Clock::Tokio || !self.is_clean())
+        {
+            time::sleep(ms(5)).await;
+        }
+        self.clean_now(what).await;
+    }
+
+    fn is_clean(&self) -> bool {
+        let left = self.store.holders() + self.store.queued() + self.store.live_claims();
+        left == 0 && self.sizes() == (0, 0)
+    }
+
+    async fn clean_now(self, what: &str) {
+        assert_eq!(self.store.holders(), 0, "holders, {what}");
+        assert_eq!(self.store.queued(), 0, "queue entries and hints, {what}");
+        assert_eq!(self.store.live_claims(), 0, "claims, {what}");
+        assert_eq!(self.locker.keeper.agenda().live_claims(), 0, "claims as counted, {what}");
+        assert_eq!(self.sizes(), (0, 0), "agenda, {what}");
+        let Self { store, locker } = self;
+        drop(locker);
+        time::sleep(ms(5)).await;
+        assert_eq!(Handle::current().metrics().num_alive_tasks(), 0, "tasks, {what}");
+        assert_eq!(Arc::strong_count(&store), 1, "somebody still has the store, {what}");
+    }
+}

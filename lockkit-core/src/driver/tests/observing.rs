@@ -1,0 +1,110 @@
+//! What an observer hears.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::time;
+
+use super::{
+    World,
+    fakes::Kind,
+    ms,
+    store::{Fault, Op, lock},
+};
+use crate::observe::{Event, Observer};
+
+#[derive(Debug, Default)]
+struct Ear {
+    heard: Mutex<Vec<String>>,
+    /// Panics at events of this name.
+    afraid_of: Option<&'static str>,
+}
+
+impl Observer for Ear {
+    fn on_event(&self, event: &Event<'_>) {
+        let (what, name) = match event {
+            Event::Abandoned { name } => ("abandoned".to_owned(), name),
+            Event::Acquired { name, token, attempts, .. } => {
+                (format!("acquired {token} by {attempts}"), name)
+            }
+            Event::Failed { name, error } => (format!("failed {:?}", error.kind()), name),
+            Event::Lost { name, token, reason, .. } => (format!("lost {token} {reason:?}"), name),
+            Event::Released { name, token, outcome } => (format!("released {token} {outcome:?}"), name),
+            Event::Renewed { name, token } => (format!("renewed {token}"), name),
+            Event::TimedOut { name, .. } => ("timed out".to_owned(), name),
+        };
+        assert_eq!(name.as_str(), "a");
+        let afraid = self.afraid_of.is_some_and(|word| what.starts_with(word));
+        lock(&self.heard).push(what);
+        assert!(!afraid, "as ordered");
+    }
+}
+
+fn world(kind: Kind, ear: &Arc<Ear>) -> World {
+    let World { store, locker } = World::new(kind);
+    let ear: Arc<Ear> = Arc::clone(ear);
+    World { store, locker: locker.with_observer(ear) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_hears_the_life_of_a_lock() {
+    let ear = Arc::new(Ear::default());
+    let world = world(Kind::Ttl, &ear);
+    world.store.once(Op::Attempt, [Fault::LoseReply]);
+    let guard = world.mutex("a").lock().await.unwrap();
+    assert!(world.mutex("a").try_lock().await.unwrap().is_none());
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    let guard = world.mutex("a").lock().await.unwrap();
+    world.store.evict_all();
+    guard.lost().await;
+    drop(guard);
+    time::sleep(ms(50)).await;
+    world.store.set_latency(ms(100));
+    time::timeout(ms(60), world.mutex("a").lock()).await.unwrap_err();
+    world.store.set_latency(ms(2));
+    world.clean("").await;
+    assert_eq!(
+        *lock(&ear.heard),
+        [
+            "failed Unavailable",
+            "acquired 1 by 2",
+            "timed out",
+            "renewed 1",
+            "released 1 Freed",
+            "acquired 2 by 1",
+            "lost 2 Evicted",
+            "released 2 NotHeld",
+            "abandoned",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_hurts_no_lock() {
+    for word in ["abandoned", "acquired", "failed", "lost", "released", "renewed", "timed out"] {
+        let ear = Arc::new(Ear { afraid_of: Some(word), ..Ear::default() });
+        let world = world(Kind::Push, &ear);
+        let mutex = world.mutex("a");
+        let work = async {
+            let guard = mutex.lock().await.unwrap();
+            assert!(mutex.lock_timeout(ms(50)).await.unwrap().is_none());
+            world.store.once(Op::KeepAlive, [Fault::LoseReply]);
+            time::sleep(ms(1_500)).await;
+            assert!(guard.is_held());
+            world.store.once(Op::Release, [Fault::LoseReply]);
+            drop(guard);
+            time::sleep(ms(100)).await;
+            let guard = mutex.lock().await.unwrap();
+            world.store.evict_all();
+            guard.lost().await;
+            drop(guard);
+            world.store.set_latency(ms(100));
+            time::timeout(ms(60), mutex.lock()).await.unwrap_err();
+            world.store.set_latency(ms(2));
+        };
+        work.await;
+        drop(mutex);
+        assert!(lock(&ear.heard).iter().any(|heard| heard.starts_with(word)), "{word}");
+        world.clean(word).await;
+    }
+}

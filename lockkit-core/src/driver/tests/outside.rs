@@ -1,0 +1,113 @@
+//! Callers that are in no runtime. On the real clock.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+
+use super::{
+    fakes::{KINDS, Kind},
+    manual, ms,
+    runtimes::{single, threads, world},
+};
+use crate::{
+    error::ErrorKind,
+    spi::{LossReason, Released},
+};
+
+#[test]
+fn c13_without_a_runtime_lock_is_an_error() {
+    let world = world(Kind::Ttl);
+    let error = world.mutex("a").lock().now_or_never().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoRuntime);
+    let error = world.locker.shutdown().now_or_never().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoRuntime);
+}
+
+#[test]
+fn c7_a_guard_dropped_outside_a_runtime_is_released_inside() {
+    let world = world(Kind::Ttl);
+    let runtime = threads();
+    drop(runtime.block_on(world.mutex("a").lock()).unwrap());
+    runtime.block_on(world.clean(""));
+}
+
+#[test]
+fn c7_outside_a_runtime_the_keeper_releases_and_answers() {
+    for kind in KINDS {
+        let world = world(kind);
+        let runtime = threads();
+        let guard = runtime.block_on(world.mutex("a").lock()).unwrap();
+        let released = block_on(guard.release());
+        assert_eq!(released.unwrap(), Released::Freed, "{kind:?}");
+        let guard = runtime.block_on(world.mutex("a").lock()).unwrap();
+        world.store.evict_all();
+        assert_eq!(block_on(guard.release()).unwrap(), Released::NotHeld, "{kind:?}");
+        runtime.block_on(world.clean(&format!("{kind:?}")));
+    }
+}
+
+#[test]
+fn c3_outside_a_runtime_the_loss_signal_fires_and_renewal_is_an_error() {
+    let world = world(Kind::Ttl);
+    let runtime = threads();
+    let guard = runtime.block_on(world.mutex_with("a", manual().with_ttl(ms(300))).lock()).unwrap();
+    assert_eq!(guard.renew().now_or_never().unwrap().unwrap_err().kind(), ErrorKind::NoRuntime);
+    assert_eq!(block_on(guard.lost().wait()), LossReason::Expired);
+    drop(guard);
+    runtime.block_on(world.clean(""));
+}
+
+#[test]
+fn c7_with_neither_runtime_nor_keeper_a_release_is_an_unknown_outcome() {
+    let world = world(Kind::Ttl);
+    let runtime = threads();
+    let guard = runtime.block_on(world.mutex("a").lock()).unwrap();
+    runtime.shutdown_timeout(ms(100));
+    let error = guard.release().now_or_never().expect("an answer at once").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoRuntime);
+    assert!(error.is_outcome_unknown());
+    // The next keeper adopts it.
+    single().block_on(async {
+        world.mutex("b").lock().await.unwrap().release().await.unwrap();
+        world.clean("").await;
+    });
+}
+
+#[test]
+fn a_keeper_that_goes_answers_those_who_wait_for_it() {
+    let world = world(Kind::Ttl);
+    let runtime = single(); // is driven by nobody from here on
+    let guard = runtime.block_on(world.mutex("a").lock()).unwrap();
+    let mut releasing = Box::pin(guard.release());
+    assert!(releasing.as_mut().now_or_never().is_none(), "in the keeper's hands");
+    drop(runtime);
+    let error = releasing.as_mut().now_or_never().expect("an answer").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoRuntime);
+    drop(releasing);
+    single().block_on(async {
+        world.mutex("b").lock().await.unwrap().release().await.unwrap();
+        world.clean("").await;
+    });
+}
+
+/// Blocks this thread, which is in no runtime, until the future is done.
+fn block_on<F: Future>(future: F) -> F::Output {
+    use std::task::{Context, Poll, Wake};
+
+    struct Unpark(std::thread::Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        std::thread::park();
+    }
+}

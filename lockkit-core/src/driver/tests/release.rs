@@ -1,0 +1,138 @@
+//! C7: a release says what was true, inside its bound.
+
+use tokio::time::{self, Instant};
+
+use super::{
+    World,
+    fakes::{KINDS, Kind},
+    manual, ms, options, secs,
+    store::{Fault, Op},
+};
+use crate::{
+    driver::{
+        acquire::{Bound, Request, acquire},
+        release::release_held,
+    },
+    error::ErrorKind,
+    options::Limits,
+    spi::{Mode, Released},
+};
+
+#[tokio::test(start_paused = true)]
+async fn c7_after_an_unknown_release_not_held_means_freed_before_the_deadline() {
+    for fault in [Fault::LoseReply, Fault::HangAfter] {
+        let world = World::new(Kind::Ttl);
+        let guard = world.mutex("a").lock().await.unwrap();
+        world.store.once(Op::Release, [fault]);
+        assert_eq!(guard.release().await.unwrap(), Released::Freed, "{fault:?}");
+        assert_eq!(world.store.count(Op::Release), 2);
+        world.clean("").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c7_not_held_is_told_when_no_release_was_unknown() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex("a").lock().await.unwrap();
+    world.store.evict_all();
+    world.store.once(Op::Release, [Fault::Fail(ErrorKind::Unavailable)]);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    world.clean("").await;
+}
+
+/// Without the bound that a caller puts around it, as the keeper runs it.
+#[tokio::test(start_paused = true)]
+async fn c7_after_an_unknown_release_not_held_past_the_deadline_is_an_unknown_outcome() {
+    let world = World::new(Kind::Ttl);
+    let mutex = world.mutex("a");
+    let options = manual();
+    let request = Request {
+        backend: &*world.locker.backend,
+        keeper: &world.locker.keeper,
+        token_base: 0,
+        name: mutex.name(),
+        mode: Mode::Exclusive,
+        options: &options,
+        limits: Limits { ttl: options.ttl, op_timeout: secs(1) },
+    };
+    let held = acquire(request, Bound::Forever).await.unwrap().unwrap();
+    time::sleep(ms(2_500)).await;
+    world.store.once(Op::Release, [Fault::HangAfter]);
+    held.give_back();
+    held.agenda.retire(&held, None);
+    let error = release_held(held).await.unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert_eq!(world.store.count(Op::Release), 2, "the second one was answered, and proves nothing");
+    drop(mutex);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c7_a_release_is_bounded_by_twice_op_timeout_and_the_keeper_finishes_it() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        let guard = world.mutex("a").lock().await.unwrap();
+        world.store.always(Op::Release, Fault::Hang);
+        let start = Instant::now();
+        let error = guard.release().await.unwrap_err();
+        assert!(start.elapsed().abs_diff(secs(2)) <= ms(2), "{:?}", start.elapsed());
+        assert!(error.is_outcome_unknown(), "{error}");
+        assert_eq!((error.kind(), error.operation()), (ErrorKind::Unavailable, Some("release")));
+        world.store.heal();
+        time::sleep(secs(2)).await;
+        assert_eq!(world.store.holder("a"), None, "{kind:?}");
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c7_a_release_is_bounded_by_the_end_of_the_lease() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+    time::sleep(ms(2_000)).await;
+    let left = guard.remaining();
+    world.store.always(Op::Release, Fault::Hang);
+    let start = Instant::now();
+    guard.release().await.unwrap_err();
+    assert!(start.elapsed().abs_diff(left) <= ms(2), "{:?}", start.elapsed());
+    world.store.heal();
+    world.clean("").await;
+}
+
+/// The renewal in flight is answered after the holder is done with the lock: that is no loss.
+#[tokio::test(start_paused = true)]
+async fn c7_a_renewal_that_ends_when_the_release_has_begun_does_not_take_the_release_over() {
+    let world = World::new(Kind::Ttl);
+    let mutex = world.mutex("a");
+    let options = options();
+    let request = Request {
+        backend: &*world.locker.backend,
+        keeper: &world.locker.keeper,
+        token_base: 0,
+        name: mutex.name(),
+        mode: Mode::Exclusive,
+        options: &options,
+        limits: Limits { ttl: options.ttl, op_timeout: secs(1) },
+    };
+    let held = acquire(request, Bound::Forever).await.unwrap().unwrap();
+    world.store.once(Op::KeepAlive, [Fault::Late(ms(300))]);
+    time::sleep(ms(1_100)).await;
+    assert_eq!(world.store.count(Op::KeepAlive), 1);
+    held.give_back();
+    time::sleep(secs(1)).await; // the releasing thread is not scheduled for a while
+    held.agenda.retire(&held, None);
+    assert_eq!(release_held(held).await.unwrap(), Released::Freed);
+    assert_eq!(world.store.count(Op::KeepAlive), 1, "none after that");
+    drop(mutex);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_guard_is_released_soon() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        drop(world.mutex("a").lock().await.unwrap());
+        time::sleep(ms(5)).await;
+        world.clean_now(&format!("{kind:?}")).await;
+    }
+}

@@ -1,0 +1,206 @@
+//! Runtimes that end while locks are held. On the real clock.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    runtime::{Builder, Runtime},
+    time,
+};
+
+use super::{
+    World,
+    fakes::{KINDS, Kind},
+    ms, options,
+    store::{Fault, Op},
+};
+use crate::{Clock, options::Renewal, spi::Released};
+
+pub(super) fn single() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+pub(super) fn threads() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// On the boot clock, which all runtimes share.
+pub(super) fn world(kind: Kind) -> World {
+    let World { store, locker } = World::new(kind);
+    World { store, locker: locker.with_clock(Clock::Boot) }
+}
+
+#[test]
+fn a_runtime_shut_down_while_guards_live() {
+    let world = world(Kind::Ttl);
+    let options = options().with_ttl(ms(400));
+    let runtime = threads();
+    let [a, b, c] = ["a", "b", "c"].map(|name| {
+        let mutex = world.mutex_with(name, options.clone());
+        runtime.block_on(mutex.lock()).unwrap()
+    });
+    let lost = c.lost();
+    runtime.shutdown_timeout(ms(100));
+    assert!(a.is_held());
+    drop(b); // neither runtime nor keeper: kept for the next keeper
+    let runtime = single();
+    assert_eq!(runtime.block_on(a.release()).unwrap(), Released::Freed, "inline: needs no keeper");
+    runtime.block_on(async { time::timeout(ms(600), lost).await.expect("fires by itself") });
+    assert!(!c.is_held());
+    runtime.block_on(async {
+        let d = world.mutex_with("d", options).lock().await.unwrap();
+        time::sleep(ms(900)).await;
+        assert!(d.is_held(), "a new keeper renews");
+        assert_eq!(d.release().await.unwrap(), Released::Freed);
+        drop(c);
+        world.clean("").await;
+    });
+}
+
+#[test]
+fn a_renewal_cut_off_by_its_runtime_is_adopted() {
+    for renewal in [Renewal::Auto, Renewal::Manual] {
+        let world = world(Kind::Ttl);
+        let options = options().with_ttl(ms(600)).with_renewal(renewal);
+        let runtime = threads();
+        let guard = runtime.block_on(async {
+            let guard = world.mutex_with("a", options).lock().await.unwrap();
+            world.store.set_latency(ms(60));
+            time::sleep(ms(215)).await; // a renewal is in flight
+            guard
+        });
+        runtime.shutdown_timeout(ms(50));
+        assert!(guard.is_held());
+        world.store.set_latency(ms(2));
+        single().block_on(async {
+            drop(world.mutex("x").try_lock().await.unwrap());
+            time::sleep(ms(1_500)).await;
+            assert_eq!(guard.is_held(), renewal == Renewal::Auto);
+            drop(guard);
+            world.clean("").await;
+        });
+    }
+}
+
+#[test]
+fn c3_a_session_guard_is_lost_with_its_runtime() {
+    for renewal in [Renewal::Auto, Renewal::Manual] {
+        let world = world(Kind::Queue);
+        let runtime = threads();
+        let mutex = world.mutex_with("a", options().with_renewal(renewal));
+        let guard = runtime.block_on(mutex.lock()).unwrap();
+        runtime.shutdown_timeout(ms(50));
+        assert!(!guard.is_held(), "nobody watches the session");
+        drop((guard, mutex));
+        single().block_on(async {
+            drop(world.mutex("y").try_lock().await.unwrap());
+            world.clean("").await;
+        });
+    }
+}
+
+/// Neither the agenda nor a hold keeps the other alive once nobody can do the work.
+#[test]
+fn a_guard_dropped_when_runtime_and_locker_are_gone_leaks_nothing() {
+    for (kind, ring) in [(Kind::Ttl, false), (Kind::Push, false), (Kind::Push, true)] {
+        for renewal in [Renewal::Auto, Renewal::Manual] {
+            let World { store, locker } = world(kind);
+            let runtime = threads();
+            let mutex = locker.mutex("a").unwrap().with_options(options().with_renewal(renewal)).unwrap();
+            let guard = runtime.block_on(mutex.lock()).unwrap();
+            let lost = guard.lost();
+            runtime.shutdown_timeout(ms(50));
+            if ring {
+                store.ring_all();
+            }
+            drop((locker, mutex));
+            drop(guard);
+            assert_eq!(store.live_claims(), 0, "{kind:?}: a signal keeps no claim");
+            store.ring_all();
+            drop(lost);
+            assert_eq!(Arc::strong_count(&store), 1, "{kind:?}, ring: {ring}");
+        }
+    }
+}
+
+#[test]
+fn a_runtime_shut_down_when_locker_and_guard_are_gone_leaks_nothing() {
+    let World { store, locker } = world(Kind::Push);
+    let runtime = threads();
+    let guard = runtime.block_on(locker.mutex("a").unwrap().lock()).unwrap();
+    store.always(Op::Release, Fault::Hang);
+    drop((locker, guard));
+    runtime.shutdown_timeout(ms(50));
+    assert_eq!((store.live_claims(), Arc::strong_count(&store)), (0, 1));
+}
+
+/// What the keeper was doing when its runtime ended is done by the next one.
+#[test]
+fn a_clean_up_cut_off_by_its_runtime_is_adopted() {
+    for kind in KINDS {
+        let world = world(kind);
+        let runtime = threads();
+        runtime.block_on(async {
+            let guard = world.mutex("a").lock().await.unwrap();
+            world.store.set_latency(ms(200));
+            drop(guard);
+            time::timeout(ms(20), world.mutex("b").lock()).await.unwrap_err();
+            time::sleep(ms(20)).await;
+        });
+        runtime.shutdown_timeout(ms(50));
+        world.store.set_latency(ms(2));
+        single().block_on(async {
+            drop(world.mutex("x").lock().await.unwrap());
+            time::sleep(ms(200)).await;
+            assert_eq!((world.store.holders(), world.store.queued()), (0, 0), "{kind:?}");
+            world.clean(&format!("{kind:?}")).await;
+        });
+    }
+}
+
+/// An attempt that moved to the keeper of another runtime has timers of the runtime that it came from.
+#[test]
+fn a_caller_whose_runtime_ends_leaves_nothing_with_a_keeper_elsewhere() {
+    for kind in KINDS {
+        for fault in [Fault::Late(Duration::from_millis(100)), Fault::HangAfter] {
+            let world = world(kind);
+            let home = threads();
+            home.block_on(async { drop(world.mutex("x").lock().await.unwrap()) });
+            let away = single();
+            let mutex = world.mutex_with("a", options().with_ttl(ms(900)));
+            world.store.once(Op::Attempt, [fault]);
+            let mut locking = Box::pin(mutex.lock());
+            away.block_on(async { time::timeout(ms(20), locking.as_mut()).await.unwrap_err() });
+            drop(locking);
+            drop((away, mutex));
+            home.block_on(async {
+                time::sleep(ms(600)).await;
+                assert_eq!((world.store.holders(), world.store.queued()), (0, 0), "{kind:?}, {fault:?}");
+                world.clean(&format!("{kind:?}, {fault:?}")).await;
+            });
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c10_a_guard_outlives_its_locker() {
+    for kind in KINDS {
+        let World { store, locker } = World::new(kind);
+        let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+        drop(locker);
+        time::sleep(Duration::from_secs(30)).await;
+        assert!(guard.is_held());
+        drop(guard);
+        time::sleep(ms(100)).await;
+        assert_eq!((store.holders(), store.live_claims(), Arc::strong_count(&store)), (0, 0, 1));
+        assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_guard_is_kept_for_ever() {
+    let World { store, locker } = World::new(Kind::Ttl);
+    std::mem::forget(locker.mutex("a").unwrap().lock().await.unwrap());
+    drop(locker);
+    time::sleep(Duration::from_secs(9)).await;
+    assert!(store.holder("a").is_some());
+}

@@ -1,0 +1,65 @@
+//! What the compiler can prove: futures that can be spawned, values that can be shared.
+
+use std::time::Duration;
+
+use super::{World, fakes::Kind};
+use crate::{Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore};
+
+fn shared<T: Send + Sync + 'static>() {}
+
+fn send<T: Send>(_: T) {}
+
+#[test]
+fn values_can_be_shared_between_threads() {
+    shared::<Error>();
+    shared::<LockGuard>();
+    shared::<Locker>();
+    shared::<Lost>();
+    shared::<Mutex>();
+    shared::<RwLock>();
+    shared::<Semaphore>();
+}
+
+#[expect(dead_code, reason = "that it compiles is the proof")]
+fn futures_can_be_spawned(
+    mutex: &Mutex,
+    guard: LockGuard,
+    rw_lock: &RwLock,
+    semaphore: &Semaphore,
+    locker: &Locker,
+) {
+    send(mutex.lock());
+    send(mutex.try_lock());
+    send(mutex.lock_timeout(Duration::ZERO));
+    send(mutex.inspect());
+    send(mutex.force_release(guard.fencing_token()));
+    send(mutex.scope_boxed(|guard| Box::pin(async move { guard.is_held() })));
+    send(rw_lock.read());
+    send(rw_lock.write());
+    send(semaphore.acquire_many(2));
+    send(locker.shutdown());
+    send(guard.run(async {}));
+    send(guard.renew());
+    send(guard.lost().wait());
+    send(guard.lost().into_future());
+    send(guard.release());
+}
+
+#[test]
+fn sizes_stay_small() {
+    assert_eq!(size_of::<Error>(), size_of::<usize>());
+    assert_eq!(size_of::<Lost>(), size_of::<usize>());
+    assert_eq!(size_of::<LockGuard>(), 3 * size_of::<usize>());
+    let world = World::new(Kind::Ttl);
+    let mutex = world.mutex("a");
+    assert!(size_of_val(&mutex.lock()) <= 2_048, "{}", size_of_val(&mutex.lock()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_boxed_scope_can_be_spawned() {
+    let world = World::new(Kind::Ttl);
+    let mutex = world.mutex("a");
+    let scope = async move { mutex.scope_boxed(|guard| Box::pin(async move { guard.is_held() })).await };
+    assert!(tokio::spawn(scope).await.unwrap().unwrap());
+    world.clean("").await;
+}

@@ -1,0 +1,128 @@
+//! A store in trouble: what is asked again, for how long, and what is told.
+
+use tokio::time::{self, Instant};
+
+use super::{
+    TTL, World,
+    fakes::{KINDS, Kind},
+    ms, options, secs,
+    store::{Fault, Op},
+};
+use crate::error::{ErrorKind, ErrorStatus};
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_without_a_bound_outlives_trouble_that_is_shorter_than_the_ttl() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
+        let mutex = world.mutex("a");
+        let (granted, ()) = tokio::join!(mutex.lock(), async {
+            time::sleep(ms(2_000)).await;
+            world.store.heal();
+        });
+        granted.unwrap().release().await.unwrap();
+        drop(mutex);
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_without_a_bound_ends_when_trouble_lasts_for_the_ttl_and_three_timeouts() {
+    for (ttl, op_timeout, patience) in [(TTL, secs(1), TTL), (TTL, ms(1_500), ms(4_500))] {
+        for fault in [Fault::Fail(ErrorKind::Unavailable), Fault::Hang] {
+            let world = World::new(Kind::Ttl);
+            world.store.always(Op::Attempt, fault);
+            let mutex = world.mutex_with("a", options().with_ttl(ttl).with_op_timeout(op_timeout));
+            let start = Instant::now();
+            let error = mutex.lock().await.unwrap_err();
+            assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Persistent));
+            let took = start.elapsed();
+            assert!(took >= patience && took < patience + secs(2), "{took:?} of {patience:?}");
+            world.store.heal();
+            drop(mutex);
+            world.clean(&format!("{fault:?}")).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_continuous_trouble_counts() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex("a").lock().await.unwrap();
+    let mutex = world.mutex("a");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    for _ in 0..5 {
+        world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
+        time::sleep(ms(2_000)).await;
+        world.store.heal();
+        time::sleep(ms(1_000)).await;
+    }
+    guard.release().await.unwrap();
+    drop(waiting.await.unwrap().unwrap());
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bounded_wait_tells_the_trouble_at_its_bound() {
+    let world = World::new(Kind::Ttl);
+    world.store.always(Op::Attempt, Fault::Fail(ErrorKind::StoreLoading));
+    let start = Instant::now();
+    let error = world.mutex("a").lock_timeout(secs(9)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StoreLoading);
+    assert!(start.elapsed().abs_diff(secs(9)) < ms(5), "{:?}", start.elapsed());
+    world.store.heal();
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permanent_error_comes_at_once() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        world.store.always(Op::Attempt, Fault::Fail(ErrorKind::PermissionDenied));
+        let start = Instant::now();
+        let error = world.mutex("a").lock().await.unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::PermissionDenied, ErrorStatus::Permanent));
+        assert_eq!(error.operation(), Some("lock"));
+        assert_eq!((error.backend(), error.name().unwrap().as_str()), (Some("fake"), "a"));
+        assert!(start.elapsed() < ms(10));
+        assert_eq!(world.store.count(Op::Attempt), 1);
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+/// A store that wakes its waiters is polled slowly; a store in trouble is asked again soon.
+#[tokio::test(start_paused = true)]
+async fn a_short_trouble_costs_a_short_wait() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        world.store.once(Op::Attempt, [Fault::LoseReply, Fault::Fail(ErrorKind::Unavailable)]);
+        let start = Instant::now();
+        let guard = world.mutex("a").lock().await.unwrap();
+        assert!(start.elapsed() < ms(200), "{kind:?} {:?}", start.elapsed());
+        drop(guard);
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+/// Where the watch of a broken connection ends at once, and each attempt fails at once, nothing else slows it down.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_fails_at_once_makes_no_busy_loop() {
+    let world = World::new(Kind::Queue);
+    world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
+    let ringing = tokio::spawn({
+        let store = std::sync::Arc::clone(&world.store);
+        async move {
+            loop {
+                store.bell.notify_waiters();
+                time::sleep(ms(1)).await;
+            }
+        }
+    });
+    world.mutex("a").lock_timeout(secs(3)).await.unwrap_err();
+    ringing.abort();
+    ringing.await.unwrap_err();
+    let attempts = world.store.count(Op::Attempt);
+    assert!(attempts < 30, "{attempts} attempts in 3 s");
+    world.store.heal();
+    world.clean("").await;
+}

@@ -1,0 +1,142 @@
+//! C8: the bound on waiting.
+
+use std::time::Duration;
+
+use tokio::time::{self, Instant};
+
+use super::{
+    World,
+    fakes::{KINDS, Kind},
+    manual, ms, options, secs,
+    store::{Fault, Op},
+};
+use crate::error::ErrorKind;
+
+#[tokio::test(start_paused = true)]
+async fn c8_a_wait_ends_at_its_bound() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        let guard = world.mutex("a").lock().await.unwrap();
+        let start = Instant::now();
+        let error = world.mutex_with("a", options().with_wait(ms(150))).lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!((148..160).contains(&start.elapsed().as_millis()), "{kind:?} {:?}", start.elapsed());
+        let start = Instant::now();
+        assert!(world.mutex("a").lock_timeout(ms(150)).await.unwrap().is_none());
+        assert!((148..160).contains(&start.elapsed().as_millis()), "{kind:?} {:?}", start.elapsed());
+        drop(guard);
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c8_a_wait_ends_at_its_bound_also_when_the_store_is_silent() {
+    for kind in KINDS {
+        for fault in [Fault::Hang, Fault::HangAfter] {
+            let world = World::new(kind);
+            world.store.always(Op::Attempt, fault);
+            let start = Instant::now();
+            let outcome = world.mutex("a").lock_timeout(ms(150)).await;
+            assert!(start.elapsed() < ms(153), "{kind:?} {:?}", start.elapsed());
+            if kind == Kind::Pinned {
+                assert!(outcome.unwrap().is_none(), "silence looks like patience");
+            } else {
+                let error = outcome.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unavailable);
+                assert!(error.is_outcome_unknown());
+            }
+            // The attempt's own budget goes on; then it is taken back.
+            world.store.heal();
+            world.clean(&format!("{kind:?}, {fault:?}")).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c8_a_store_that_falls_silent_during_a_wait_does_not_delay_its_end() {
+    for kind in [Kind::Ttl, Kind::Pinned] {
+        let world = World::new(kind);
+        let guard = world.mutex("a").lock().await.unwrap();
+        let start = Instant::now();
+        let mutex = world.mutex("a");
+        let (outcome, ()) = tokio::join!(mutex.lock_timeout(ms(1_500)), async {
+            time::sleep(ms(700)).await;
+            world.store.always(Op::Attempt, Fault::HangAfter);
+        });
+        assert!(start.elapsed() < ms(1_503), "{kind:?} {:?}", start.elapsed());
+        drop(outcome);
+        world.store.heal();
+        drop((guard, mutex));
+        time::sleep(secs(1)).await;
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c8_a_lock_that_is_freed_shortly_before_the_bound_is_obtained() {
+    for kind in KINDS {
+        for before in [8, 20, 100] {
+            let world = World::new(kind);
+            let guard = world.mutex("a").lock().await.unwrap();
+            let mutex = world.mutex("a");
+            let (granted, ()) = tokio::join!(mutex.lock_timeout(secs(2)), async {
+                time::sleep(secs(2) - ms(before)).await;
+                drop(guard);
+            });
+            assert!(granted.unwrap().is_some(), "{kind:?}, freed {before} ms before the bound");
+            drop(mutex);
+            world.clean(&format!("{kind:?}")).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c8_no_attempt_is_begun_that_can_only_be_abandoned() {
+    for wait in [ms(65), ms(150), ms(151), ms(999)] {
+        let world = World::new(Kind::Ttl);
+        world.store.set_latency(ms(20));
+        let guard = world.mutex("a").lock().await.unwrap();
+        let start = Instant::now();
+        assert!(world.mutex("a").lock_timeout(wait).await.unwrap().is_none());
+        let last = *world.store.sent(Op::Attempt).last().unwrap() - start;
+        assert!(last + ms(20) <= wait + ms(1), "an attempt at {last:?} of {wait:?}");
+        assert!(last + ms(45) >= wait, "the last attempt came early: {last:?} of {wait:?}");
+        time::sleep(ms(200)).await;
+        assert_eq!(world.store.count(Op::Release), 0, "nothing was left to take back");
+        drop(guard);
+        world.clean("").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zero_bound_asks_once() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex("a").lock_timeout(Duration::ZERO).await.unwrap().unwrap();
+    assert!(world.mutex("a").lock_timeout(Duration::ZERO).await.unwrap().is_none());
+    assert_eq!(world.store.count(Op::Attempt), 2);
+    drop(guard);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c8_a_lost_wake_up_costs_one_poll_and_no_hang() {
+    for kind in [Kind::Queue, Kind::Push] {
+        let world = World::new(kind);
+        let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+        let mutex = world.mutex("a");
+        let start = Instant::now();
+        let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+        time::sleep(ms(100)).await;
+        {
+            let mut rows = super::store::lock(&world.store.rows);
+            let row = rows.get_mut("a").unwrap();
+            row.owner = None;
+            row.queue.retain(|owner| *owner != guard.owner());
+            row.hints.retain(|(owner, _)| *owner != guard.owner());
+        }
+        drop(waiting.await.unwrap());
+        assert!(start.elapsed() < ms(6_300), "{kind:?}: a poll with its jitter, not {:?}", start.elapsed());
+        drop(guard);
+        world.clean(&format!("{kind:?}")).await;
+    }
+}

@@ -1,0 +1,68 @@
+//! A way to the server that loses requests or replies.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::Notify,
+};
+
+/// Forwards connections.
+#[derive(Clone, Default)]
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
+    /// Keeps back what the first connection sends, until told to let it go.
+    pub(crate) hold: Arc<AtomicBool>,
+    pub(crate) let_go: Arc<Notify>,
+    /// Loses the next reply, and its connection with it.
+    pub(crate) cut: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    pub(crate) async fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = Self { port: listener.local_addr().unwrap().port(), ..Self::default() };
+        let serving = proxy.clone();
+        tokio::spawn(async move {
+            let mut first = true;
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let (from_client, to_client) = client.into_split();
+                let (from_server, to_server) = server.into_split();
+                tokio::spawn(serving.clone().requests(from_client, to_server, std::mem::take(&mut first)));
+                tokio::spawn(serving.clone().replies(from_server, to_client));
+            }
+        });
+        proxy
+    }
+
+    pub(crate) fn url(&self, query: &str) -> String {
+        format!("redis://127.0.0.1:{}/{query}", self.port)
+    }
+
+    async fn requests(self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, may_hold: bool) {
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            if may_hold && self.hold.load(Ordering::SeqCst) {
+                self.let_go.notified().await;
+            }
+            to.write_all(&buffer[..length]).await.unwrap();
+        }
+    }
+
+    async fn replies(self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            if self.cut.swap(false, Ordering::SeqCst) || to.write_all(&buffer[..length]).await.is_err() {
+                return;
+            }
+        }
+    }
+}
