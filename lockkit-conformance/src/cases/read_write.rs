@@ -9,10 +9,7 @@ use lockkit_core::{
     LockOptions, OwnerId, RwLock,
     spi::{Attempt, Mode, Released, Wait},
 };
-use tokio::{
-    task::{JoinSet, yield_now},
-    time::sleep,
-};
+use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
@@ -78,13 +75,13 @@ async fn c1_a_storm_of_readers_and_writers_never_overlaps(env: Env) {
                 if task % 3 == 0 {
                     let guard = lock.write().await.unwrap();
                     assert_eq!(inside.swap(-1, SeqCst), 0, "C1: a writer is not alone");
-                    yield_now().await;
+                    sleep(ms(1)).await;
                     assert_eq!(inside.swap(0, SeqCst), -1, "C1: a writer was not alone");
                     give_back(guard).await;
                 } else {
                     let guard = lock.read().await.unwrap();
                     assert!(inside.fetch_add(1, SeqCst) >= 0, "C1: a reader beside a writer");
-                    yield_now().await;
+                    sleep(ms(1)).await;
                     assert!(inside.fetch_sub(1, SeqCst) >= 1, "C1: a reader beside a writer");
                     drop(guard);
                 }
