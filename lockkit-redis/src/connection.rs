@@ -96,6 +96,12 @@ impl Connection {
         self.checked(&link, answer, Phase::Write)
     }
 
+    /// Bounds what nobody else bounds: waits for as long as a silent connection is trusted.
+    pub(crate) async fn patiently<T>(&self, request: impl Future<Output = T>) -> Result<T> {
+        let answer = time::timeout(self.config.connect_timeout, request).await;
+        answer.map_err(|_| error::opening(&OpenError::Silent, &self.config))
+    }
+
     /// Turns an error of the client into one of ours, and gives a connection up that can't be used any more.
     pub(crate) fn checked<T>(&self, link: &Arc<Link>, result: RedisResult<T>, phase: Phase) -> Result<T> {
         result.map_err(|error| {
