@@ -104,6 +104,7 @@ impl Connection {
 
     /// Turns an error of the client into one of ours, and gives a connection up that can't be used any more.
     pub(crate) fn checked<T>(&self, link: &Arc<Link>, result: RedisResult<T>, phase: Phase) -> Result<T> {
+        self.waiters.sweep();
         result.map_err(|error| {
             // A primary that was demoted answers READONLY on this connection for ever.
             if error.is_unrecoverable_error() || error::is_wrong_role(&error) {
