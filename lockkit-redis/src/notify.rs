@@ -158,6 +158,10 @@ impl Place {
         let mut channels = self.waiters.lock();
         let Some(entry) = channels.get_mut(&self.channel) else { return false };
         if !std::ptr::eq(entry.link.as_ptr(), Arc::as_ptr(link)) {
+            // One who still uses an older connection must not make us forget the subscription on the newer one.
+            if entry.link.upgrade().is_some_and(|known| known.number() > link.number()) {
+                return true;
+            }
             entry.link = Arc::downgrade(link);
             entry.confirmed = false;
         }
