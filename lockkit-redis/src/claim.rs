@@ -114,7 +114,9 @@ impl ExclusiveClaim {
         match subscribed {
             Ok(_) => place.subscribed(link),
             Err(error) => {
-                if link.disable_pushes() {
+                let error = error::from_redis(error, Phase::Read, self.connection.config());
+                // What is refused while a script blocks the server is not refused for good.
+                if !error.is_temporary() && link.disable_pushes() {
                     tracing::warn!(target: "lockkit", %error, "the server refuses SUBSCRIBE: waiters only poll");
                 }
             }

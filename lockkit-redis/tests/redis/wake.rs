@@ -276,6 +276,33 @@ async fn c13_without_rights_on_channels_a_release_works_and_waiters_poll() {
 }
 
 #[tokio::test]
+async fn c8_a_server_that_is_busy_when_asked_to_subscribe_is_asked_again() {
+    let store = Store::start_with(&["--lua-time-limit", "20"], "").await;
+    let mut holder = holder(&store, "a").await;
+    let (mut waiter, bell) = queue(&store, "a", 1).await.remove(0);
+    store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await;
+    bell.heard().await;
+    store.settle().await;
+    let blocker = Admin::to(&store.server).await;
+    let endless = tokio::spawn(async move {
+        blocker.try_ask::<()>(&["EVAL", "while true do end", "0"]).await.unwrap_err();
+    });
+    let is_busy = async || store.admin.try_ask::<()>(&["PING"]).await.is_err();
+    timeout(SOON, async { while !is_busy().await {} }).await.unwrap();
+    let error = waiter.attempt(Wait::Queue).await.unwrap_err();
+    assert!(error.is_temporary() && !error.is_outcome_unknown(), "{error}");
+    store.admin.ask::<()>(&["SCRIPT", "KILL"]).await;
+    endless.await.unwrap();
+    busy(waiter.attempt(Wait::Queue).await);
+    let before = bell.rings();
+    holder.release().await.unwrap();
+    while bell.rings() == before {
+        bell.heard().await;
+    }
+    granted(waiter.attempt(Wait::Queue).await);
+}
+
+#[tokio::test]
 async fn a_server_without_resp3_is_polled() {
     let store = Store::start_with(&["--rename-command", "HELLO", ""], "").await;
     assert!(!store.redis.descriptor().capabilities.push);
