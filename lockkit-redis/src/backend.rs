@@ -82,7 +82,7 @@ impl Backend for Redis {
         let keys = self.keyspace.keys(name)?;
         let call = Call { script: &script::INSPECT, keys: &[&keys.lock, &keys.fence], args: &[] };
         let link = self.connection.link().await?;
-        let seen = link.run(&call).await.and_then(Seen::from_reply);
+        let seen = self.connection.patiently(link.run(&call)).await?.and_then(Seen::from_reply);
         let seen = self.connection.checked(&link, seen, Phase::Read)?;
         Ok(Inspection::new(seen.iter().map(holder).collect(), None))
     }
@@ -92,7 +92,8 @@ impl Backend for Redis {
         let token = token.to_string();
         let args = [Arg::Text(&token), Arg::Text(&keys.channel)];
         let call = Call { script: &script::FORCE_RELEASE, keys: &[&keys.lock, &keys.fence], args: &args };
-        let freed = self.connection.run_for_number(&call).await? == 1;
+        let answer = self.connection.patiently(self.connection.run_for_number(&call)).await;
+        let freed = answer.map_err(Error::with_outcome_unknown)?? == 1;
         Ok(if freed { Released::Freed } else { Released::NotHeld })
     }
 
@@ -129,7 +130,7 @@ fn owner_and_fence(seen: &Seen, text: &str) -> Option<(OwnerId, u64)> {
 /// A lock that is evicted is a lock that is lost.
 async fn check_eviction(connection: &Connection) -> Result<()> {
     let link = connection.link().await?;
-    let policy = match link.setting("maxmemory-policy").await {
+    let policy = match connection.patiently(link.setting("maxmemory-policy")).await? {
         Ok(Some(policy)) => policy,
         Ok(None) => return Ok(()),
         Err(error) if error.code().is_some() => {

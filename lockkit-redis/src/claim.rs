@@ -69,18 +69,26 @@ impl ExclusiveClaim {
                 Ok(acquired) => acquired,
                 Err(error) => {
                     if !error.is_outcome_unknown() {
-                        self.pending.answered(None);
+                        self.pending.refused();
                     }
                     return Err(error);
                 }
             };
-            self.pending.answered(Some(acquired.now()));
             link.clock().observe(sent, acquired.now(), Clock::Boot.now());
             match acquired {
-                Acquired::Busy { ttl, .. } => return Ok(self.busy(ttl)),
-                Acquired::Granted { lease, fence, .. } => return self.granted(lease, fence),
-                Acquired::Exhausted { .. } => return Err(self.exhausted()),
-                Acquired::Late { .. } => {}
+                Acquired::Busy { now, ttl } => {
+                    self.pending.settled(now);
+                    return Ok(self.busy(ttl));
+                }
+                Acquired::Granted { now, lease, fence } => {
+                    self.pending.settled(now);
+                    return self.granted(lease, fence);
+                }
+                Acquired::Exhausted { .. } => {
+                    self.pending.refused();
+                    return Err(self.exhausted());
+                }
+                Acquired::Late { .. } => self.pending.refused(),
             }
         }
         let reason = format!(
@@ -106,7 +114,9 @@ impl ExclusiveClaim {
         match subscribed {
             Ok(_) => place.subscribed(link),
             Err(error) => {
-                if link.disable_pushes() {
+                let error = error::from_redis(error, Phase::Read, self.connection.config());
+                // What is refused while a script blocks the server is not refused for good.
+                if !error.is_temporary() && link.disable_pushes() {
                     tracing::warn!(target: "lockkit", %error, "the server refuses SUBSCRIBE: waiters only poll");
                 }
             }
@@ -220,21 +230,46 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    #[tokio::test]
-    async fn c5_a_wrong_idea_of_the_servers_time_costs_one_request_and_no_error() {
+    /// A claim, and its server, which has seen the scripts.
+    async fn claim() -> (ExclusiveClaim, RedisServer) {
         let server = RedisServer::start().unwrap();
         let config = Config::new("127.0.0.1", server.port());
         let name = LockName::new(Kind::Mutex, "a").unwrap();
         let keys = config.keyspace().keys(&name).unwrap();
-        let connection = Arc::new(Connection::new(config));
-        let link = connection.link().await.unwrap();
-        // As if the server's clock had been set forward by an hour since we last heard of it.
-        let now = Clock::Boot.now();
-        link.clock().observe(now, link.clock().at(now) - 3_600_000_000, now);
         let (ttl, op_timeout) = (Duration::from_secs(30), Duration::from_secs(3));
         let spec = ClaimSpec::new(name, OwnerId::random(), Mode::Exclusive, ttl, op_timeout);
-        let mut claim = ExclusiveClaim::new(connection, keys, spec).unwrap();
+        let mut claim = ExclusiveClaim::new(Arc::new(Connection::new(config)), keys, spec).unwrap();
         assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        (claim, server)
+    }
+
+    /// As if the server's clock had been set forward by an hour since we last heard of it.
+    async fn believe_it_is_earlier(claim: &ExclusiveClaim) {
+        let link = claim.connection.link().await.unwrap();
+        let now = Clock::Boot.now();
+        link.clock().observe(now, link.clock().at(now) - 3_600_000_000, now);
+    }
+
+    #[tokio::test]
+    async fn c5_a_wrong_idea_of_the_servers_time_costs_one_request_and_no_error() {
+        let (mut claim, _server) = claim().await;
+        believe_it_is_earlier(&claim).await;
+        assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+
+    #[tokio::test]
+    async fn c5_a_late_attempt_does_not_hide_an_earlier_one_that_was_applied() {
+        let (mut claim, server) = claim().await;
+        server.pause().unwrap();
+        let lost = tokio::time::timeout(Duration::from_millis(20), claim.attempt(Wait::No)).await;
+        assert!(lost.is_err());
+        server.resume().unwrap();
+        believe_it_is_earlier(&claim).await;
+        claim.spec.op_timeout = Duration::ZERO;
+        let error = claim.attempt(Wait::No).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false));
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
 }

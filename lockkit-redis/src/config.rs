@@ -171,7 +171,7 @@ impl Config {
 
     /// What must never be seen in a message.
     pub(crate) fn secret(&self) -> Option<&str> {
-        self.password.as_deref()
+        self.password.as_deref().filter(|password| !password.is_empty())
     }
 
     pub(crate) fn connection_info(&self, protocol: ProtocolVersion) -> redis::RedisResult<ConnectionInfo> {

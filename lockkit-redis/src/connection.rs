@@ -96,8 +96,15 @@ impl Connection {
         self.checked(&link, answer, Phase::Write)
     }
 
+    /// Bounds what nobody else bounds: waits for as long as a silent connection is trusted.
+    pub(crate) async fn patiently<T>(&self, request: impl Future<Output = T>) -> Result<T> {
+        let answer = time::timeout(self.config.connect_timeout, request).await;
+        answer.map_err(|_| error::opening(&OpenError::Silent, &self.config))
+    }
+
     /// Turns an error of the client into one of ours, and gives a connection up that can't be used any more.
     pub(crate) fn checked<T>(&self, link: &Arc<Link>, result: RedisResult<T>, phase: Phase) -> Result<T> {
+        self.waiters.sweep();
         result.map_err(|error| {
             // A primary that was demoted answers READONLY on this connection for ever.
             if error.is_unrecoverable_error() || error::is_wrong_role(&error) {
@@ -237,4 +244,39 @@ async fn connect(
 
 fn is_primary(role: &[Value]) -> bool {
     matches!(role.first(), Some(Value::BulkString(name)) if name == b"master")
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkit_core::spi::Hint;
+    use lockkit_fixture::RedisServer;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn c6_one_who_still_uses_an_older_connection_leaves_no_subscription_on_the_newer() {
+        let server = RedisServer::start().unwrap();
+        let connection = Connection::new(Config::new("127.0.0.1", server.port()));
+        let old = connection.link().await.unwrap();
+        connection.retire(&old);
+        let new = connection.link().await.unwrap();
+        let channel: Arc<str> = "c".into();
+        let call = Call { script: &script::INSPECT, keys: &["a", "b"], args: &[] };
+        let join = || connection.waiters().join(&channel, Hint::none());
+        let (early, late) = (join(), join());
+        assert!(early.must_subscribe(&new));
+        late.subscribed(&old);
+        assert!(early.must_subscribe(&new));
+        new.subscribe_and_run(&channel, &call).await.unwrap().0.unwrap();
+        early.subscribed(&new);
+        assert!(late.must_subscribe(&old));
+        assert!(!early.must_subscribe(&new));
+        drop((early, late));
+        new.run(&call).await.unwrap();
+        let settings = AsyncConnectionConfig::new();
+        let mut admin = connect(connection.config(), ProtocolVersion::RESP2, settings).await.unwrap();
+        let channels: Vec<String> =
+            redis::cmd("PUBSUB").arg("CHANNELS").query_async(&mut admin).await.unwrap();
+        assert!(channels.is_empty(), "{channels:?}");
+    }
 }

@@ -273,6 +273,13 @@ mod tests {
     }
 
     #[test]
+    fn c13_an_empty_password_hides_nothing() {
+        let config = Config::new("h", 1).with_credentials(None, "");
+        let error = from_redis(from_server("WRONGPASS invalid password"), Phase::Open, &config);
+        assert!(error.to_string().contains("WRONGPASS invalid password"), "{error}");
+    }
+
+    #[test]
     fn c13_a_server_that_quotes_the_password_is_not_quoted() {
         let error = translated("ERR unknown command 'AUTH', with args beginning with: 'hunter2' ");
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");

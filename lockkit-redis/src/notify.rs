@@ -53,8 +53,11 @@ impl Waiters {
 
     /// Hears what a connection pushes. Runs inside the connection's own task.
     pub(crate) fn on_push(&self, push: &PushInfo) {
-        if push.kind != PushKind::Message {
-            return;
+        match push.kind {
+            PushKind::Message => {}
+            // There is room in the queue again, and maybe nobody who sends anything more.
+            PushKind::Unsubscribe => return self.sweep(),
+            _ => return,
         }
         let Some(Value::BulkString(channel)) = push.data.first() else { return };
         let Ok(channel) = std::str::from_utf8(channel) else { return };
@@ -75,7 +78,15 @@ impl Waiters {
     /// Unsubscribes what could not be unsubscribed when its last waiter left.
     pub(crate) fn sweep(&self) {
         if self.orphans.load(Ordering::Relaxed) && self.orphans.swap(false, Ordering::AcqRel) {
-            self.lock().retain(|name, channel| !channel.queue.is_empty() || !self.close(name, channel));
+            // Where one finds no room, the others need not ask.
+            let mut room = true;
+            self.lock().retain(|name, channel| {
+                if !room || !channel.queue.is_empty() {
+                    return true;
+                }
+                room = self.close(name, channel);
+                !room
+            });
         }
     }
 
@@ -147,6 +158,10 @@ impl Place {
         let mut channels = self.waiters.lock();
         let Some(entry) = channels.get_mut(&self.channel) else { return false };
         if !std::ptr::eq(entry.link.as_ptr(), Arc::as_ptr(link)) {
+            // One who still uses an older connection must not make us forget the subscription on the newer one.
+            if entry.link.upgrade().is_some_and(|known| known.number() > link.number()) {
+                return true;
+            }
             entry.link = Arc::downgrade(link);
             entry.confirmed = false;
         }

@@ -9,13 +9,13 @@ use crate::link::Link;
 
 /// What one claim has sent and not seen answered.
 ///
-/// A reply settles everything that was sent on the same connection before it. What was sent on a connection that was
-/// given up, because it fell silent, may still reach the server, after a release on the next one: until its
-/// not-after time has passed, a release is not final.
+/// A reply that tells who has the lock settles everything that was sent on the same connection before it. What was
+/// sent on a connection that was given up, because it fell silent, may still reach the server, after a release on the
+/// next one: until its not-after time has passed, a release is not final.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     current: Option<Sent>,
-    /// Something was sent on an earlier connection.
+    /// Something was sent before that.
     earlier: bool,
     /// Until when it may still be applied, in server time; 0 if it can't be.
     strays_until: i64,
@@ -38,6 +38,7 @@ impl Pending {
     /// Call before an attempt is sent.
     pub(crate) fn attempt(&mut self, link: &Link, not_after: i64) {
         self.switch_to(link);
+        self.earlier |= self.current.is_some();
         self.current = Some(Sent { link: link.number(), link_ended: link.ended_flag(), not_after });
     }
 
@@ -47,10 +48,15 @@ impl Pending {
         self.strays_until
     }
 
-    /// Call when an attempt on `link` was answered, at server time `now` if it said so.
-    pub(crate) fn answered(&mut self, now: Option<i64>) {
+    /// Call when an attempt was refused: it did nothing, and tells nothing of those before it.
+    pub(crate) fn refused(&mut self) {
         self.current = None;
-        if now.is_some_and(|now| now > self.strays_until) {
+    }
+
+    /// Call when an attempt was answered at server time `now`, and so it is known who has the lock.
+    pub(crate) fn settled(&mut self, now: i64) {
+        self.current = None;
+        if now > self.strays_until {
             self.strays_until = 0;
             self.earlier = false;
         }

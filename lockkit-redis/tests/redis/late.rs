@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lockkit_core::spi::{Backend as _, Released, Wait};
+use lockkit_core::{
+    ErrorKind,
+    spi::{Backend as _, Released, Wait},
+};
 use tokio::time::{sleep, timeout};
 
 use crate::support::*;
@@ -53,6 +56,29 @@ async fn c5_giving_up_undoes_an_attempt_that_was_applied() {
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
     assert_eq!(store.admin.keys().await, [fence_key("a")]);
+}
+
+#[tokio::test]
+async fn c5_a_refused_attempt_does_not_hide_an_earlier_one_that_was_applied() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    for refusal in [ErrorKind::StoreFull, ErrorKind::Unexpected] {
+        store.server.pause().unwrap();
+        assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await.is_err());
+        store.server.resume().unwrap();
+        store.settle().await;
+        if refusal == ErrorKind::StoreFull {
+            store.admin.ask::<()>(&["PEXPIRE", &lock_key("a"), "20000"]).await;
+            store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "1mb"]).await;
+        } else {
+            // A fence at its end.
+            store.admin.ask::<()>(&["SET", &fence_key("a"), "9007199254740991:somebody"]).await;
+        }
+        let error = claim.attempt(Wait::Queue).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (refusal, false));
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    }
 }
 
 #[tokio::test]

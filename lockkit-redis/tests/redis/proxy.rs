@@ -1,7 +1,7 @@
 //! A way to the server that loses requests or replies.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -21,6 +21,8 @@ pub(crate) struct Proxy {
     /// Keeps back what the first connection sends, until told to let it go.
     pub(crate) hold: Arc<AtomicBool>,
     pub(crate) let_go: Arc<Notify>,
+    /// Loses the requests in which this word occurs.
+    pub(crate) lose: Arc<OnceLock<&'static [u8]>>,
     /// Loses the next reply, and its connection with it.
     pub(crate) cut: Arc<AtomicBool>,
 }
@@ -53,7 +55,10 @@ impl Proxy {
             if may_hold && self.hold.load(Ordering::SeqCst) {
                 self.let_go.notified().await;
             }
-            to.write_all(&buffer[..length]).await.unwrap();
+            let request = &buffer[..length];
+            if !self.lose.get().is_some_and(|word| request.windows(word.len()).any(|part| part == *word)) {
+                to.write_all(request).await.unwrap();
+            }
         }
     }
 

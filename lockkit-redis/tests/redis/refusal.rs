@@ -3,12 +3,13 @@
 use std::{net::TcpListener, time::Duration};
 
 use lockkit_core::{
-    Error, ErrorKind,
+    Error, ErrorKind, FencingToken,
     spi::{Backend as _, Pulse, Released, Wait},
 };
 use lockkit_fixture::RedisServer;
+use tokio::time::timeout;
 
-use crate::support::*;
+use crate::{proxy::Proxy, support::*};
 
 async fn refused(url: &str) -> Error {
     let error = connect(url).await.unwrap_err();
@@ -55,6 +56,26 @@ async fn c13_a_closed_port_a_silent_server_and_a_missing_socket_are_unavailable(
 
     let error = refused("redis+unix:///nowhere/redis.sock").await;
     assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn c13_a_server_that_falls_silent_is_unavailable_whatever_is_asked() {
+    let store = Store::start_with(&[], "?connect_timeout=100ms").await;
+    let proxy = Proxy::to(store.server.port()).await;
+    proxy.lose.set(b"CONFIG").unwrap();
+    let error = timeout(SOON, refused(&proxy.url("?connect_timeout=100ms"))).await.unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+
+    store.server.pause().unwrap();
+    let name = mutex("a");
+    let error = timeout(SOON, store.redis.inspect(&name)).await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false));
+    store.server.resume().unwrap();
+    store.settle().await;
+    store.server.pause().unwrap();
+    let forced = store.redis.force_release(&name, FencingToken::new(1));
+    let error = timeout(SOON, forced).await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true));
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockkit_core::spi::{Backend as _, Claim, Released, Wait};
+use futures_util::{FutureExt as _, future::join_all};
+use lockkit_core::spi::{Attempt, Backend as _, Claim, Released, Wait};
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
@@ -174,6 +175,36 @@ async fn c6_an_attempt_dropped_while_it_subscribes_leaves_no_subscription() {
     assert_clean(&store, "a").await;
 }
 
+/// More than the queue of the connection has room for, and no request comes after them.
+#[tokio::test]
+async fn c6_thousands_who_leave_at_once_leave_no_subscription() {
+    let store = Store::start().await;
+    let foreign = "for i = 1, 3000 do redis.call('SET', 'lockkit:mutex:{' .. i .. '}', 'x') end";
+    store.admin.ask::<()>(&["EVAL", foreign, "0"]).await;
+    let mut waiters = Vec::new();
+    for name in 1..=3000 {
+        waiters.extend(queue(&store, &name.to_string(), 1).await);
+    }
+    assert_eq!(store.admin.channels().await.len(), 3000);
+    drop(waiters);
+    timeout(SOON, async { while !store.admin.channels().await.is_empty() {} }).await.unwrap();
+}
+
+#[tokio::test]
+async fn c6_who_leaves_behind_many_requests_leaves_no_subscription() {
+    let store = Store::start().await;
+    let _holder = holder(&store, "a").await;
+    let waiter = queue(&store, "a", 1).await;
+    let mut claims: Vec<_> = (0..1100).map(|n| store.claim(&format!("other {n}"))).collect();
+    let attempts = join_all(claims.iter_mut().map(|claim| claim.attempt(Wait::No)));
+    let mut attempts = std::pin::pin!(tokio::task::unconstrained(attempts));
+    // They fill the queue of the connection.
+    assert!(attempts.as_mut().now_or_never().is_none());
+    drop(waiter);
+    assert!(attempts.await.into_iter().all(|attempt| matches!(attempt, Ok(Attempt::Granted(_)))));
+    timeout(SOON, async { while !store.admin.channels().await.is_empty() {} }).await.unwrap();
+}
+
 /// Waiters come and go on one name while the lock goes round: no ring may be lost, as nothing else wakes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_no_wake_up_is_lost_between_subscribing_unsubscribing_and_leaving() {
@@ -242,6 +273,33 @@ async fn c13_without_rights_on_channels_a_release_works_and_waiters_poll() {
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     store.settle().await;
     assert_eq!(bell.rings(), 0);
+}
+
+#[tokio::test]
+async fn c8_a_server_that_is_busy_when_asked_to_subscribe_is_asked_again() {
+    let store = Store::start_with(&["--lua-time-limit", "20"], "").await;
+    let mut holder = holder(&store, "a").await;
+    let (mut waiter, bell) = queue(&store, "a", 1).await.remove(0);
+    store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await;
+    bell.heard().await;
+    store.settle().await;
+    let blocker = Admin::to(&store.server).await;
+    let endless = tokio::spawn(async move {
+        blocker.try_ask::<()>(&["EVAL", "while true do end", "0"]).await.unwrap_err();
+    });
+    let is_busy = async || store.admin.try_ask::<()>(&["PING"]).await.is_err();
+    timeout(SOON, async { while !is_busy().await {} }).await.unwrap();
+    let error = waiter.attempt(Wait::Queue).await.unwrap_err();
+    assert!(error.is_temporary() && !error.is_outcome_unknown(), "{error}");
+    store.admin.ask::<()>(&["SCRIPT", "KILL"]).await;
+    endless.await.unwrap();
+    busy(waiter.attempt(Wait::Queue).await);
+    let before = bell.rings();
+    holder.release().await.unwrap();
+    while bell.rings() == before {
+        bell.heard().await;
+    }
+    granted(waiter.attempt(Wait::Queue).await);
 }
 
 #[tokio::test]
