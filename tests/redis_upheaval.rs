@@ -45,7 +45,7 @@ async fn user(locker: Locker, name: usize, inside: Arc<AtomicU32>) -> u32 {
     let options = LockOptions::new().with_ttl(Duration::from_secs(10));
     let mutex = locker.mutex(&format!("shared {}", name % 2)).unwrap().with_options(options).unwrap();
     let (start, mut grants, mut last) = (Instant::now(), 0, None);
-    let unit = if name % 2 == 0 { 1 } else { 0x1_0000 };
+    let unit = if name.is_multiple_of(2) { 1 } else { 0x1_0000 };
     while start.elapsed() < RUN {
         let guard = mutex.lock().await.unwrap();
         let before = inside.fetch_add(unit, SeqCst);
@@ -63,11 +63,11 @@ async fn user(locker: Locker, name: usize, inside: Arc<AtomicU32>) -> u32 {
 /// Lets the server forget the scripts every 5 ms, and kills all other connections every 100 ms.
 async fn upheaval(url: String, done: Arc<AtomicBool>) -> (u32, u32) {
     let mut server = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
-    let (mut flushes, mut kills) = (0, 0);
+    let (mut flushes, mut kills) = (0_u32, 0);
     while !done.load(SeqCst) {
         let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut server).await.unwrap();
         flushes += 1;
-        if flushes % 20 == 0 {
+        if flushes.is_multiple_of(20) {
             for kind in ["normal", "pubsub"] {
                 let mut kill = redis::cmd("CLIENT");
                 kill.arg("KILL").arg("TYPE").arg(kind).arg("SKIPME").arg("yes");
