@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockkit_core::ErrorKind;
+use lockkit_core::{Error, ErrorKind};
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
@@ -41,7 +41,7 @@ async fn c8_contention_is_no_error(env: Env) {
     let held = take(&env.lock(&a, "x", long())).await;
     let other = env.lock(&b, "x", long());
     assert!(other.try_lock().await.unwrap().is_none());
-    assert!(other.lock_timeout(ms(20)).await.unwrap().is_none());
+    assert!(other.lock_timeout(ms(200)).await.unwrap().is_none());
     let bounded = env.lock(&b, "x", long().with_wait(ms(20)));
     assert_eq!(
         bounded.lock().await.unwrap_err().kind(),
@@ -57,8 +57,11 @@ async fn c8_a_wait_bound_is_kept(env: Env) {
     let other = env.lock(&b, "x", long());
     for bound in [ms(1), ms(150), ms(400)] {
         let start = Instant::now();
-        assert!(other.lock_timeout(bound).await.unwrap().is_none());
+        let answer = other.lock_timeout(bound).await;
         took(start, bound);
+        // Within a millisecond the store may have had no chance to say that the lock is taken.
+        let unanswered = bound == ms(1) && answer.as_ref().is_err_and(Error::is_outcome_unknown);
+        assert!(unanswered || answer.unwrap().is_none(), "C1: granted twice");
     }
     give_back(held).await;
     // A store that says nothing must not hold the call either.
@@ -81,7 +84,7 @@ fn took(start: Instant, bound: Duration) {
 async fn c8_a_wait_that_timed_out_is_out_of_the_queue(env: Env) {
     let (a, b, c) = (env.locker().await, env.locker().await, env.locker().await);
     let held = take(&env.lock(&a, "x", long())).await;
-    assert!(env.lock(&b, "x", long()).lock_timeout(ms(50)).await.unwrap().is_none());
+    assert!(env.lock(&b, "x", long()).lock_timeout(ms(200)).await.unwrap().is_none());
     give_back(held).await;
     let last = env.lock(&c, "x", long());
     give_back(within(soon(), "the next grant", last.lock()).await.unwrap()).await;
@@ -188,7 +191,8 @@ async fn c8_every_waiter_ends(env: Env) {
         waiters.spawn(async move {
             // Half of them give up and come back, between the others.
             if n % 4 == 0 {
-                drop(lock.lock_timeout(ms(5)).await.unwrap());
+                // An error if the store had no chance to answer in time.
+                drop(lock.lock_timeout(ms(5)).await);
             }
             give_back(lock.lock().await.unwrap()).await
         });
