@@ -335,10 +335,10 @@ async fn c5_the_time_that_connecting_takes_counts() {
 
 #[tokio::test]
 async fn a_half_made_connection_that_all_have_given_up_is_not_gone_on_with_for_ever() {
-    let store = Store::start_with(&[], "?connect_timeout=100ms").await;
+    let store = Store::start_with(&[], "?connect_timeout=400ms").await;
     abandon_the_next_connection(&store).await;
     // Its time has passed, though nobody has looked.
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
     store.server.resume().unwrap();
     granted(store.claim("a").attempt(Wait::No).await);
 }
