@@ -24,7 +24,8 @@ pub(crate) struct Pending {
 #[derive(Debug)]
 struct Sent {
     link: u64,
-    /// Set when the server closed that connection: then it reads nothing more from it.
+    /// Set when the server closed that connection: then it reads nothing more from it. Where a proxy closed it, what
+    /// that still delivers lapses within a ttl.
     link_ended: Arc<AtomicBool>,
     not_after: i64,
 }

@@ -188,6 +188,24 @@ async fn a_closed_backend_says_so_and_leaves_no_connection() {
     granted(claim.attempt(Wait::No).await);
     store.redis.close().await.unwrap();
     assert_eq!(claim.release().await.unwrap_err().kind(), ErrorKind::Closed);
+    only_the_admin_is_connected(&store).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_opens_while_the_backend_is_closed_is_dropped() {
+    let store = Store::start().await;
+    abandon_the_next_connection(&store).await;
+    let name = mutex("a");
+    let close = async {
+        store.redis.close().await.unwrap();
+        store.server.resume().unwrap();
+    };
+    let (seen, ()) = tokio::join!(store.redis.inspect(&name), close);
+    assert_eq!(seen.unwrap_err().kind(), ErrorKind::Closed);
+    only_the_admin_is_connected(&store).await;
+}
+
+async fn only_the_admin_is_connected(store: &Store) {
     let clients = async || store.admin.ask::<String>(&["CLIENT", "LIST"]).await.lines().count();
     timeout(SOON, async { while clients().await > 1 {} }).await.unwrap();
 }
@@ -272,6 +290,57 @@ async fn c5_a_release_is_final_only_when_nothing_of_its_owner_can_arrive_any_mor
     });
     assert_eq!(released.await.unwrap(), Released::NotHeld);
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+}
+
+#[tokio::test]
+async fn c5_a_grant_does_not_settle_what_may_still_arrive_on_an_earlier_connection() {
+    let store = Store::start().await;
+    let proxy = Proxy::to(store.server.port()).await;
+    let redis = connect(&proxy.url("?connect_timeout=150ms")).await.unwrap();
+    let mut claim = redis.claim(spec("a")).unwrap();
+    proxy.hold.store(true, Ordering::SeqCst);
+    let (attempt, patience) = (claim.attempt(Wait::Queue), Duration::from_millis(300));
+    assert!(timeout(patience, attempt).await.is_err());
+    granted(claim.attempt(Wait::Queue).await);
+    assert!(claim.release().await.unwrap_err().is_outcome_unknown());
+    assert_eq!(store.admin.keys().await, [fence_key("a")]);
+}
+
+/// Leaves the backend without a connection, and its next one half made: nobody goes on with it.
+async fn abandon_the_next_connection(store: &Store) {
+    let (mut waiter, bell) = store.waiter("busy");
+    granted(store.claim("busy").attempt(Wait::No).await);
+    busy(waiter.attempt(Wait::Queue).await);
+    kill_clients(store).await;
+    bell.heard().await;
+    store.server.pause().unwrap();
+    assert!(timeout(Duration::from_millis(20), waiter.attempt(Wait::Queue)).await.is_err());
+}
+
+#[tokio::test]
+async fn c5_the_time_that_connecting_takes_counts() {
+    let store = Store::start().await;
+    abandon_the_next_connection(&store).await;
+    let op_timeout = Duration::from_millis(50);
+    let mut claim = store.redis.claim(spec_for("a", TTL, op_timeout)).unwrap();
+    let resume = async {
+        tokio::time::sleep(op_timeout * 2).await;
+        store.server.resume().unwrap();
+    };
+    let (attempt, ()) = tokio::join!(claim.attempt(Wait::No), resume);
+    let error = attempt.unwrap_err();
+    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false));
+    assert_eq!(store.admin.ask::<u64>(&["EXISTS", &lock_key("a")]).await, 0);
+}
+
+#[tokio::test]
+async fn a_half_made_connection_that_all_have_given_up_is_not_gone_on_with_for_ever() {
+    let store = Store::start_with(&[], "?connect_timeout=400ms").await;
+    abandon_the_next_connection(&store).await;
+    // Its time has passed, though nobody has looked.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    store.server.resume().unwrap();
+    granted(store.claim("a").attempt(Wait::No).await);
 }
 
 #[tokio::test]

@@ -60,10 +60,10 @@ async fn c13_a_closed_port_a_silent_server_and_a_missing_socket_are_unavailable(
 
 #[tokio::test]
 async fn c13_a_server_that_falls_silent_is_unavailable_whatever_is_asked() {
-    let store = Store::start_with(&[], "?connect_timeout=100ms").await;
+    let store = Store::start_with(&[], "?connect_timeout=400ms").await;
     let proxy = Proxy::to(store.server.port()).await;
     proxy.lose.set(b"CONFIG").unwrap();
-    let error = timeout(SOON, refused(&proxy.url("?connect_timeout=100ms"))).await.unwrap();
+    let error = timeout(SOON, refused(&proxy.url("?connect_timeout=400ms"))).await.unwrap();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 
     store.server.pause().unwrap();

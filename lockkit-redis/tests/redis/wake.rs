@@ -93,6 +93,20 @@ async fn c6_a_waiter_that_was_rung_and_leaves_passes_the_ring_on() {
 }
 
 #[tokio::test]
+async fn c8_a_waiter_that_never_moves_swallows_one_wake_up_and_no_more() {
+    let store = Store::start().await;
+    let mut holder = holder(&store, "a").await;
+    let mut waiters = queue(&store, "a", 3).await;
+    holder.release().await.unwrap();
+    waiters[0].1.heard().await;
+    // The first one does nothing; the second one's poll finds the lock.
+    granted(waiters[1].0.attempt(Wait::Queue).await);
+    waiters[1].0.release().await.unwrap();
+    waiters[2].1.heard().await;
+    granted(waiters[2].0.attempt(Wait::Queue).await);
+}
+
+#[tokio::test]
 async fn c6_a_ring_is_not_spent_by_an_attempt_without_an_answer() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
