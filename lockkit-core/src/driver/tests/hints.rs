@@ -162,3 +162,19 @@ async fn c3_a_ring_during_a_manual_renewal_is_not_swallowed() {
     drop(guard);
     world.clean("").await;
 }
+
+/// The claim is in the hands of a future that nobody polls, for longer than the keeper waits.
+#[tokio::test(start_paused = true)]
+async fn c3_a_ring_that_could_not_be_followed_is_not_forgotten() {
+    let world = World::new(Kind::Push);
+    let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+    world.store.once(Op::KeepAlive, [Fault::Hang]);
+    let mut renewing = Box::pin(guard.renew());
+    time::timeout(ms(1), renewing.as_mut()).await.unwrap_err();
+    world.store.evict_all();
+    time::sleep(ms(2_500)).await;
+    drop(renewing);
+    assert_eq!(time::timeout(secs(2), guard.lost()).await, Ok(LossReason::Evicted));
+    drop(guard);
+    world.clean("").await;
+}

@@ -1,5 +1,7 @@
 //! Manual renewal, and renewals by hand.
 
+use std::sync::Arc;
+
 use tokio::{runtime::Builder, time};
 
 use super::{
@@ -9,6 +11,11 @@ use super::{
     store::{Fault, Op},
 };
 use crate::{
+    driver::{
+        acquire::{Bound, acquire},
+        release::release_held,
+        renew::renew_due,
+    },
     error::ErrorKind,
     spi::{LossReason, Released},
 };
@@ -99,6 +106,50 @@ async fn a_manual_guard_leaves_nothing_behind() {
         drop(world.mutex_with("b", manual()).lock().await.unwrap());
         world.clean(&format!("{kind:?}")).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_automatic_renewal_that_met_one_by_hand_is_not_sent_too() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex("a").lock().await.unwrap();
+    time::sleep(ms(850)).await;
+    world.store.once(Op::KeepAlive, [Fault::Late(ms(300))]);
+    guard.renew().await.unwrap(); // the automatic one came due meanwhile
+    time::sleep(ms(400)).await;
+    assert_eq!(world.store.count(Op::KeepAlive), 1);
+    time::sleep(ms(600)).await;
+    assert_eq!(world.store.count(Op::KeepAlive), 2);
+    drop(guard);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c3_a_renewal_that_is_answered_after_the_deadline_is_a_loss() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+    let mut renewing = Box::pin(guard.renew());
+    time::timeout(ms(1), renewing.as_mut()).await.unwrap_err();
+    time::advance(TTL).await;
+    assert_eq!(renewing.await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(!guard.is_held());
+    drop(guard);
+    world.clean("").await;
+}
+
+/// Its timer was taken when a renewal by hand moved the deadline.
+#[tokio::test(start_paused = true)]
+async fn a_timer_that_came_due_too_early_renews_no_manual_hold() {
+    let world = World::new(Kind::Ttl);
+    let mutex = world.mutex("a");
+    let options = manual();
+    let held = acquire(world.request(&mutex, &options), Bound::Forever).await.unwrap().unwrap();
+    renew_due(Arc::clone(&held)).await;
+    assert_eq!(world.store.count(Op::KeepAlive), 0);
+    assert_eq!(world.sizes(), (1, 0));
+    held.agenda.retire(&held, None);
+    assert_eq!(release_held(held).await.unwrap(), Released::Freed);
+    drop(mutex);
+    world.clean("").await;
 }
 
 /// A future that holds the claim and that nobody polls must not make the keeper spin past the deadline.

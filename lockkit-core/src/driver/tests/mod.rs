@@ -13,6 +13,7 @@ mod release;
 mod renewal;
 mod runtimes;
 mod shutdown;
+mod shutdown_races;
 mod store;
 mod tokens;
 mod traits;
@@ -29,7 +30,9 @@ use self::{
 };
 use crate::{
     Clock, Locker, Mutex,
+    driver::acquire::Request,
     options::{LockOptions, Renewal},
+    spi::Mode,
 };
 
 const fn ms(n: u64) -> Duration {
@@ -73,6 +76,19 @@ impl World {
         self.mutex(name).with_options(options).unwrap()
     }
 
+    /// For a hold without a guard.
+    fn request<'a>(&'a self, mutex: &'a Mutex, options: &'a LockOptions) -> Request<'a> {
+        Request {
+            backend: &*self.locker.backend,
+            keeper: &self.locker.keeper,
+            token_base: 0,
+            name: mutex.name(),
+            mode: Mode::Exclusive,
+            options,
+            limits: options.check().unwrap(),
+        }
+    }
+
     /// Renewals scheduled, and things left to do.
     fn sizes(&self) -> (usize, usize) {
         self.locker.keeper.agenda().sizes()
@@ -103,8 +119,12 @@ impl World {
         assert_eq!(self.sizes(), (0, 0), "agenda, {what}");
         let Self { store, locker } = self;
         drop(locker);
-        time::sleep(ms(5)).await;
-        assert_eq!(Handle::current().metrics().num_alive_tasks(), 0, "tasks, {what}");
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let stop = time::Instant::now() + ms(1_000);
+        while tasks() > 0 && time::Instant::now() < stop {
+            time::sleep(ms(1)).await;
+        }
+        assert_eq!(tasks(), 0, "tasks, {what}");
         assert_eq!(Arc::strong_count(&store), 1, "somebody still has the store, {what}");
     }
 }

@@ -53,9 +53,9 @@ async fn only_continuous_trouble_counts() {
     let waiting = tokio::spawn(async move { mutex.lock().await });
     for _ in 0..5 {
         world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
-        time::sleep(ms(2_000)).await;
+        time::sleep(ms(1_400)).await;
         world.store.heal();
-        time::sleep(ms(1_000)).await;
+        time::sleep(ms(1_500)).await; // longer than the longest pause
     }
     guard.release().await.unwrap();
     drop(waiting.await.unwrap().unwrap());

@@ -24,6 +24,9 @@ async fn c8_a_wait_ends_at_its_bound() {
         let start = Instant::now();
         assert!(world.mutex("a").lock_timeout(ms(150)).await.unwrap().is_none());
         assert!((148..160).contains(&start.elapsed().as_millis()), "{kind:?} {:?}", start.elapsed());
+        time::sleep(ms(50)).await;
+        let releases = world.store.count(Op::Release);
+        assert_eq!(releases, if kind.has_queue() { 2 } else { 0 }, "{kind:?}: no attempt was abandoned");
         drop(guard);
         world.clean(&format!("{kind:?}")).await;
     }

@@ -1,0 +1,90 @@
+//! Shutdowns that race with callers on other threads.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use tokio::{runtime::Builder, time};
+
+use super::{
+    fakes::{Fake, Kind},
+    options, secs,
+    store::{Store, lock},
+};
+use crate::{Locker, error::ErrorKind};
+
+#[test]
+fn a_lock_that_races_with_the_shutdown_never_slips_through() {
+    let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    let late = Arc::new(AtomicUsize::new(0));
+    for _ in 0..300 {
+        let store = Arc::new(Store::default());
+        let locker = Locker::new(Fake::new(Arc::clone(&store), Kind::Ttl));
+        let locker = locker.with_defaults(options()).unwrap();
+        runtime.block_on(async {
+            let tasks: Vec<_> = (0..4)
+                .map(|i| {
+                    let (locker, late) = (locker.clone(), Arc::clone(&late));
+                    tokio::spawn(async move {
+                        let mutex = locker.mutex(&format!("k{i}")).unwrap();
+                        loop {
+                            let draining = locker.keeper.agenda().is_draining();
+                            match mutex.lock().await {
+                                Ok(guard) => {
+                                    late.fetch_add(usize::from(draining), SeqCst);
+                                    drop(guard);
+                                }
+                                Err(error) => return assert_eq!(error.kind(), ErrorKind::Closed),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            time::sleep(Duration::from_micros(rand::random_range(0..500))).await;
+            locker.shutdown().await.unwrap();
+            assert_eq!(store.holders(), 0);
+            assert_eq!(*lock(&store.claims_at_close), [0]);
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+    }
+    assert_eq!(late.load(SeqCst), 0);
+}
+
+/// The waiters of a store that wakes them poll every 5 s: who misses the beginning of the shutdown, is late.
+#[test]
+fn waiters_that_are_about_to_sleep_hear_the_shutdown() {
+    let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    for _ in 0..300 {
+        let store = Arc::new(Store::default());
+        let locker = Locker::new(Fake::new(store, Kind::Push)).with_defaults(options()).unwrap();
+        runtime.block_on(async {
+            let mutex = locker.mutex("a").unwrap();
+            let guard = mutex.lock().await.unwrap();
+            let waiters: Vec<_> = (0..4)
+                .map(|_| {
+                    let mutex = mutex.clone();
+                    tokio::spawn(async move {
+                        time::timeout(secs(2), mutex.lock()).await.map(|told| told.map(drop))
+                    })
+                })
+                .collect();
+            let spins = rand::random_range(0..20_000);
+            (0..spins).for_each(|_| std::hint::spin_loop());
+            let told = async {
+                for waiter in waiters {
+                    let told = waiter.await.unwrap().expect("a word in time");
+                    assert_eq!(told.unwrap_err().kind(), ErrorKind::Closed);
+                }
+                drop(guard);
+            };
+            let (closed, ()) = tokio::join!(locker.shutdown(), told);
+            closed.unwrap();
+        });
+    }
+}
