@@ -59,10 +59,6 @@ impl Link {
         &self.clock
     }
 
-    pub(crate) fn ended_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.ended)
-    }
-
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }

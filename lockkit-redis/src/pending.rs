@@ -1,17 +1,12 @@
 //! Attempts whose reply never came.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
-
 use crate::link::Link;
 
 /// What one claim has sent and not seen answered.
 ///
 /// A reply that tells who has the lock settles everything that was sent on the same connection before it. What was
-/// sent on a connection that was given up, because it fell silent, may still reach the server, after a release on the
-/// next one: until its not-after time has passed, a release is not final.
+/// sent on a connection that fell silent or broke may still reach the server, after a release on the next one: a proxy
+/// can deliver what it took before its client was gone. Until its not-after time has passed, a release is not final.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     current: Option<Sent>,
@@ -24,9 +19,6 @@ pub(crate) struct Pending {
 #[derive(Debug)]
 struct Sent {
     link: u64,
-    /// Set when the server closed that connection: then it reads nothing more from it. Where a proxy closed it, what
-    /// that still delivers lapses within a ttl.
-    link_ended: Arc<AtomicBool>,
     not_after: i64,
 }
 
@@ -40,7 +32,7 @@ impl Pending {
     pub(crate) fn attempt(&mut self, link: &Link, not_after: i64) {
         self.switch_to(link);
         self.earlier |= self.current.is_some();
-        self.current = Some(Sent { link: link.number(), link_ended: link.ended_flag(), not_after });
+        self.current = Some(Sent { link: link.number(), not_after });
     }
 
     /// Call before a release is sent. Returns until when a stray attempt may be applied, or 0.
@@ -66,8 +58,6 @@ impl Pending {
     fn switch_to(&mut self, link: &Link) {
         let Some(sent) = self.current.take_if(|sent| sent.link != link.number()) else { return };
         self.earlier = true;
-        if !sent.link_ended.load(Ordering::Acquire) {
-            self.strays_until = self.strays_until.max(sent.not_after);
-        }
+        self.strays_until = self.strays_until.max(sent.not_after);
     }
 }

@@ -38,6 +38,8 @@ cases! {
         "any of the above, in a combination that nobody thought of";
     c5_a_late_request_does_nothing: Needs::EXCLUSIVE.hook(Hook::Wire),
         "a request without a not-after time: applied after the release, it blocks the name for a whole lease";
+    c5_a_request_behind_the_release_is_undone: Needs::EXCLUSIVE.hook(Hook::Wire),
+        "a release that takes a broken connection for an empty one: an attempt that still arrives is forgotten";
 }
 
 async fn c5_reply_lost_same_token(env: Env) {
@@ -172,21 +174,29 @@ fn any_faults() -> Faults {
 }
 
 async fn c5_a_late_request_does_nothing(env: Env) {
-    const LATE: Duration = ms(1_500);
+    arrives_behind_the_release(env, ms(300), ms(1_500)).await;
+}
+
+async fn c5_a_request_behind_the_release_is_undone(env: Env) {
+    arrives_behind_the_release(env, ms(2_000), ms(400)).await;
+}
+
+/// Breaks the client's end of a connection; what it has sent arrives `late`.
+async fn arrives_behind_the_release(env: Env, op_timeout: Duration, late: Duration) {
     let (locker, link) = env.faulty_locker().await;
-    let options = long().with_op_timeout(ms(300));
+    let options = long().with_op_timeout(op_timeout);
     // One that is dropped, and one that is asked again and released.
     let (dropped, retried) =
         (env.lock(&locker, "dropped", options.clone()), env.lock(&locker, "retried", options));
     link.set(Faults { hold_requests: true, ..Faults::NONE });
     let asking = start(retried);
     timeout(ms(100), dropped.lock()).await.expect_err("a grant without a request");
-    link.cut_client(LATE);
+    link.cut_client(late);
     link.heal();
     let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
     give_back(guard).await;
     // Both requests of the broken connection arrive behind the releases.
-    sleep(LATE + ms(300)).await;
+    sleep(late + ms(300)).await;
     let healthy = env.locker().await;
     for name in ["dropped", "retried"] {
         becomes_free(&env.lock(&healthy, name, long())).await;
