@@ -112,8 +112,8 @@ async fn compete(mut bid: Bid<'_>, request: Request<'_>, bound: Bound, started: 
     let mut reserve = LEAVING;
     let mut attempts = 0;
     loop {
+        // Hears what comes from here on, also before it is polled: tokio promises that for `notify_waiters`.
         let mut closing = pin!(agenda.closing.notified());
-        closing.as_mut().enable();
         if agenda.is_draining() {
             return Err(closed());
         }
