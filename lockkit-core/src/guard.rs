@@ -79,10 +79,7 @@ impl LockGuard {
     /// the store has no leases.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        if !self.is_held() {
-            return Duration::ZERO;
-        }
-        self.held.agenda.clock.now().until(self.held.deadline())
+        self.held.remaining()
     }
 
     /// The signal that the lock is lost. It fires at the local deadline at the latest, also when the store is
@@ -139,11 +136,12 @@ impl LockGuard {
     pub async fn release(mut self) -> Result<Released> {
         self.released = true;
         let (held, agenda) = (&self.held, self.keeper.agenda());
-        if !held.is_held() {
+        let left = held.remaining();
+        if left.is_zero() {
             agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
             return Ok(Released::NotHeld);
         }
-        let bound = self.remaining().min(held.limits.op_timeout * 2);
+        let bound = left.min(held.limits.op_timeout * 2);
         held.give_back();
         if Runtime::try_current().is_err() {
             return self.release_by_keeper().await;

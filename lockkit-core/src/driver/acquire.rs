@@ -84,12 +84,13 @@ pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option
     let outcome = compete(bid, request, bound, started).await;
     match &outcome {
         Ok(Some(attempts)) => {
-            let (token, waited) = (held.token(), started.until(agenda.clock.now()));
-            agenda.observe(|| Event::Acquired { name, mode, token, waited, attempts: *attempts });
+            agenda.observe(|| {
+                let (token, waited) = (held.token(), started.until(agenda.clock.now()));
+                Event::Acquired { name, mode, token, waited, attempts: *attempts }
+            });
         }
         Ok(None) => {
-            let waited = started.until(agenda.clock.now());
-            agenda.observe(|| Event::TimedOut { name, waited });
+            agenda.observe(|| Event::TimedOut { name, waited: started.until(agenda.clock.now()) });
         }
         Err(_) => {}
     }

@@ -33,6 +33,9 @@ const BATCH: usize = 256;
 /// When that comes due which never does. It is put in all the same: a hint moves it.
 const LAST: Tick = Tick::from_nanos(u64::MAX - 1);
 
+/// When that comes due which is asked for at once: before everything else.
+const AT_ONCE: Tick = Tick::from_nanos(0);
+
 /// Something left behind that the keeper finishes.
 pub(crate) enum Chore {
     /// An attempt whose caller has gone.
@@ -171,7 +174,7 @@ impl Agenda {
 
     /// Puts a renewal in. One cheap insert; the task is woken only if it would sleep past it.
     pub(crate) fn schedule(&self, held: &Arc<Held>, due: Tick) {
-        let wake = self.lock().insert(held, due, self.clock.now());
+        let wake = self.lock().insert(held, due);
         if wake {
             self.bell.notify_one();
         }
@@ -181,7 +184,7 @@ impl Agenda {
     pub(crate) fn reschedule(&self, held: &Arc<Held>, due: Tick) {
         let wake = {
             let mut state = self.lock();
-            state.remove(held).is_some() && state.insert(held, due, self.clock.now())
+            state.remove(held).is_some() && state.insert(held, due)
         };
         if wake {
             self.bell.notify_one();
@@ -220,7 +223,7 @@ impl Agenda {
 
     /// Makes a renewal due now. One in flight sees `rung` when it ends.
     pub(crate) fn hasten(&self, held: &Arc<Held>) {
-        self.reschedule(held, self.clock.now());
+        self.reschedule(held, AT_ONCE);
     }
 
     pub(crate) fn take_work(&self) -> Work {
@@ -268,7 +271,7 @@ impl Agenda {
             let late = state.timers.iter().filter(|((due, _), held)| *due > since.after(held.limits.ttl));
             let late: Vec<_> = late.map(|(_, held)| Arc::clone(held)).collect();
             for held in late {
-                state.insert(&held, Tick::NEVER, now);
+                state.insert(&held, Tick::NEVER);
             }
         }
         self.draining.store(true, SeqCst);
@@ -381,12 +384,12 @@ fn discard((chores, rung): Hopeless) {
 impl State {
     /// True if the task would sleep past `due`. After `retire` it does nothing; a shutdown ends each hold in time,
     /// whoever inserts what.
-    fn insert(&mut self, held: &Arc<Held>, due: Tick, now: Tick) -> bool {
+    fn insert(&mut self, held: &Arc<Held>, due: Tick) -> bool {
         if held.timer.retired.load(Relaxed) {
             return false;
         }
         let end = self.draining_since.map_or(LAST, |since| since.after(held.limits.ttl));
-        let due = if held.rung.load(Acquire) { now } else { due.min(held.deadline()).min(end).min(LAST) };
+        let due = if held.rung.load(Acquire) { AT_ONCE } else { due.min(held.deadline()).min(end).min(LAST) };
         self.remove(held);
         held.timer.due.store(due.nanos(), Relaxed);
         self.timers.insert((due, held.timer.id), Arc::clone(held));

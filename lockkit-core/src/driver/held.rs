@@ -117,15 +117,20 @@ impl Held {
 
     /// Exact against the deadline, and sticky: once it was seen false, a late renewal can't revive the lock.
     pub(crate) fn is_held(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// How long it is held without another renewal; zero once it is lost or given back.
+    pub(crate) fn remaining(&self) -> Duration {
         if self.ending.get().is_some() {
-            return false;
+            return Duration::ZERO;
         }
-        if self.agenda.clock.now() >= self.deadline() {
+        let left = self.agenda.clock.now().until(self.deadline());
+        if left.is_zero() {
             let closed = self.agenda.is_draining();
             self.lose(if closed { LossReason::Closed } else { LossReason::Expired });
-            return false;
         }
-        true
+        left
     }
 
     pub(crate) fn ending(&self) -> Option<Ending> {

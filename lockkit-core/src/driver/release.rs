@@ -109,8 +109,7 @@ impl Drop for Unreleased {
 /// The last error of the store. The outcome is unknown then, and the lease ends it.
 async fn give_up(claim: &mut LiveClaim, held: &Held) -> Result<Released> {
     let clock = held.agenda.clock;
-    let lapsed = clock.now().after(held.limits.ttl);
-    let (mut tries, mut pause, mut unknown) = (0, FIRST_PAUSE, false);
+    let (mut tries, mut pause, mut unknown, mut lapsed) = (0, FIRST_PAUSE, false, None);
     loop {
         let error = match claim.release(held.limits.op_timeout).await {
             // C7: an earlier try may have freed it. Before the deadline nothing else can have ended it.
@@ -127,6 +126,7 @@ async fn give_up(claim: &mut LiveClaim, held: &Held) -> Result<Released> {
         unknown |= error.is_outcome_unknown();
         tries += 1;
         let worthwhile = error.is_temporary() || error.is_outcome_unknown();
+        let lapsed = *lapsed.get_or_insert_with(|| clock.now().after(held.limits.ttl));
         if !worthwhile || (tries >= LEAST_TRIES && clock.now() >= lapsed) {
             return Err(error.with_status(ErrorStatus::Persistent));
         }
