@@ -86,6 +86,10 @@ impl Registry {
     /// # Cancel safety
     /// Cancel safe: a connection that was half made is closed.
     pub async fn connect(&self, url: &str) -> Result<Locker> {
+        self.locker(url).await.map_err(|error| error.with_operation("connect"))
+    }
+
+    async fn locker(&self, url: &str) -> Result<Locker> {
         let mut url = StoreUrl::parse(url)?;
         let connector = self.connector(url.scheme())?;
         let mut defaults = LockOptions::new();
@@ -100,7 +104,7 @@ impl Registry {
         }
         let token_base = url.params.parsed("token_base", "a whole number")?.unwrap_or(0);
         let defaults = CheckedOptions::new(defaults)?;
-        let backend = connector.connect(url).await.map_err(|error| error.with_operation("connect"))?;
+        let backend = connector.connect(url).await?;
         Ok(Locker::from_dyn(backend).with_checked_defaults(defaults).with_token_base(token_base))
     }
 
