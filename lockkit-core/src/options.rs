@@ -28,6 +28,8 @@ pub enum Renewal {
 
 /// Options of a lock.
 ///
+/// A lock with options of its own takes all of them from here, none from the locker's defaults or the URL.
+///
 /// # Default
 /// * `ttl`: 30 s
 /// * `wait`: `None`, for ever
