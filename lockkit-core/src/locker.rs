@@ -82,6 +82,12 @@ impl Locker {
         Ok(self.with_checked_defaults(CheckedOptions::new(defaults)?))
     }
 
+    /// The options of locks that have none of their own, to start from when one lock needs a different one.
+    #[must_use]
+    pub fn defaults(&self) -> &LockOptions {
+        &self.defaults.options
+    }
+
     pub(crate) fn with_checked_defaults(mut self, defaults: CheckedOptions) -> Self {
         self.defaults = Arc::new(defaults);
         self

@@ -145,3 +145,18 @@ impl fmt::Debug for Registry {
         f.debug_list().entries(self.entries.iter().flat_map(|entry| entry.schemes())).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_defaults_of_a_url_can_be_built_upon() {
+        let locker = Registry::new().connect("memory://?ttl=5s&label=cron").await.unwrap();
+        let options = locker.defaults().clone().with_wait(Duration::from_secs(1));
+        assert_eq!((options.ttl, options.label.as_deref()), (Duration::from_secs(5), Some("cron")));
+        locker.mutex("a").unwrap().with_options(options).unwrap();
+    }
+}
