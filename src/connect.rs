@@ -20,6 +20,6 @@ pub fn registry() -> Registry {
     #[cfg(feature = "redis")]
     lockkit_redis::register(&mut registry);
     #[cfg(not(feature = "redis"))]
-    registry.register_missing(&["redis", "rediss"], "redis");
+    registry.register_missing(&["redis", "redis+unix", "rediss"], "redis");
     registry
 }

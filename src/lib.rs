@@ -8,8 +8,9 @@
 mod connect;
 
 pub use lockkit_core::*;
-/// The Redis backend.
+/// The Redis backend; needs the cargo feature `redis`.
 #[cfg(feature = "redis")]
+#[doc(inline)]
 pub use lockkit_redis as redis;
 
 pub use self::connect::{connect, registry};

@@ -15,6 +15,7 @@ fn expect(error: &Error, kind: ErrorKind, texts: &[&str]) {
 async fn refused(url: &str, kind: ErrorKind, texts: &[&str]) {
     let error = connect(url).await.expect_err(url);
     expect(&error, kind, texts);
+    assert_eq!(error.operation(), Some("connect"), "{url}");
     assert!(!format!("{error:?} {error}").contains("hunter2"), "a secret is shown: {error:?}");
 }
 
@@ -63,13 +64,19 @@ async fn c13_urls_that_mean_nothing_are_refused() {
     refused("memory://?ttl=0s", ErrorKind::InvalidOption, &["ttl is 0ns"]).await;
     refused("memory://?ttl=1s&op_timeout=800ms", ErrorKind::InvalidOption, &["at most half of ttl"]).await;
     refused("memory://?token_base=-1", ErrorKind::InvalidUrl, &["token_base", "whole number"]).await;
+    refused("memory://?label=%ff", ErrorKind::InvalidUrl, &["not UTF-8"]).await;
+    refused("memory://\n", ErrorKind::InvalidUrl, &["control character"]).await;
+    refused("memory://host", ErrorKind::InvalidUrl, &["on memory", "write memory://"]).await;
+    refused("memory://?hunter2@host", ErrorKind::UnknownParameter, &["percent-encoded"]).await;
     refused("memory://?label=", ErrorKind::InvalidOption, &["a label must not be empty"]).await;
 }
 
 #[cfg(not(feature = "redis"))]
 #[tokio::test]
 async fn c13_a_scheme_whose_feature_is_off_names_the_feature() {
-    refused("redis://:hunter2@127.0.0.1/", ErrorKind::MissingFeature, &["feature \"redis\""]).await;
+    for url in ["redis://:hunter2@127.0.0.1/", "redis+unix:///run/redis.sock"] {
+        refused(url, ErrorKind::MissingFeature, &["feature \"redis\""]).await;
+    }
 }
 
 #[cfg(feature = "redis")]

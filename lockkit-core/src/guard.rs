@@ -1,6 +1,6 @@
 //! A held lock.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle as Runtime, sync::oneshot};
 
@@ -31,7 +31,6 @@ use crate::{
 /// [`release`](Self::release), which alone can tell that the lock had been lost.
 #[must_use = "dropping the guard gives the lock up"]
 #[clippy::has_significant_drop]
-#[derive(Debug)]
 pub struct LockGuard {
     held: Arc<Held>,
     keeper: Arc<Keeper>,
@@ -176,6 +175,18 @@ impl LockGuard {
 
     fn explain(&self, error: Error, operation: &'static str) -> Error {
         self.held.explain(error, operation)
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("name", self.name())
+            .field("mode", &self.mode())
+            .field("owner", &self.owner())
+            .field("fencing_token", &self.fencing_token())
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
     }
 }
 

@@ -41,10 +41,8 @@ impl Handle {
         let bound = self.options.options.wait.map_or(Bound::Forever, Bound::Within);
         self.acquire(mode, bound).await?.ok_or_else(|| {
             let wait = self.options.options.wait.unwrap_or_default();
-            Error::new(ErrorKind::Timeout, format!("it was not free within {wait:?}"))
-                .with_operation("lock")
-                .with_backend(self.locker.descriptor().name)
-                .with_name(&self.name)
+            let timeout = Error::new(ErrorKind::Timeout, format!("it was not free within {wait:?}"));
+            self.explain(timeout, "lock")
         })
     }
 
@@ -63,6 +61,10 @@ impl Handle {
 
     pub(crate) async fn force_release(&self, token: FencingToken) -> Result<Released> {
         self.locker.force_release(&self.name, token).await
+    }
+
+    pub(crate) fn explain(&self, error: Error, operation: &'static str) -> Error {
+        self.locker.explain(error, operation, &self.name)
     }
 
     async fn acquire(&self, mode: Mode, bound: Bound) -> Result<Option<LockGuard>> {

@@ -82,6 +82,12 @@ impl Locker {
         Ok(self.with_checked_defaults(CheckedOptions::new(defaults)?))
     }
 
+    /// The options of locks that have none of their own, to start from when one lock needs a different one.
+    #[must_use]
+    pub fn defaults(&self) -> &LockOptions {
+        &self.defaults.options
+    }
+
     pub(crate) fn with_checked_defaults(mut self, defaults: CheckedOptions) -> Self {
         self.defaults = Arc::new(defaults);
         self
@@ -142,7 +148,7 @@ impl Locker {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        self.open()?;
+        self.open("inspect", name)?;
         let looking = bounded(self.defaults.limits.op_timeout, self.backend.inspect(name));
         let mut inspection = looking.await.map_err(|error| self.explain(error, "inspect", name))?;
         for holder in &mut inspection.holders {
@@ -162,7 +168,7 @@ impl Locker {
     /// # Cancel safety
     /// Dropped midway it may or may not have been done; doing it again is harmless.
     pub async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
-        self.open()?;
+        self.open("force release", name)?;
         let Some(stored) = token.get().checked_sub(self.token_base) else { return Ok(Released::NotHeld) };
         let forcing = self.backend.force_release(name, FencingToken::new(stored));
         let forced = bounded(self.defaults.limits.op_timeout, forcing).await;
@@ -214,17 +220,19 @@ impl Locker {
             return Ok(());
         }
         let store = self.descriptor().name;
-        Err(Error::new(ErrorKind::Unsupported, format!("the {store} backend has no {what}")))
+        let text = format!("the {store} backend has no {what}");
+        Err(Error::new(ErrorKind::Unsupported, text).with_backend(store))
     }
 
-    fn open(&self) -> Result<()> {
+    fn open(&self, operation: &'static str, name: &LockName) -> Result<()> {
         if self.keeper.agenda().is_draining() {
-            return Err(Error::new(ErrorKind::Closed, "the locker was shut down"));
+            let closed = Error::new(ErrorKind::Closed, "the locker was shut down");
+            return Err(self.explain(closed, operation, name));
         }
         Ok(())
     }
 
-    fn explain(&self, error: Error, operation: &'static str, name: &LockName) -> Error {
+    pub(crate) fn explain(&self, error: Error, operation: &'static str, name: &LockName) -> Error {
         error.with_operation(operation).with_backend(self.descriptor().name).with_name(name)
     }
 }

@@ -97,6 +97,13 @@ impl Mutex {
 
     /// As [`scope`](Self::scope), with a boxed future that is `Send`.
     ///
+    /// ```
+    /// # async fn spawned(mutex: lockkit_core::Mutex) -> lockkit_core::Result<()> {
+    /// let token = mutex.scope_boxed(|guard| Box::pin(async move { guard.fencing_token() })).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`scope`](Self::scope).
     ///

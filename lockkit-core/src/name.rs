@@ -11,7 +11,7 @@ pub const MAX_NAME_BYTES: usize = 255;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A leader election.
+    /// A leader election. Planned: nothing makes one yet.
     Election,
     /// A mutual-exclusion lock.
     Mutex,

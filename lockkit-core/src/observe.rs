@@ -71,11 +71,11 @@ pub enum Event<'a> {
         /// The token of the grant.
         token: FencingToken,
     },
-    /// The bound on waiting passed.
+    /// The bound on waiting passed, or a try found the lock taken.
     TimedOut {
         /// The lock.
         name: &'a LockName,
-        /// From the call to the bound.
+        /// From the call to its end.
         waited: Duration,
     },
 }

@@ -28,6 +28,9 @@ pub enum Renewal {
 
 /// Options of a lock.
 ///
+/// A lock with options of its own takes all of them from here, none from the locker's defaults or the URL. To change
+/// one and keep the others, start from [`Locker::defaults`](crate::Locker::defaults).
+///
 /// # Default
 /// * `ttl`: 30 s
 /// * `wait`: `None`, for ever

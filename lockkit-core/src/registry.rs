@@ -86,6 +86,10 @@ impl Registry {
     /// # Cancel safety
     /// Cancel safe: a connection that was half made is closed.
     pub async fn connect(&self, url: &str) -> Result<Locker> {
+        self.locker(url).await.map_err(|error| error.with_operation("connect"))
+    }
+
+    async fn locker(&self, url: &str) -> Result<Locker> {
         let mut url = StoreUrl::parse(url)?;
         let connector = self.connector(url.scheme())?;
         let mut defaults = LockOptions::new();
@@ -100,7 +104,7 @@ impl Registry {
         }
         let token_base = url.params.parsed("token_base", "a whole number")?.unwrap_or(0);
         let defaults = CheckedOptions::new(defaults)?;
-        let backend = connector.connect(url).await.map_err(|error| error.with_operation("connect"))?;
+        let backend = connector.connect(url).await?;
         Ok(Locker::from_dyn(backend).with_checked_defaults(defaults).with_token_base(token_base))
     }
 
@@ -139,5 +143,20 @@ impl Default for Registry {
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.entries.iter().flat_map(|entry| entry.schemes())).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_defaults_of_a_url_can_be_built_upon() {
+        let locker = Registry::new().connect("memory://?ttl=5s&label=cron").await.unwrap();
+        let options = locker.defaults().clone().with_wait(Duration::from_secs(1));
+        assert_eq!((options.ttl, options.label.as_deref()), (Duration::from_secs(5), Some("cron")));
+        locker.mutex("a").unwrap().with_options(options).unwrap();
     }
 }

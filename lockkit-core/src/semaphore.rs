@@ -152,7 +152,7 @@ impl Semaphore {
             Some(count) if count <= limit => Ok(Mode::Permits { count, limit }),
             _ => {
                 let text = format!("{permits} permits were asked for, it must be between 1 and {limit}");
-                Err(Error::new(ErrorKind::InvalidOption, text).with_operation("lock").with_name(self.name()))
+                Err(self.handle.explain(Error::new(ErrorKind::InvalidOption, text), "lock"))
             }
         }
     }

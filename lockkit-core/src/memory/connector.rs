@@ -28,7 +28,8 @@ impl Connector for MemoryConnector {
             return Err(Error::new(
                 ErrorKind::InvalidUrl,
                 "the store URL can't be used: a memory store has no user, host or path; write memory://",
-            ));
+            )
+            .with_backend("memory"));
         }
         url.params.finish()?;
         Ok(Arc::new(Memory::new()))

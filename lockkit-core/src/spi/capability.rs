@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Description of a backend.
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// A short name for errors and logs, such as `redis`.
     pub name: &'static str,

@@ -99,7 +99,8 @@ impl ClaimSpec {
     }
 }
 
-/// How a lock is held.
+/// How a lock is held. A backend refuses a mode that it doesn't know, as
+/// [`Unsupported`](crate::ErrorKind::Unsupported).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -116,7 +117,7 @@ pub enum Mode {
     Shared,
 }
 
-/// What an attempt may do when the lock is taken.
+/// What an attempt may do when the lock is taken. A backend treats what it doesn't know as [`No`](Self::No).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {

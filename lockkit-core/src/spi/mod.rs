@@ -2,6 +2,9 @@
 //!
 //! Everything else is written once in this crate: waiting, retries, renewal, deadlines, cancellation, loss, shutdown.
 //! A backend never renews, retries, sleeps or computes a deadline by itself.
+//!
+//! Both traits, and [`Connector`](crate::Connector), are implemented under `#[async_trait::async_trait]`, from the
+//! crate of that name. A test with `lockkit-conformance` then proves what the backend claims.
 
 mod backend;
 mod capability;

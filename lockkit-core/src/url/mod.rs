@@ -2,7 +2,7 @@
 
 mod params;
 
-use std::fmt;
+use std::{fmt, net::Ipv6Addr};
 
 use percent_encoding::percent_decode_str;
 use url::Url;
@@ -11,6 +11,9 @@ pub use self::params::Params;
 use crate::error::{Error, ErrorKind, Result};
 
 const ENCODE: &str = "special characters in a user name or password must be percent-encoded";
+
+/// Far more than any scheme has, and little enough to be quoted in one line.
+const MAX_SCHEME_BYTES: usize = 32;
 
 /// A parsed store URL. Neither its `Debug` nor its `Display` shows the user's name, the password or the parameters.
 #[derive(Clone)]
@@ -42,6 +45,8 @@ impl StoreUrl {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(invalid("it has no scheme; a store URL looks like redis://127.0.0.1:6379/"));
         };
+        check_characters(text)?;
+        check_scheme(scheme)?;
         let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let (userinfo, hosts) = match authority.rsplit_once('@') {
             Some((userinfo, hosts)) => (Some(userinfo), hosts),
@@ -61,14 +66,14 @@ impl StoreUrl {
             None => (None, None),
             Some((name, password)) => (non_empty(decode(name)?), non_empty(decode(password)?)),
         };
-        Ok(Self {
-            scheme: url.scheme().to_owned(),
-            username,
-            password,
-            hosts,
-            path: decode(url.path())?,
-            params: Params::new(url.query_pairs()),
-        })
+        // `query_pairs` would put a replacement character where a value is not UTF-8.
+        decode(url.query().unwrap_or_default())?;
+        let path = decode(url.path())?;
+        if path.contains(char::is_control) {
+            return Err(invalid("its path has control characters"));
+        }
+        let (scheme, params) = (url.scheme().to_owned(), Params::new(url.query_pairs()));
+        Ok(Self { scheme, username, password, hosts, path, params })
     }
 
     /// The scheme, in lower case.
@@ -132,19 +137,51 @@ impl fmt::Display for Host {
 
 fn parse_host(text: &str) -> Result<Host> {
     let bad = || invalid(format!("a host is not of the form name, name:port, or [ipv6]:port; {ENCODE}"));
-    let (name, port) = match text.strip_prefix('[') {
+    let bracketed = text.strip_prefix('[');
+    let (name, port) = match bracketed {
         Some(rest) => {
             let (name, port) = rest.split_once(']').ok_or_else(bad)?;
             (name, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(bad)?) })
         }
         None => text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port))),
     };
-    if name.is_empty() {
+    let name = decode(name)?;
+    let usable = if bracketed.is_some() { is_ipv6(&name) } else { is_host_name(&name) };
+    if !usable {
         return Err(bad());
     }
     // The port may be a piece of a password with a bare '/' or '@' in it: never quote it.
     let port = port.map(|port| port.parse::<u16>().map_err(|_| bad())).transpose()?;
-    Ok(Host { name: decode(name)?, port })
+    Ok(Host { name, port })
+}
+
+/// What can stand in a resolver's question and in one line of an error.
+fn is_host_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|c: char| c == '%' || c.is_whitespace() || c.is_control())
+}
+
+/// An address with or without a zone, such as `fe80::1%eth0`.
+fn is_ipv6(name: &str) -> bool {
+    let (address, zone) = name.split_once('%').unwrap_or((name, "0"));
+    address.parse::<Ipv6Addr>().is_ok() && is_host_name(zone)
+}
+
+/// The url crate drops such characters without a word, so that a line break makes `/1` and `2` to `/12`.
+fn check_characters(text: &str) -> Result<()> {
+    let at_an_end = text.trim() != text;
+    if at_an_end || text.contains(char::is_control) {
+        return Err(invalid("it has a control character, or a blank at one end; is it read from a file?"));
+    }
+    Ok(())
+}
+
+fn check_scheme(scheme: &str) -> Result<()> {
+    let letters = scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+    if !(letters && scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.len() <= MAX_SCHEME_BYTES)
+    {
+        return Err(invalid("it has no usable scheme; a store URL looks like redis://127.0.0.1:6379/"));
+    }
+    Ok(())
 }
 
 fn decode(text: &str) -> Result<String> {
@@ -195,5 +232,36 @@ mod tests {
         }
         let url = StoreUrl::parse("redis://u:hunter2@h/?secret=hunter2").unwrap();
         assert!(!format!("{url} {url:?}").contains("hunter"));
+    }
+
+    #[test]
+    fn c13_what_no_part_of_a_url_can_be_is_refused_in_one_line() {
+        let long_scheme = format!("{}://h", "x".repeat(33));
+        for (bad, reason) in [
+            ("redis://h/1\n", "control character"),
+            ("redis://h/1\n2", "control character"),
+            (" redis://h/", "blank at one end"),
+            ("redis://h/?label=%ff", "not UTF-8"),
+            ("redis+unix:///a%0ab", "control characters"),
+            ("redis://a%0ab/", "host"),
+            ("redis://a b/", "host"),
+            ("redis://%zz/", "host"),
+            ("redis://[zz]:1/", "host"),
+            ("redis://[::1/", "host"),
+            ("redis://h:65536/", "host"),
+            ("re dis://h/", "scheme"),
+            ("1://h/", "scheme"),
+            ("://h/", "scheme"),
+            (&long_scheme, "scheme"),
+        ] {
+            let error = StoreUrl::parse(bad).expect_err(bad);
+            assert_eq!(error.kind(), ErrorKind::InvalidUrl);
+            let text = error.to_string();
+            assert!(text.contains(reason) && !text.contains(char::is_control), "{bad:?}: {text}");
+        }
+        for good in ["redis://[fe80::1%25eth0]:1/", "redis://h_1.ex\u{e4}mple/", "memory://?label=two words"]
+        {
+            StoreUrl::parse(good).expect(good);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
-use super::invalid;
+use super::{ENCODE, invalid};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The parameters of a [`StoreUrl`](super::StoreUrl).
@@ -61,6 +61,12 @@ impl Params {
     /// [`ErrorKind::UnknownParameter`] if one is left; it names the known one that is most like it.
     pub fn finish(&self) -> Result<()> {
         let Some((unknown, _)) = self.given.first() else { return Ok(()) };
+        if self.given.iter().any(|(name, value)| !is_plain(name) || value.contains('@')) {
+            return Err(Error::new(
+                ErrorKind::UnknownParameter,
+                format!("the store URL has an unknown parameter, which may be part of a password; {ENCODE}"),
+            ));
+        }
         let likeness = |known: &&&str| -strsim::normalized_damerau_levenshtein(unknown, known);
         let mut known: Vec<_> = self.known.iter().collect();
         known.sort_by(|a, b| likeness(a).total_cmp(&likeness(b)));
@@ -77,6 +83,11 @@ impl Params {
             format!("the store URL has an unknown parameter {unknown:?}: {advice}"),
         ))
     }
+}
+
+/// Whether a name may be quoted. Of `redis://user:12?secret@host/`, `secret@host/` is taken for a parameter.
+fn is_plain(name: &str) -> bool {
+    name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }
 
 impl fmt::Debug for Params {
@@ -110,6 +121,16 @@ mod tests {
         given.duration("ttl").unwrap();
         given.text("prefix").unwrap();
         assert!(given.finish().unwrap_err().to_string().contains("known are prefix, ttl"));
+    }
+
+    #[test]
+    fn c13_a_piece_of_a_password_is_not_quoted_as_a_parameter() {
+        for url in ["redis://u:12?hunter2@h/", "redis://u:12?hunter2&a@h", "redis://u:12?hunter2&a=b@h/"] {
+            let error = StoreUrl::parse(url).unwrap().params.finish().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnknownParameter);
+            let text = error.to_string();
+            assert!(text.contains("percent-encoded") && !text.contains("hunter"), "{text}");
+        }
     }
 
     #[test]
