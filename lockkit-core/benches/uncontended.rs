@@ -9,7 +9,7 @@ mod support {
 use std::{sync::Arc, time::Duration};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use lockkit::{
+use lockkit_core::{
     Kind, LockName, Locker, OwnerId,
     spi::{Backend, ClaimSpec, Mode, Wait},
 };

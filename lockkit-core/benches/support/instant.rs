@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit::{
+use lockkit_core::{
     FencingToken, LockName, Result,
     spi::{
         Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Grant, Inspection, Lease, Pulse,
