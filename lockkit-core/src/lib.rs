@@ -37,5 +37,5 @@ pub use self::{
     rwlock::RwLock,
     semaphore::Semaphore,
     spi::{LossReason, Released},
-    token::{FencingToken, OwnerId},
+    token::{FencingToken, OwnerId, ParseOwnerIdError},
 };

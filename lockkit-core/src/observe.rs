@@ -22,11 +22,13 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A `lock` call ended before it had the lock, and what it left behind is being cleaned up.
+    #[non_exhaustive]
     Abandoned {
         /// The lock.
         name: &'a LockName,
     },
     /// A lock was granted.
+    #[non_exhaustive]
     Acquired {
         /// The lock.
         name: &'a LockName,
@@ -40,6 +42,7 @@ pub enum Event<'a> {
         attempts: u32,
     },
     /// A request failed; the driver goes on inside its bounds.
+    #[non_exhaustive]
     Failed {
         /// The lock.
         name: &'a LockName,
@@ -47,6 +50,7 @@ pub enum Event<'a> {
         error: &'a Error,
     },
     /// A held lock was lost.
+    #[non_exhaustive]
     Lost {
         /// The lock.
         name: &'a LockName,
@@ -56,6 +60,7 @@ pub enum Event<'a> {
         reason: LossReason,
     },
     /// A release was answered.
+    #[non_exhaustive]
     Released {
         /// The lock.
         name: &'a LockName,
@@ -65,6 +70,7 @@ pub enum Event<'a> {
         outcome: Released,
     },
     /// A renewal was confirmed.
+    #[non_exhaustive]
     Renewed {
         /// The lock.
         name: &'a LockName,
@@ -72,6 +78,7 @@ pub enum Event<'a> {
         token: FencingToken,
     },
     /// The bound on waiting passed, or a try found the lock taken.
+    #[non_exhaustive]
     TimedOut {
         /// The lock.
         name: &'a LockName,

@@ -84,13 +84,21 @@ impl fmt::Debug for OwnerId {
     }
 }
 
+/// Takes what [`Display`](fmt::Display) writes, and nothing else.
 impl FromStr for OwnerId {
-    type Err = ParseIntError;
+    type Err = ParseOwnerIdError;
 
-    fn from_str(text: &str) -> Result<Self, ParseIntError> {
-        u128::from_str_radix(text, 16).map(Self)
+    fn from_str(text: &str) -> Result<Self, ParseOwnerIdError> {
+        let plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = plain.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        number.map(Self).ok_or(ParseOwnerIdError)
     }
 }
+
+/// A text is no owner id: that has 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an owner id has 32 hexadecimal digits")]
+pub struct ParseOwnerIdError;
 
 #[cfg(test)]
 mod tests {
@@ -102,5 +110,8 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!(a.to_string().len(), 32);
         assert_eq!(a.to_string().parse(), Ok(a));
+        for bad in ["", "ff", &"+".repeat(32), &"0".repeat(33)] {
+            assert_eq!(bad.parse::<OwnerId>(), Err(ParseOwnerIdError), "{bad}");
+        }
     }
 }

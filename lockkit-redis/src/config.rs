@@ -68,8 +68,8 @@ impl Config {
             ));
         }
         let mut config = if url.scheme() == "redis+unix" {
-            let database = url.params.parsed("db", "a database number")?;
-            Self { database: database.unwrap_or(0), ..Self::unix(unix_path(&url)?) }
+            let database: Option<u16> = url.params.parsed("db", "a database number")?;
+            Self { database: database.unwrap_or(0).into(), ..Self::unix(unix_path(&url)?) }
         } else {
             Self { database: database(url.path())?, ..tcp(&url)? }
         };
@@ -143,10 +143,10 @@ impl Config {
     /// Sets how long opening a connection may take, and how long one that does not answer is trusted.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if it is zero.
+    /// [`ErrorKind::InvalidOption`] if it is not between 1 ms and 60 s.
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
-        if timeout.is_zero() {
-            let reason = "connect_timeout must be more than zero";
+        if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&timeout) {
+            let reason = format!("connect_timeout is {timeout:?}, it must be between 1 ms and 60 s");
             return Err(Error::new(ErrorKind::InvalidOption, reason).with_backend(error::BACKEND));
         }
         self.connect_timeout = timeout;
@@ -284,7 +284,9 @@ mod tests {
             ("redis://h/?prefix=a%7Bb", ErrorKind::InvalidOption, "key prefix"),
             ("redis://h/?prefix=a%20b", ErrorKind::InvalidOption, "key prefix"),
             ("redis://h/?key=cooked", ErrorKind::InvalidUrl, "raw or escaped"),
-            ("redis://h/?connect_timeout=0s", ErrorKind::InvalidOption, "more than zero"),
+            ("redis://h/?connect_timeout=0s", ErrorKind::InvalidOption, "between 1 ms and 60 s"),
+            ("redis://h/?connect_timeout=61s", ErrorKind::InvalidOption, "between 1 ms and 60 s"),
+            ("redis+unix:///s?db=-1", ErrorKind::InvalidUrl, "a database number"),
             ("redis://h/?connect_timeout=fast", ErrorKind::InvalidUrl, "connect_timeout"),
             ("redis://h/?strict=1", ErrorKind::InvalidUrl, "true or false"),
             ("redis://h/?tll=3s", ErrorKind::UnknownParameter, "tll"),

@@ -196,6 +196,8 @@ fn io_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
     } else {
         match io_kind(error) {
             Some(io::ErrorKind::PermissionDenied) => "the socket may not be used",
+            // The standard library gives it no kind of its own.
+            _ if error.to_string().contains("failed to lookup address") => "the host name can't be resolved",
             _ => "the connection broke",
         }
     };
@@ -265,6 +267,9 @@ mod tests {
     #[test]
     fn c5_a_write_that_was_not_answered_is_unknown_and_a_read_or_a_connect_is_not() {
         let config = Config::new("h", 1);
+        let unknown_host = io::Error::other("failed to lookup address information: Name or service not known");
+        let unknown_host = from_redis(unknown_host.into(), Phase::Open, &config);
+        assert!(unknown_host.to_string().contains("can't be resolved"), "{unknown_host}");
         let broken = || RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert!(from_redis(broken(), Phase::Write, &config).is_outcome_unknown());
         assert!(!from_redis(broken(), Phase::Read, &config).is_outcome_unknown());
