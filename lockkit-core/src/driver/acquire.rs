@@ -1,7 +1,12 @@
 //! Taking a lock: attempts inline on the caller's task, waits between them. What is dropped midway moves to the
 //! keeper.
 
-use std::{future::poll_fn, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use tokio::time;
@@ -129,6 +134,7 @@ async fn compete(mut bid: Bid<'_>, request: Request<'_>, bound: Bound, started: 
         // Try is bounded by the request's own budget, a wait also by its bound.
         let cut = if matches!(bound, Bound::Try) { Duration::MAX } else { left };
         attempts += 1;
+        held.rung.store(false, Relaxed); // this attempt looks after what was rung before
         let answer = tokio::select! {
             biased;
             answer = within(cut, bid.attempt(wait)) => answer,

@@ -9,7 +9,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{
             AtomicBool, AtomicU64, AtomicUsize,
-            Ordering::{Acquire, Relaxed, SeqCst},
+            Ordering::{Relaxed, SeqCst},
         },
     },
     time::Duration,
@@ -389,7 +389,7 @@ impl State {
             return false;
         }
         let end = self.draining_since.map_or(LAST, |since| since.after(held.limits.ttl));
-        let due = if held.rung.load(Acquire) { AT_ONCE } else { due.min(held.deadline()).min(end).min(LAST) };
+        let due = if held.rung.load(SeqCst) { AT_ONCE } else { due.min(held.deadline()).min(end).min(LAST) };
         self.remove(held);
         held.timer.due.store(due.nanos(), Relaxed);
         self.timers.insert((due, held.timer.id), Arc::clone(held));

@@ -5,7 +5,7 @@ use std::{
         Arc, OnceLock,
         atomic::{
             AtomicBool, AtomicU8, AtomicU64,
-            Ordering::{AcqRel, Acquire, Relaxed, Release},
+            Ordering::{Acquire, Relaxed, Release, SeqCst},
         },
     },
     time::Duration,
@@ -50,7 +50,7 @@ pub(crate) struct Held {
     pub(crate) bell: Notify,
     /// Where its timer stands in the agenda; changed only under the agenda's lock.
     pub(crate) timer: Timer,
-    /// A hint came that no renewal has looked after yet: the next one is due at once.
+    /// A hint came that no attempt or renewal has looked after yet: the next renewal is due at once.
     pub(crate) rung: AtomicBool,
     /// How often its release was put back into the agenda.
     pub(crate) comebacks: AtomicU8,
@@ -90,10 +90,11 @@ impl Held {
         }
     }
 
-    /// From here on a hint asks for a renewal; before, it wakes the waiter.
+    /// From here on a hint asks for a renewal; before, it wakes the waiter. One that came during the attempt is
+    /// found by the insert of the first renewal: `ring` and the grant each write before they read.
     pub(crate) fn grant(&self, token: FencingToken) {
         self.token.store(token.get(), Relaxed);
-        self.granted.store(true, Release);
+        self.granted.store(true, SeqCst);
     }
 
     pub(crate) fn token(&self) -> FencingToken {
@@ -170,9 +171,10 @@ impl Held {
 
 impl Ring for Held {
     fn ring(self: Arc<Self>) {
-        if !self.granted.load(Acquire) {
+        let known = self.rung.swap(true, SeqCst);
+        if !self.granted.load(SeqCst) {
             self.bell.notify_one();
-        } else if !self.rung.swap(true, AcqRel) {
+        } else if !known {
             // The reference moves to the keeper: a claim must not be dropped inside the backend's call.
             let agenda = Arc::clone(&self.agenda);
             agenda.rung(self);

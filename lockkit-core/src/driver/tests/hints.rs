@@ -123,6 +123,22 @@ async fn c3_a_manual_guard_hears_hints_too() {
     world.clean("").await;
 }
 
+/// The ring comes after the store has granted, and before the caller has its answer.
+#[tokio::test(start_paused = true)]
+async fn c3_an_eviction_while_the_grant_is_on_its_way_is_noticed() {
+    let world = World::new(Kind::Push);
+    world.store.set_latency(ms(20));
+    let mutex = world.mutex_with("a", manual());
+    let locking = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    time::sleep(ms(15)).await;
+    world.store.evict_all();
+    let guard = locking.await.unwrap();
+    let lost = time::timeout(ms(100), guard.lost().wait()).await;
+    assert_eq!(lost.expect("the hint is followed"), LossReason::Evicted);
+    drop(guard);
+    world.clean("").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_manual_guard_that_was_rung_looks_once_and_not_again() {
     let world = World::new(Kind::Push);
