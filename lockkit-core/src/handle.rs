@@ -79,7 +79,12 @@ impl Handle {
         };
         let store = self.locker.descriptor().name;
         let span = tracing::debug_span!("lock", name = %self.name, ?mode, store);
-        let held = acquire(request, bound).instrument(span).await?;
-        Ok(held.map(|held| LockGuard::new(held, Arc::clone(&self.locker.keeper))))
+        let Some(held) = acquire(request, bound).instrument(span).await? else { return Ok(None) };
+        let guard = LockGuard::new(held, Arc::clone(&self.locker.keeper));
+        // Only now is it certain that the hold is either seen by the task that goes, or by the next one.
+        if !self.locker.keeper.agenda().is_attended() {
+            self.locker.keeper.ensure()?;
+        }
+        Ok(Some(guard))
     }
 }

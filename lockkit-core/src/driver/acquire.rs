@@ -189,6 +189,8 @@ async fn compete(mut bid: Bid<'_>, request: Request<'_>, bound: Bound, started: 
                 () = time::sleep(if left > reserve { pause.min(until_last) } else { left }) => backoff.grow(),
             }
         }
+        // Its runtime may have gone meanwhile, and what it left to do may be what this call waits for.
+        request.keeper.ensure()?;
         if clock.now() >= stop {
             let grace = if well { LEAVING.max(round_trip * 2) } else { Duration::ZERO };
             bid.leave(grace.min(limits.op_timeout)).await;

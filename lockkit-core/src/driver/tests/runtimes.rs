@@ -101,6 +101,31 @@ fn c3_a_session_guard_is_lost_with_its_runtime() {
     }
 }
 
+/// The keeper goes while a call waits elsewhere: that call adopts what is left, and its own hold is kept.
+#[test]
+fn c10_a_waiter_outlives_the_runtime_of_the_keeper() {
+    for kind in [Kind::Ttl, Kind::Pinned] {
+        let world = world(kind);
+        let home = threads();
+        let mutex = world.mutex_with("a", options().with_ttl(ms(900)));
+        let holder = home.block_on(mutex.lock()).unwrap();
+        let away = single();
+        let mut waiting = Box::pin(async move { mutex.lock().await });
+        away.block_on(async { time::timeout(ms(50), waiting.as_mut()).await.unwrap_err() });
+        home.shutdown_timeout(ms(50));
+        drop(holder);
+        away.block_on(async {
+            let guard = waiting.await.unwrap();
+            time::sleep(ms(1_200)).await;
+            assert!(guard.is_held(), "{kind:?}: nobody renews it");
+            world.store.evict_all();
+            time::timeout(ms(600), guard.lost().wait()).await.expect("nobody looks after it");
+            drop(guard);
+            world.clean(&format!("{kind:?}")).await;
+        });
+    }
+}
+
 #[derive(Debug)]
 struct Deaf;
 
