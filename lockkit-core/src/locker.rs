@@ -201,7 +201,9 @@ impl Locker {
             if !agenda.until_quiet().await {
                 tracing::warn!(store = agenda.store, "closed while claims live that nobody works on");
             }
-            let closed = closed.get_or_try_init(|| bounded(budget, backend.close())).await.copied();
+            // The bound is outside: a pinned call that nobody polls any more may be the one that closes.
+            let closing = async { closed.get_or_try_init(|| backend.close()).await.copied() };
+            let closed = bounded(budget, closing).await;
             if closed.is_ok() {
                 agenda.close();
             }

@@ -202,6 +202,24 @@ async fn shutdowns_at_the_same_time_close_once() {
     closed_well(world, "").await;
 }
 
+/// The first call is in the middle of closing, pinned, and nobody polls it any more.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_that_nobody_polls_does_not_hang_the_next() {
+    let world = World::new(Kind::Ttl);
+    world.store.once(Op::Close, [Fault::Late(ms(300))]);
+    let (locker, again) = (world.locker.clone(), world.locker.clone());
+    let mut closing = Box::pin(async move { locker.shutdown().await });
+    time::timeout(ms(50), closing.as_mut()).await.unwrap_err();
+    let start = Instant::now();
+    let error = again.shutdown().await.unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::Unavailable, Some("close")));
+    assert!(start.elapsed() <= TTL + ms(5), "{:?}", start.elapsed());
+    closing.await.unwrap();
+    again.shutdown().await.unwrap();
+    drop(again);
+    closed_well(world, "").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_backend_that_can_not_be_closed_is_asked_again_by_the_next_call() {
     for fault in [Fault::Fail(ErrorKind::Unavailable), Fault::Panic] {
