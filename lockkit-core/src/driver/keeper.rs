@@ -1,14 +1,16 @@
 //! The one background task of a locker.
 
 use std::{
-    panic::AssertUnwindSafe,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
 };
 
 use futures_util::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
 use tokio::{
     runtime::Handle,
     task::{consume_budget, unconstrained},
+    time,
 };
 
 use super::{
@@ -39,12 +41,24 @@ impl Keeper {
         let runtime = Handle::try_current().map_err(|_| {
             Error::new(ErrorKind::NoRuntime, "lockkit works inside a tokio runtime, and there is none here")
         })?;
-        if !self.agenda.is_attended() && !self.agenda.attended.swap(true, SeqCst) {
+        if self.agenda.is_attended() {
+            return Ok(());
+        }
+        if !has_timers() {
+            let text = "the tokio runtime here has no timers; build it with `enable_time` or `enable_all`";
+            return Err(Error::new(ErrorKind::NoRuntime, text));
+        }
+        if !self.agenda.attended.swap(true, SeqCst) {
             #[expect(clippy::disallowed_methods, reason = "the one background task itself")]
             runtime.spawn(Attendance(Arc::clone(&self.agenda)).work());
         }
         Ok(())
     }
+}
+
+/// tokio tells it by a panic only.
+fn has_timers() -> bool {
+    catch_unwind(|| drop(time::sleep(Duration::ZERO))).is_ok()
 }
 
 impl Drop for Keeper {

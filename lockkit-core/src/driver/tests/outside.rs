@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
+use tokio::runtime::Builder;
 
 use super::{
     fakes::{KINDS, Kind},
@@ -21,6 +22,19 @@ fn c13_without_a_runtime_lock_is_an_error() {
     assert_eq!(error.kind(), ErrorKind::NoRuntime);
     let error = world.locker.shutdown().now_or_never().unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoRuntime);
+}
+
+#[test]
+fn c13_without_timers_lock_is_an_error() {
+    let world = world(Kind::Ttl);
+    let bare = Builder::new_current_thread().build().unwrap();
+    let error = bare.block_on(world.mutex("a").lock()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoRuntime);
+    assert!(error.to_string().contains("enable_time"), "{error}");
+    single().block_on(async {
+        drop(world.mutex("a").lock().await.unwrap());
+        world.clean("").await;
+    });
 }
 
 #[test]
