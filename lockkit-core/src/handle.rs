@@ -51,8 +51,7 @@ impl Handle {
     }
 
     pub(crate) async fn lock_timeout(&self, mode: Mode, wait: Duration) -> Result<Option<LockGuard>> {
-        let bound = if wait.is_zero() { Bound::Try } else { Bound::Within(wait) };
-        self.acquire(mode, bound).await
+        self.acquire(mode, Bound::Within(wait)).await
     }
 
     pub(crate) async fn inspect(&self) -> Result<Inspection> {
@@ -68,6 +67,7 @@ impl Handle {
     }
 
     async fn acquire(&self, mode: Mode, bound: Bound) -> Result<Option<LockGuard>> {
+        let bound = if matches!(bound, Bound::Within(Duration::ZERO)) { Bound::Try } else { bound };
         let request = Request {
             backend: &*self.locker.backend,
             keeper: &self.locker.keeper,

@@ -143,3 +143,15 @@ async fn c8_a_lost_wake_up_costs_one_poll_and_no_hang() {
         world.clean(&format!("{kind:?}")).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn c8_a_wait_of_zero_asks_once() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        let mutex = world.mutex_with("a", options().with_wait(Duration::ZERO));
+        let guard = mutex.lock().await.expect("it was free");
+        assert_eq!(mutex.lock().await.unwrap_err().kind(), ErrorKind::Timeout, "{kind:?}");
+        drop((guard, mutex));
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
