@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use tokio::time;
+use tokio::{task::consume_budget, time};
 
 use super::{
     agenda::Chore,
@@ -73,6 +73,8 @@ pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option
     let explain =
         |error: Error| error.with_operation("lock").with_backend(backend.descriptor().name).with_name(name);
     keeper.ensure().map_err(explain)?;
+    // A store that answers at once never makes its caller wait: others, such as the keeper, must have a turn.
+    consume_budget().await;
     let agenda = keeper.agenda();
     let started = agenda.clock.now();
     let held = Arc::new(Held::new(name.clone(), mode, limits, options.renewal, Arc::clone(agenda)));

@@ -10,7 +10,7 @@ use super::{
     manual, ms, options, secs,
     store::{Fault, Op},
 };
-use crate::error::ErrorKind;
+use crate::{Locker, error::ErrorKind};
 
 #[tokio::test(start_paused = true)]
 async fn c8_a_wait_ends_at_its_bound() {
@@ -154,4 +154,22 @@ async fn c8_a_wait_of_zero_asks_once() {
         drop((guard, mutex));
         world.clean(&format!("{kind:?}")).await;
     }
+}
+
+/// Locks of a store that answers at once, in a loop that never waits: what it drops must not pile up.
+#[tokio::test]
+async fn a_busy_loop_of_locks_gives_way_to_the_keeper() {
+    let locker = Locker::memory();
+    let inside = locker.clone();
+    let most = tokio::spawn(async move {
+        let mut most = 0;
+        for n in 0..2_000 {
+            drop(inside.mutex(&n.to_string()).unwrap().lock().await.unwrap());
+            most = most.max(inside.keeper.agenda().live_claims());
+        }
+        most
+    });
+    let most = most.await.unwrap();
+    assert!(most < 500, "{most} locks that nobody wants any more");
+    locker.shutdown().await.unwrap();
 }
