@@ -1,6 +1,12 @@
 //! A claim object that the agenda counts for as long as it lives, wherever it is.
 
-use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    future::{Future, pending},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::FutureExt as _;
 
@@ -35,8 +41,11 @@ impl LiveClaim {
         bounded(budget, self.claim.release()).await
     }
 
+    /// A watch that panics tells nothing any more; the poll goes on.
     pub(crate) async fn changed(&mut self) {
-        self.claim.changed().await;
+        if AssertUnwindSafe(self.claim.changed()).catch_unwind().await.is_err() {
+            pending::<()>().await;
+        }
     }
 }
 

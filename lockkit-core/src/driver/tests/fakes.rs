@@ -193,7 +193,9 @@ impl Claim for FakeClaim {
 
     async fn changed(&mut self) {
         if self.kind == Kind::Queue {
-            self.store.bell.notified().await;
+            let (owner, name) = (self.spec.owner, self.spec.name.as_str());
+            let rung = self.store.bell.notified();
+            let _ = self.store.play(Op::Changed, owner, name, async || rung.await).await;
         } else {
             std::future::pending().await
         }

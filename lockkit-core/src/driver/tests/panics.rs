@@ -39,6 +39,20 @@ async fn a_panic_in_an_abandoned_attempt_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn c8_a_panic_in_a_watch_leaves_the_poll() {
+    let world = World::new(Kind::Queue);
+    let guard = world.mutex("a").lock().await.unwrap();
+    let mutex = world.mutex("a");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    world.store.once(Op::Changed, [Fault::Panic]);
+    time::sleep(ms(50)).await;
+    drop(guard);
+    let guard = time::timeout(secs(7), waiting).await.expect("one poll").unwrap().unwrap();
+    drop(guard);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_panic_in_a_renewal_is_an_unknown_renewal() {
     let world = World::new(Kind::Ttl);
     let a = world.mutex("a").lock().await.unwrap();

@@ -24,6 +24,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Op {
     Attempt,
+    Changed,
     Close,
     ForceRelease,
     Inspect,
