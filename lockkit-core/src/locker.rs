@@ -23,7 +23,7 @@ use crate::{
 /// Makes locks that live in one store. Cheap to clone; all clones share one connection and one background task.
 ///
 /// A locker belongs to the tokio runtime that first used it: its background task runs there. When that runtime has
-/// gone, the next lock starts a new task on its own runtime.
+/// gone, the next lock, or one that waits, starts a new task on its own runtime.
 #[derive(Clone)]
 pub struct Locker {
     pub(crate) backend: Arc<dyn Backend>,

@@ -1,6 +1,7 @@
 //! Proof of the driver over fake stores. Almost every test ends with [`World::clean`]: nothing is left anywhere.
 
 mod cancellation;
+mod churn;
 mod clean_up;
 mod fakes;
 mod hints;

@@ -1,0 +1,88 @@
+//! Threads whose runtimes come and go, over one store, with two lockers. On the real clock.
+
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+    time::Instant,
+};
+
+use rand::random_range;
+use tokio::time;
+
+use super::{
+    ms,
+    runtimes::{single, threads},
+    secs,
+    store::lock,
+};
+use crate::{Locker, guard::LockGuard, memory::Memory, options::LockOptions};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// The largest token that was used under each name: what a protected resource keeps.
+type Seen = Arc<[Mutex<u64>; 3]>;
+
+#[test]
+fn c1_c6_runtimes_that_come_and_go_break_nothing_and_leave_nothing() {
+    for ttl in [10, 1_000].map(ms) {
+        let memory = Memory::new();
+        let lockers = [(); 2]
+            .map(|()| Locker::new(memory.clone()).with_defaults(LockOptions::new().with_ttl(ttl)).unwrap());
+        let (seen, stop) = (Seen::default(), Instant::now() + ms(700));
+        let workers = [0, 0, 0, 1].map(|at| {
+            let (locker, seen) = (lockers[at].clone(), Arc::clone(&seen));
+            thread::spawn(move || {
+                while Instant::now() < stop {
+                    let runtime = if random_range(0..2) == 0 { single() } else { threads() };
+                    runtime.block_on(work(&locker, &seen));
+                    if random_range(0..2) == 0 {
+                        runtime.shutdown_background();
+                    }
+                }
+            })
+        });
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        single().block_on(async {
+            for locker in &lockers {
+                time::timeout(secs(5), locker.shutdown()).await.expect("an end").unwrap();
+                assert_eq!(locker.keeper.agenda().live_claims(), 0);
+            }
+        });
+        assert!(memory.is_empty());
+        assert!(seen.iter().all(|token| *lock(token) > 0));
+    }
+}
+
+async fn work(locker: &Locker, seen: &Seen) {
+    for _ in 0..random_range(0..60) {
+        let at = random_range(0..NAMES.len());
+        let mutex = locker.mutex(NAMES[at]).unwrap();
+        let guard = match random_range(0..4) {
+            0 => mutex.try_lock().await.unwrap(),
+            1 => time::timeout(ms(random_range(0..4)), mutex.lock()).await.ok().transpose().unwrap(),
+            2 => mutex.lock_timeout(ms(random_range(0..20))).await.unwrap(),
+            _ => Some(time::timeout(secs(15), mutex.lock()).await.expect("no hang").unwrap()),
+        };
+        if let Some(guard) = guard {
+            touch(&guard, &seen[at]);
+            give_back(guard).await;
+        }
+    }
+}
+
+fn touch(guard: &LockGuard, resource: &Mutex<u64>) {
+    let mut newest = lock(resource);
+    let token = guard.fencing_token().get();
+    let stale = token <= *newest;
+    *newest = token.max(*newest);
+    assert!(!stale || !guard.is_held(), "somebody else had it since");
+}
+
+async fn give_back(guard: LockGuard) {
+    match random_range(0..4) {
+        0 => drop(guard),
+        1 => _ = guard.renew().await,
+        2 => _ = time::timeout(ms(0), guard.release()).await,
+        _ => _ = guard.release().await,
+    }
+}
