@@ -267,7 +267,8 @@ mod tests {
     #[test]
     fn c5_a_write_that_was_not_answered_is_unknown_and_a_read_or_a_connect_is_not() {
         let config = Config::new("h", 1);
-        let unknown_host = io::Error::other("failed to lookup address information: Name or service not known");
+        let unknown_host =
+            io::Error::other("failed to lookup address information: Name or service not known");
         let unknown_host = from_redis(unknown_host.into(), Phase::Open, &config);
         assert!(unknown_host.to_string().contains("can't be resolved"), "{unknown_host}");
         let broken = || RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
