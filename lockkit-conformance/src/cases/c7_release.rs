@@ -49,6 +49,12 @@ async fn c7_a_release_says_freed_or_not_held(env: Env) {
     let guard = take(&env.lock(&locker, "y", fleeting(30_000))).await;
     env.harness().expire_now(guard.name()).await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    // A driver that the store told of the loss does not ask any more; a bare claim does.
+    let backend = env.backend().await;
+    let mut claim = env.claim(&*backend, "z", &long());
+    assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
+    env.harness().expire_now(&env.name("z")).await.unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
 }
 
 async fn c7_a_release_is_idempotent(env: Env) {
