@@ -103,7 +103,9 @@ async fn c8_no_attempt_is_begun_that_can_only_be_abandoned() {
         assert!(world.mutex("a").lock_timeout(wait).await.unwrap().is_none());
         let last = *world.store.sent(Op::Attempt).last().unwrap() - start;
         assert!(last + ms(20) <= wait + ms(1), "an attempt at {last:?} of {wait:?}");
-        assert!(last + ms(45) >= wait, "the last attempt came early: {last:?} of {wait:?}");
+        // One that ends two round trips before the bound is the last, and it may have begun one before that. The
+        // jitter decides, so this is the worst case.
+        assert!(last + ms(3 * 20 + 3) >= wait, "the last attempt came early: {last:?} of {wait:?}");
         time::sleep(ms(200)).await;
         assert_eq!(world.store.count(Op::Release), 0, "nothing was left to take back");
         drop(guard);
