@@ -18,10 +18,16 @@ pub struct Descriptor {
     pub poll: Poll,
     /// The δ of promise C9: how much later than ttl the name of a dead holder may become free.
     pub takeover_delay: Duration,
+    /// The shortest ttl that it can give. [`Backend::claim`](super::Backend::claim) refuses a shorter one as
+    /// [`InvalidOption`](crate::ErrorKind::InvalidOption).
+    pub min_ttl: Duration,
+    /// What a lease belongs to.
+    pub lease_scope: LeaseScope,
 }
 
 impl Descriptor {
-    /// A store that can do nothing yet: no patience, a poll of 10 ms to 200 ms, no capability, no exception.
+    /// A store that can do nothing yet: no patience, a poll of 10 ms to 200 ms, no capability, no exception, any
+    /// ttl, and a lease for each claim.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self {
@@ -31,6 +37,8 @@ impl Descriptor {
             max_patience: Duration::ZERO,
             poll: Poll { min: Duration::from_millis(10), max: Duration::from_millis(200) },
             takeover_delay: Duration::ZERO,
+            min_ttl: Duration::ZERO,
+            lease_scope: LeaseScope::Claim,
         }
     }
 
@@ -68,6 +76,32 @@ impl Descriptor {
         self.takeover_delay = takeover_delay;
         self
     }
+
+    /// Sets the shortest ttl.
+    #[must_use]
+    pub const fn with_min_ttl(mut self, min_ttl: Duration) -> Self {
+        self.min_ttl = min_ttl;
+        self
+    }
+
+    /// Sets what a lease belongs to.
+    #[must_use]
+    pub const fn with_lease_scope(mut self, lease_scope: LeaseScope) -> Self {
+        self.lease_scope = lease_scope;
+        self
+    }
+}
+
+/// What a lease belongs to, and so what has to end before the store frees a lock by itself.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeaseScope {
+    /// Each claim has a lease of its own, which ends when this claim is not renewed.
+    #[default]
+    Claim,
+    /// All claims live on the lease of the backend's session or connection, which the backend keeps up by itself. A
+    /// claim that nobody renews stays in the store until it is released or the session ends.
+    Session,
 }
 
 /// The pause between two attempts of a waiter: it starts at `min`, doubles up to `max`, and is jittered by ±25 %.

@@ -1,7 +1,8 @@
 //! What a backend implements: [`Backend`] makes [`Claim`]s, and a claim talks to the store.
 //!
 //! Everything else is written once in this crate: waiting, retries, renewal, deadlines, cancellation, loss, shutdown.
-//! A backend never renews, retries, sleeps or computes a deadline by itself.
+//! A backend never renews, retries, sleeps or computes a deadline by itself. One whose claims live on its session
+//! ([`LeaseScope::Session`]) keeps up that session, and nothing else.
 //!
 //! Both traits, and [`Connector`](crate::Connector), are implemented under `#[async_trait::async_trait]`, from the
 //! crate of that name. A test with `lockkit-conformance` then proves what the backend claims.
@@ -14,7 +15,7 @@ mod inspection;
 
 pub use self::{
     backend::Backend,
-    capability::{Capabilities, Descriptor, Exceptions, Poll},
+    capability::{Capabilities, Descriptor, Exceptions, LeaseScope, Poll},
     claim::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Pulse, Released, Wait},
     hint::{Hint, Ring},
     inspection::{Holder, Inspection},
