@@ -1,5 +1,6 @@
 //! ZooKeeper servers of our own: one, or an ensemble.
 
+mod ensemble;
 mod four_letter;
 mod java;
 mod options;
@@ -14,6 +15,7 @@ use std::env;
 use anyhow::Result;
 
 pub use self::{
+    ensemble::ZooKeeperEnsemble,
     java::{CLASS_PATH_VARIABLE, curator_classpath, java_compiler},
     options::ZooKeeperOptions,
     server::ZooKeeperServer,

@@ -23,6 +23,8 @@ pub(super) const PORT_ATTEMPTS: usize = 10;
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(200);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// A question that comes while a server starts may never be answered: then it is asked again.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Of the log, in an error.
 const TAIL_LINES: usize = 40;
 /// Small and quick to start: no second compiler, one thread for garbage.
@@ -288,19 +290,29 @@ impl ZooKeeperServer {
     /// How far the start has come.
     pub(super) fn progress(&mut self) -> Result<Progress> {
         if !self.process.is_running()? {
-            if self.log().contains("Address already in use") {
+            if self.was_refused_a_port() {
                 return Ok(Progress::PortTaken);
             }
             bail!("ZooKeeper ended at its start; its log:\n{}", self.log_tail());
         }
-        let up = self.is_ours() && (self.member.is_some() || self.mode().is_ok_and(|mode| mode.is_some()));
+        let serves = || self.probe_mode().is_ok_and(|mode| mode.is_some());
+        let up = self.is_ours() && (self.member.is_some() || serves());
         Ok(if up { Progress::Up } else { Progress::Starting })
+    }
+
+    pub(super) fn was_refused_a_port(&self) -> bool {
+        self.log().contains("Address already in use")
+    }
+
+    /// As [`mode`](Self::mode), for a server that may be unable to answer.
+    pub(super) fn probe_mode(&self) -> Result<Option<String>> {
+        Ok(four_letter::mode(&four_letter::ask(self.addr, "srvr", PROBE_TIMEOUT)?).map(str::to_owned))
     }
 
     /// On the port, somebody else might answer.
     fn is_ours(&self) -> bool {
         let own = format!("java.io.tmpdir={}\n", self.folder.path().display());
-        self.four_letter("envi").is_ok_and(|reply| reply.contains(&own))
+        four_letter::ask(self.addr, "envi", PROBE_TIMEOUT).is_ok_and(|reply| reply.contains(&own))
     }
 }
 
