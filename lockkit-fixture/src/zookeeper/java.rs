@@ -1,0 +1,103 @@
+//! Where Java, ZooKeeper and Curator are installed.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, anyhow};
+
+use super::ZOOKEEPER_URL_VARIABLE;
+
+/// The variable that names ZooKeeper's jars where they are not where Debian puts them.
+pub const CLASS_PATH_VARIABLE: &str = "LOCKKIT_TEST_ZK_CLASSPATH";
+
+/// Where Debian puts jars. Each names in its manifest what it needs from there.
+const JARS: &str = "/usr/share/java";
+/// The logger is left to the user of ZooKeeper: this one writes to standard error and needs no configuration. The codec,
+/// which TLS needs, is missing in the manifest.
+const ZOOKEEPER: [&str; 3] = ["zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar"];
+const CURATOR: [&str; 3] = ["curator-recipes.jar", "curator-framework.jar", "curator-client.jar"];
+
+/// The Java runtime.
+pub(super) fn java() -> Result<PathBuf> {
+    program("java").with_context(|| install("no Java is installed", "libzookeeper-java default-jre-headless"))
+}
+
+/// The tool that makes key stores; every Java runtime has it.
+pub(super) fn keytool() -> Result<PathBuf> {
+    program("keytool").with_context(|| install("no keytool is installed", "default-jre-headless"))
+}
+
+/// The class path of a server.
+pub(super) fn zookeeper_classpath() -> Result<String> {
+    if let Ok(path) = env::var(CLASS_PATH_VARIABLE) {
+        return Ok(path);
+    }
+    class_path(Path::new(JARS), &ZOOKEEPER).map_err(|jar| {
+        anyhow!(
+            "{}\nOr set {CLASS_PATH_VARIABLE} to the jars of a ZooKeeper release (`LIB/*`), or {ZOOKEEPER_URL_VARIABLE} \
+             to the URL of a server of your own",
+            install(&format!("ZooKeeper is not installed: no {jar}"), "libzookeeper-java default-jre-headless"),
+        )
+    })
+}
+
+/// The class path of a program that uses Apache Curator's recipes.
+///
+/// # Errors
+/// Curator is not installed; the text holds the command that installs it.
+pub fn curator_classpath() -> Result<String, String> {
+    let jars: Vec<_> = CURATOR.into_iter().chain(ZOOKEEPER).collect();
+    class_path(Path::new(JARS), &jars).map_err(|jar| {
+        install(&format!("Apache Curator is not installed: no {jar}"), "libcurator-recipes-java")
+    })
+}
+
+/// The Java compiler.
+///
+/// # Errors
+/// There is none; the text holds the command that installs one.
+pub fn java_compiler() -> Result<PathBuf, String> {
+    program("javac").ok_or_else(|| install("no Java compiler is installed", "default-jdk-headless"))
+}
+
+fn install(what: &str, packages: &str) -> String {
+    format!(
+        "{what}. This command installs it, without a service: apt-get install --no-install-recommends {packages}"
+    )
+}
+
+fn program(name: &str) -> Option<PathBuf> {
+    let home = env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin"));
+    let path = env::var_os("PATH").unwrap_or_default();
+    home.into_iter()
+        .chain(env::split_paths(&path))
+        .map(|folder| folder.join(name))
+        .find(|candidate| candidate.is_file())
+}
+
+/// All the jars, or the first that is missing.
+fn class_path(folder: &Path, jars: &[&str]) -> Result<String, String> {
+    let paths = jars.iter().map(|jar| {
+        let path = folder.join(jar);
+        if path.is_file() { Ok(path.display().to_string()) } else { Err(path.display().to_string()) }
+    });
+    Ok(paths.collect::<Result<Vec<_>, _>>()?.join(":"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_jar_that_is_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.jar"), "").unwrap();
+        let missing = class_path(folder.path(), &["a.jar", "b.jar"]).unwrap_err();
+        assert_eq!(missing, folder.path().join("b.jar").display().to_string());
+        std::fs::write(folder.path().join("b.jar"), "").unwrap();
+        let both = class_path(folder.path(), &["a.jar", "b.jar"]).unwrap();
+        assert_eq!(both, format!("{0}/a.jar:{0}/b.jar", folder.path().display()));
+    }
+}

@@ -1,0 +1,434 @@
+//! One ZooKeeper process.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{Read as _, Seek as _, SeekFrom},
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::{four_letter, java, options::ZooKeeperOptions, ports, tls::Tls};
+use crate::process::Leashed;
+
+/// A port that was free when we looked may be taken when the server binds it.
+pub(super) const PORT_ATTEMPTS: usize = 10;
+/// A JVM on a machine that builds on every core takes seconds.
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_millis(200);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// A question that comes while a server starts may never be answered: then it is asked again.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Of the log, in an error.
+const TAIL_LINES: usize = 40;
+/// Small and quick to start: no second compiler, one thread for garbage.
+const JAVA: [&str; 3] = ["-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
+const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+
+/// A ZooKeeper server, killed when this value is dropped.
+#[derive(Debug)]
+pub struct ZooKeeperServer {
+    // Dropped first: the server must be gone before its folder is.
+    process: Leashed,
+    command: Vec<OsString>,
+    addr: SocketAddr,
+    tls: Option<Tls>,
+    /// A member of an ensemble answers, but serves nobody, until there is a quorum.
+    member: Option<u8>,
+    /// Where the log of the running process begins.
+    log_start: u64,
+    folder: TempDir,
+}
+
+/// What makes a member of an ensemble of a server.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// Its number, from 1.
+    pub(super) id: u8,
+    /// Its lines of the configuration.
+    pub(super) config: Vec<String>,
+    /// What to run Java by, such as a program that enters a network namespace.
+    pub(super) wrapper: Vec<OsString>,
+}
+
+/// How far a server that starts has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Starting,
+    PortTaken,
+    /// It answers; as a member of an ensemble it may not serve yet.
+    Up,
+}
+
+impl ZooKeeperServer {
+    /// Starts a server of its own on a free port of 127.0.0.1 and waits until it serves.
+    ///
+    /// # Errors
+    /// When Java or ZooKeeper is not installed (the text says how to get it), or the server does not come up.
+    pub fn start() -> Result<Self> {
+        Self::start_with(ZooKeeperOptions::default())
+    }
+
+    /// As [`start`](Self::start), with options.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_with(options: ZooKeeperOptions) -> Result<Self> {
+        for _ in 0..PORT_ATTEMPTS {
+            let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?));
+            let mut server = Self::spawn(&options, options.tick_or(TICK), addr, None)?;
+            if server.wait()? == Progress::Up {
+                return Ok(server);
+            }
+        }
+        bail!("ZooKeeper found no free port in {PORT_ATTEMPTS} attempts")
+    }
+
+    /// Starts the process and does not wait.
+    pub(super) fn spawn(
+        options: &ZooKeeperOptions,
+        tick: Duration,
+        addr: SocketAddr,
+        member: Option<Member>,
+    ) -> Result<Self> {
+        let folder = options.folder()?;
+        let tls = options
+            .tls()
+            .then(|| Tls::make(folder.path(), (addr.ip(), ports::free()?).into()))
+            .transpose()?;
+        let path = folder.path().to_str().context("the temporary folder's name is not UTF-8")?;
+
+        let mut config = vec![
+            format!("tickTime={}", tick.as_millis()),
+            format!("dataDir={path}/data"),
+            format!("clientPort={}", addr.port()),
+            format!("clientPortAddress={}", addr.ip()),
+            "maxClientCnxns=0".to_owned(),
+            "admin.enableServer=false".to_owned(),
+            "4lw.commands.whitelist=*".to_owned(),
+        ];
+        config.extend(tls.iter().flat_map(Tls::config));
+        config.extend(member.iter().flat_map(|member| member.config.iter().cloned()));
+        config.extend_from_slice(options.config());
+        fs::write(folder.path().join("zoo.cfg"), config.join("\n") + "\n")?;
+
+        let mut command: Vec<OsString> =
+            member.iter().flat_map(|member| member.wrapper.iter().cloned()).collect();
+        command.push(java::java()?.into());
+        command.extend(JAVA.map(OsString::from));
+        command.extend([
+            // By this a server that answers is known to be ours.
+            format!("-Djava.io.tmpdir={path}").into(),
+            format!("-Dzookeeper.forceSync={}", if options.durable() { "yes" } else { "no" }).into(),
+            "-Dorg.slf4j.simpleLogger.showDateTime=true".into(),
+            "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS".into(),
+        ]);
+        command.extend(tls.iter().flat_map(Tls::java).map(OsString::from));
+        command.extend(options.java().iter().map(OsString::from));
+        command.extend(["-cp".into(), java::zookeeper_classpath()?.into(), MAIN.into()]);
+        command.push(format!("{path}/zoo.cfg").into());
+
+        let member = member.map(|member| member.id);
+        prepare_data(folder.path(), member)?;
+        let process = run(&command, folder.path())?;
+        Ok(Self { process, command, addr, tls, member, log_start: 0, folder })
+    }
+
+    /// Where the server is.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The URL of the server.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("zk://{}/", self.addr)
+    }
+
+    /// Where the server speaks TLS.
+    ///
+    /// # Panics
+    /// Without [`with_tls`](ZooKeeperOptions::with_tls).
+    #[must_use]
+    pub fn tls_addr(&self) -> SocketAddr {
+        self.tls().addr
+    }
+
+    /// The file of the certificate (PEM) that a client of the TLS port is to trust. It names 127.0.0.1 and localhost.
+    ///
+    /// # Panics
+    /// Without [`with_tls`](ZooKeeperOptions::with_tls).
+    #[must_use]
+    pub fn tls_certificate(&self) -> PathBuf {
+        self.tls().certificate.clone()
+    }
+
+    fn tls(&self) -> &Tls {
+        self.tls.as_ref().expect("the server was not started with_tls")
+    }
+
+    /// The server's process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+
+    /// Stops the server in its tracks (SIGSTOP): connections stay open and nothing is answered.
+    ///
+    /// # Errors
+    /// When the server has ended.
+    pub fn pause(&self) -> Result<()> {
+        self.process.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets a paused server go on.
+    ///
+    /// # Errors
+    /// When the server has ended.
+    pub fn resume(&self) -> Result<()> {
+        self.process.signal(Signal::SIGCONT)
+    }
+
+    /// Kills the server (SIGKILL), paused or not. Its data stays for [`restart`](Self::restart).
+    ///
+    /// # Errors
+    /// When the child can't be waited for.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill()
+    }
+
+    /// Kills the server if it still runs, and starts it again on the same port with the data that it had: nodes and
+    /// sessions are still there. Waits until it serves; a member of an ensemble, until it answers.
+    ///
+    /// # Errors
+    /// When the port was taken meanwhile, or the server does not come up.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill()?;
+        self.log_start = fs::metadata(log(self.folder.path()))?.len();
+        self.process = run(&self.command, self.folder.path())?;
+        match self.wait()? {
+            Progress::PortTaken => bail!("{} was taken meanwhile", self.addr),
+            Progress::Starting | Progress::Up => Ok(()),
+        }
+    }
+
+    /// As [`restart`](Self::restart), without any data.
+    ///
+    /// # Errors
+    /// As for [`restart`](Self::restart).
+    pub fn restart_empty(&mut self) -> Result<()> {
+        self.kill()?;
+        prepare_data(self.folder.path(), self.member)?;
+        self.restart()
+    }
+
+    /// The answer to one of ZooKeeper's four-letter words, such as `srvr`, `mntr`, `wchs`, `cons`, `dump`.
+    ///
+    /// # Errors
+    /// When the server does not answer within seconds: it is paused, killed or out of reach.
+    pub fn four_letter(&self, word: &str) -> Result<String> {
+        four_letter::ask(self.addr, word, ANSWER_TIMEOUT)
+    }
+
+    /// A figure of `mntr`, such as `zk_packets_received`, `zk_watch_count`, `zk_ephemerals_count`.
+    ///
+    /// # Errors
+    /// When the server does not answer, serves nobody, or knows no such figure.
+    pub fn metric(&self, name: &str) -> Result<u64> {
+        four_letter::metric(&self.four_letter("mntr")?, name)
+    }
+
+    /// What the server is: `standalone`, `leader` or `follower`; `None` while it serves nobody, for want of a quorum.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn mode(&self) -> Result<Option<String>> {
+        Ok(four_letter::mode(&self.four_letter("srvr")?).map(str::to_owned))
+    }
+
+    /// The last lines that the running server wrote to its log.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let text = self.log();
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+    }
+
+    fn log(&self) -> String {
+        let mut bytes = Vec::new();
+        let read = || -> std::io::Result<usize> {
+            let mut file = File::open(log(self.folder.path()))?;
+            file.seek(SeekFrom::Start(self.log_start))?;
+            file.read_to_end(&mut bytes)
+        };
+        // It is for an error's text: what can't be read is left out.
+        let _ = { read }();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits until the server is up or has failed for want of its port.
+    fn wait(&mut self) -> Result<Progress> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            match self.progress()? {
+                Progress::Starting if Instant::now() > deadline => {
+                    bail!("ZooKeeper did not answer within {START_TIMEOUT:?}; its log:\n{}", self.log_tail())
+                }
+                Progress::Starting => thread::sleep(Duration::from_millis(5)),
+                done => return Ok(done),
+            }
+        }
+    }
+
+    /// How far the start has come.
+    pub(super) fn progress(&mut self) -> Result<Progress> {
+        if !self.process.is_running()? {
+            if self.was_refused_a_port() {
+                return Ok(Progress::PortTaken);
+            }
+            bail!("ZooKeeper ended at its start; its log:\n{}", self.log_tail());
+        }
+        let serves = || self.probe_mode().is_ok_and(|mode| mode.is_some());
+        let up = self.is_ours() && (self.member.is_some() || serves());
+        Ok(if up { Progress::Up } else { Progress::Starting })
+    }
+
+    pub(super) fn was_refused_a_port(&self) -> bool {
+        self.log().contains("Address already in use")
+    }
+
+    /// As [`mode`](Self::mode), for a server that may be unable to answer.
+    pub(super) fn probe_mode(&self) -> Result<Option<String>> {
+        Ok(four_letter::mode(&four_letter::ask(self.addr, "srvr", PROBE_TIMEOUT)?).map(str::to_owned))
+    }
+
+    /// On the port, somebody else might answer.
+    fn is_ours(&self) -> bool {
+        let own = format!("java.io.tmpdir={}\n", self.folder.path().display());
+        four_letter::ask(self.addr, "envi", PROBE_TIMEOUT).is_ok_and(|reply| reply.contains(&own))
+    }
+}
+
+fn log(folder: &Path) -> PathBuf {
+    folder.join("zookeeper.log")
+}
+
+fn run(command: &[OsString], folder: &Path) -> Result<Leashed> {
+    let (program, args) = command.split_first().context("no program")?;
+    Leashed::spawn(Path::new(program), args, &log(folder))
+}
+
+/// An empty data folder, with the number of a member in it.
+fn prepare_data(folder: &Path, member: Option<u8>) -> Result<()> {
+    let data = folder.join("data");
+    if data.exists() {
+        fs::remove_dir_all(&data)?;
+    }
+    fs::create_dir(&data)?;
+    if let Some(id) = member {
+        fs::write(data.join("myid"), id.to_string())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::{super::test_client::create, *};
+
+    fn nodes(server: &ZooKeeperServer) -> u64 {
+        server.metric("zk_znode_count").unwrap()
+    }
+
+    #[test]
+    fn a_server_answers_pauses_goes_on_and_restarts_with_its_data() {
+        let mut server = ZooKeeperServer::start().unwrap();
+        assert_eq!(server.mode().unwrap().as_deref(), Some("standalone"));
+        let empty = nodes(&server);
+        create(server.addr(), "/a");
+        assert_eq!(nodes(&server), empty + 1);
+
+        server.pause().unwrap();
+        let paused = four_letter::ask(server.addr(), "ruok", Duration::from_millis(100));
+        assert!(paused.is_err(), "a paused server answers");
+        server.resume().unwrap();
+        assert_eq!(server.four_letter("ruok").unwrap(), "imok");
+
+        let (addr, pid) = (server.addr(), server.pid());
+        server.restart().unwrap();
+        assert_eq!(server.addr(), addr);
+        assert_ne!(server.pid(), pid);
+        assert_eq!(nodes(&server), empty + 1);
+        server.restart_empty().unwrap();
+        assert_eq!(nodes(&server), empty);
+        server.kill().unwrap();
+        assert!(TcpStream::connect(addr).is_err(), "a killed server listens");
+    }
+
+    #[test]
+    fn a_taken_port_is_noticed_even_if_a_zookeeper_answers_there() {
+        let server = ZooKeeperServer::start().unwrap();
+        let mut second =
+            ZooKeeperServer::spawn(&ZooKeeperOptions::default(), TICK, server.addr(), None).unwrap();
+        assert_eq!(second.wait().unwrap(), Progress::PortTaken);
+    }
+
+    #[test]
+    fn a_bad_configuration_shows_the_log() {
+        let error = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_config("clientPort=none"));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("NumberFormatException"), "{error}");
+    }
+
+    #[test]
+    fn two_servers_do_not_meet() {
+        let (a, b) = (ZooKeeperServer::start().unwrap(), ZooKeeperServer::start().unwrap());
+        assert_ne!(a.addr(), b.addr());
+        let empty = nodes(&b);
+        create(a.addr(), "/a");
+        assert_eq!(nodes(&b), empty);
+    }
+
+    #[test]
+    fn options_reach_the_server() {
+        let options = ZooKeeperOptions::default()
+            .with_tick(Duration::from_millis(300))
+            .with_config("maxSessionTimeout=12345")
+            .with_java("-Duser.name=lockkit");
+        let server = ZooKeeperServer::start_with(options).unwrap();
+        let config = server.four_letter("conf").unwrap();
+        assert!(
+            config.contains("tickTime=300\n") && config.contains("maxSessionTimeout=12345\n"),
+            "{config}"
+        );
+        assert!(server.four_letter("envi").unwrap().contains("user.name=lockkit\n"));
+    }
+
+    #[test]
+    fn tls_is_spoken_on_its_own_port_with_the_certificate_that_is_named() {
+        let server = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_tls()).unwrap();
+        assert_eq!(server.four_letter("ruok").unwrap(), "imok");
+        let addr = server.tls_addr().to_string();
+        let shown = std::process::Command::new(java::keytool().unwrap())
+            .args(["-printcert", "-rfc", "-sslserver", &addr])
+            .output()
+            .unwrap();
+        let named = fs::read_to_string(server.tls_certificate()).unwrap();
+        let body = |text: &str| -> Option<String> {
+            let (_, rest) = text.split_once("-----BEGIN CERTIFICATE-----")?;
+            let (body, _) = rest.split_once("-----END CERTIFICATE-----")?;
+            Some(body.split_whitespace().collect())
+        };
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        assert!(body(&named).is_some(), "{named}");
+        assert_eq!(body(&shown), body(&named), "{shown}");
+    }
+}
