@@ -2,7 +2,8 @@
 
 use lockkit_core::{Locker, Registry, Result};
 
-/// Connects to the store of a URL, such as `memory://` or `redis://127.0.0.1:6379/`.
+/// Connects to the store of a URL, such as `memory://`, `redis://127.0.0.1:6379/` or
+/// `zk://host1:2181,host2:2181/`.
 ///
 /// # Errors
 /// What is wrong with the URL or the store; see [`Registry::connect`].
@@ -21,5 +22,9 @@ pub fn registry() -> Registry {
     lockkit_redis::register(&mut registry);
     #[cfg(not(feature = "redis"))]
     registry.register_missing(&["redis", "redis+unix", "rediss"], "redis");
+    #[cfg(feature = "zk")]
+    lockkit_zk::register(&mut registry);
+    #[cfg(not(feature = "zk"))]
+    registry.register_missing(&["zk", "zks"], "zk");
     registry
 }

@@ -12,5 +12,9 @@ pub use lockkit_core::*;
 #[cfg(feature = "redis")]
 #[doc(inline)]
 pub use lockkit_redis as redis;
+/// The ZooKeeper backend; needs the cargo feature `zk`.
+#[cfg(feature = "zk")]
+#[doc(inline)]
+pub use lockkit_zk as zk;
 
 pub use self::connect::{connect, registry};

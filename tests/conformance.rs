@@ -3,22 +3,29 @@
 #[cfg(feature = "redis")]
 #[path = "support/redis.rs"]
 mod redis;
+#[cfg(feature = "zk")]
+#[path = "support/zookeeper.rs"]
+mod zookeeper;
 
 use std::{error::Error, process::ExitCode, sync::Arc};
 
 use lockkit_conformance::{Store, stores::MemoryStore};
 
-#[cfg(feature = "redis")]
 fn main() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
-    let redis = redis::RedisStore::start()?;
+    let mut stores: Vec<Arc<dyn Store>> = vec![Arc::new(MemoryStore::new())];
     // Some cases are for a server that may be stopped.
-    let all = redis.is_ours();
-    let stores: [Arc<dyn Store>; 2] = [Arc::new(MemoryStore::new()), Arc::new(redis)];
-    Ok(if all { lockkit_conformance::main_covering_all(stores) } else { lockkit_conformance::main(stores) })
-}
 
-#[cfg(not(feature = "redis"))]
-fn main() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
-    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    Ok(lockkit_conformance::main([memory]))
+    let mut all = cfg!(feature = "redis");
+    #[cfg(feature = "redis")]
+    {
+        let redis = redis::RedisStore::start()?;
+        all &= redis.is_ours();
+        stores.push(Arc::new(redis));
+    }
+    #[cfg(feature = "zk")]
+    for zookeeper in zookeeper::ZooKeeperStore::start()? {
+        all &= zookeeper.is_ours();
+        stores.push(Arc::new(zookeeper));
+    }
+    Ok(if all { lockkit_conformance::main_covering_all(stores) } else { lockkit_conformance::main(stores) })
 }

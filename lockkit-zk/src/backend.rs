@@ -1,0 +1,139 @@
+//! A ZooKeeper ensemble as a store of locks.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use lockkit_core::{
+    ErrorKind, FencingToken, Kind, LockName, Result,
+    spi::{
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Holder, Inspection, LeaseScope, Mode, Released,
+    },
+};
+
+use crate::{
+    claim::QueueClaim,
+    config::Config,
+    error,
+    inspect::{self, Seen},
+    path::Layout,
+    queue::Role,
+    session::Pool,
+    unfair::UnfairClaim,
+};
+
+/// Watches wake the waiters; these polls are for those that get lost.
+const POLL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+/// A session ends with a tick of the server, of which its timeout has two at least; the deletion and the wake-up
+/// take their time, too.
+const TAKEOVER_SLACK: Duration = Duration::from_millis(250);
+
+/// A store of locks in a ZooKeeper ensemble.
+#[derive(Debug)]
+pub struct ZooKeeper {
+    pool: Arc<Pool>,
+    layout: Layout,
+    descriptor: Descriptor,
+}
+
+impl ZooKeeper {
+    /// Opens a session.
+    ///
+    /// It belongs to the tokio runtime that this runs in. The next one is opened when it is needed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] with the reason of each server, [`ErrorKind::Authentication`],
+    /// [`ErrorKind::PermissionDenied`], [`ErrorKind::InvalidUrl`] if the chroot does not exist, and
+    /// [`ErrorKind::InvalidOption`] if others use the same mutexes in another way.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn connect(config: Config) -> Result<Self> {
+        config.check()?;
+        let (layout, fair) = (config.layout(), config.fair);
+        let pool = Arc::new(Pool::open(config).await?);
+        let timeout = pool.session().await?.timeout();
+        let mut capabilities = Capabilities::none()
+            .with_exclusive()
+            .with_shared()
+            .with_permits()
+            .with_push()
+            .with_waiter_count()
+            .with_labels();
+        capabilities.fair = fair;
+        let descriptor = Descriptor::new(error::BACKEND)
+            .with_capabilities(capabilities)
+            .with_poll(POLL.0, POLL.1)
+            .with_takeover_delay(timeout / 2 + TAKEOVER_SLACK)
+            .with_min_ttl(timeout)
+            .with_lease_scope(LeaseScope::Session);
+        Ok(Self { pool, layout, descriptor })
+    }
+
+    fn is_single(&self, name: &LockName) -> bool {
+        name.kind() == Kind::Mutex && !self.pool.config().fair
+    }
+}
+
+#[async_trait]
+impl Backend for ZooKeeper {
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+        self.pool.config().check_ttl(spec.ttl, self.descriptor.min_ttl)?;
+        let Some(role) = Role::of(spec.name.kind(), spec.mode) else {
+            let reason = format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
+            return Err(error::ours(ErrorKind::Unsupported, reason));
+        };
+        let (pool, folder) = (Arc::clone(&self.pool), self.layout.lock(&spec.name));
+        if self.is_single(&spec.name) {
+            return Ok(Box::new(UnfairClaim::new(pool, folder, spec)));
+        }
+        Ok(Box::new(QueueClaim::new(pool, folder, role, spec)))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        let (session, folder) = (self.pool.session().await?, self.layout.lock(name));
+        if self.is_single(name) {
+            let holder = inspect::single(&session, &folder).await?;
+            return Ok(Inspection::new(holder.iter().map(holder_of).collect(), None));
+        }
+        let queue = inspect::queue(&session, &folder, name.kind()).await?;
+        let waiters = u64::try_from(queue.waiters).unwrap_or(u64::MAX);
+        Ok(Inspection::new(queue.holders.iter().map(holder_of).collect(), Some(waiters)))
+    }
+
+    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
+        let (session, folder) = (self.pool.session().await?, self.layout.lock(name));
+        let Ok(created) = i64::try_from(token.get()) else { return Ok(Released::NotHeld) };
+        if self.is_single(name) {
+            return inspect::free_single(&session, &folder, created).await;
+        }
+        let queue = inspect::queue(&session, &folder, name.kind()).await?;
+        let victim = queue.holders.iter().find(|seen| seen.created == created && seen.record.is_some());
+        match victim {
+            Some(seen) => inspect::delete(&session, &format!("{folder}/{}", seen.node)).await,
+            None => Ok(Released::NotHeld),
+        }
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.pool.close().await;
+        Ok(())
+    }
+}
+
+/// A node without a record of ours is a foreign client's, such as Curator's, whose data is a text as a rule.
+fn holder_of(seen: &Seen) -> Holder {
+    let holder = Holder::new(seen.role.map_or(Mode::Exclusive, Role::mode));
+    match &seen.record {
+        Some(record) => holder
+            .with_grant(record.owner, FencingToken::new(seen.created.cast_unsigned()))
+            .with_label(record.label.clone()),
+        None => {
+            let text = String::from_utf8_lossy(&seen.data);
+            holder.with_label(text.chars().filter(|c| !c.is_control()).collect::<String>())
+        }
+    }
+}

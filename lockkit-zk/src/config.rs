@@ -1,0 +1,337 @@
+//! Where the servers are and how to use them.
+
+use std::{fmt, time::Duration};
+
+use lockkit_core::{
+    Error, ErrorKind, Result,
+    url::{Host, StoreUrl},
+};
+use zookeeper_client::Acls;
+
+use crate::{
+    error,
+    path::{Layout, check_prefix},
+};
+
+const DEFAULT_PORT: u16 = 2181;
+const DEFAULT_PREFIX: &str = "lockkit";
+const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(10);
+const LONGEST_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const SESSION_TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
+
+/// What proves that the session lives.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Heartbeat {
+    /// A `sync`, which the leader answers by itself. A leader that lost its followers without noticing answers too,
+    /// for up to the servers' syncLimit.
+    #[default]
+    Sync,
+    /// A write to a node of the session, which a quorum must agree on: one transaction per session and a twelfth of
+    /// the session timeout.
+    Write,
+}
+
+/// Who may touch the nodes that lockkit makes.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acl {
+    /// Everybody, as usual inside a private network.
+    #[default]
+    Open,
+    /// Whoever has the credentials that they were made with.
+    Creator,
+}
+
+impl Acl {
+    pub(crate) fn acls(self) -> Acls<'static> {
+        match self {
+            Self::Open => Acls::anyone_all(),
+            Self::Creator => Acls::creator_all(),
+        }
+    }
+}
+
+/// The settings of the ZooKeeper backend.
+///
+/// # Default
+/// A session timeout of 10 s, the root of the tree with the prefix `lockkit`, fair queues, heartbeats by sync, open
+/// ACLs, no credentials.
+#[derive(Clone)]
+pub struct Config {
+    servers: Vec<(String, u16)>,
+    chroot: Option<String>,
+    prefix: String,
+    credentials: Option<(String, String)>,
+    pub(crate) session_timeout: Duration,
+    connect_timeout: Option<Duration>,
+    pub(crate) heartbeat: Heartbeat,
+    pub(crate) acl: Acl,
+    pub(crate) fair: bool,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<crate::tls::Tls>,
+}
+
+impl Config {
+    /// The servers of one ensemble, by host and port.
+    #[must_use]
+    pub fn new<H: Into<String>>(servers: impl IntoIterator<Item = (H, u16)>) -> Self {
+        Self {
+            servers: servers.into_iter().map(|(host, port)| (host.into(), port)).collect(),
+            chroot: None,
+            prefix: DEFAULT_PREFIX.to_owned(),
+            credentials: None,
+            session_timeout: DEFAULT_SESSION_TIMEOUT,
+            connect_timeout: None,
+            heartbeat: Heartbeat::default(),
+            acl: Acl::default(),
+            fair: true,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// Reads a store URL; the crate's documentation lists its parts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`] for a value that makes no sense, [`ErrorKind::UnknownParameter`] for a parameter
+    /// that nobody knows, [`ErrorKind::InvalidOption`] for a combination that can't work.
+    pub fn from_url(mut url: StoreUrl) -> Result<Self> {
+        if url.hosts().is_empty() {
+            return Err(invalid("it names no host; a server on this machine is zk://127.0.0.1/"));
+        }
+        let server = |host: &Host| (host.name.clone(), host.port.unwrap_or(DEFAULT_PORT));
+        let mut config = Self::new(url.hosts().iter().map(server));
+        config = config.with_chroot(url.path())?;
+        match (url.username(), url.password()) {
+            (Some(user), Some(password)) => config = config.with_credentials(user, password)?,
+            (None, None) => {}
+            _ => return Err(invalid("digest credentials are written user:password@")),
+        }
+        if let Some(prefix) = url.params.text("prefix")? {
+            config = config.with_prefix(prefix)?;
+        }
+        if let Some(timeout) = url.params.duration("session_timeout")? {
+            config = config.with_session_timeout(timeout)?;
+        }
+        if let Some(timeout) = url.params.duration("connect_timeout")? {
+            config = config.with_connect_timeout(timeout)?;
+        }
+        config.heartbeat = match url.params.text("heartbeat")?.as_deref() {
+            None | Some("sync") => Heartbeat::Sync,
+            Some("write") => Heartbeat::Write,
+            Some(_) => return Err(invalid("the parameter heartbeat must be sync or write")),
+        };
+        config.acl = match url.params.text("acl")?.as_deref() {
+            None | Some("open") => Acl::Open,
+            Some("creator") => Acl::Creator,
+            Some(_) => return Err(invalid("the parameter acl must be open or creator")),
+        };
+        config.fair = url.params.parsed("fair", "true or false")?.unwrap_or(true);
+        #[cfg(feature = "tls")]
+        {
+            config.tls = crate::tls::Tls::from_url(&mut url)?;
+        }
+        #[cfg(not(feature = "tls"))]
+        if url.scheme() == "zks" {
+            let reason = "zks:// needs the cargo feature zk-tls; rebuild with it";
+            return Err(error::ours(ErrorKind::MissingFeature, reason));
+        }
+        url.params.finish()?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Sets the node that all paths start from; it must exist. `/` for the root.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`] if it is no path.
+    pub fn with_chroot(mut self, chroot: &str) -> Result<Self> {
+        let path = chroot.trim_end_matches('/');
+        let Some(relative) = path.strip_prefix('/') else {
+            if path.is_empty() {
+                self.chroot = None;
+                return Ok(self);
+            }
+            return Err(invalid("a chroot begins with a slash"));
+        };
+        check_prefix(relative).map_err(|why| invalid(&format!("the chroot {path:?} is no path: {why}")))?;
+        self.chroot = Some(path.to_owned());
+        Ok(self)
+    }
+
+    /// Sets the folder under which the locks are, such as `lockkit` or `apps/locks`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if it is no path.
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self> {
+        let prefix = prefix.into();
+        if let Err(why) = check_prefix(&prefix) {
+            let reason = format!("the prefix {prefix:?} can't be used: {why}");
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
+        self.prefix = prefix;
+        Ok(self)
+    }
+
+    /// Sets the credentials of the digest scheme.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if the user is empty or holds a colon.
+    pub fn with_credentials(mut self, user: &str, password: &str) -> Result<Self> {
+        if user.is_empty() || user.contains(':') {
+            let reason = "the user of digest credentials must not be empty and must not hold a colon";
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
+        self.credentials = Some((user.to_owned(), password.to_owned()));
+        Ok(self)
+    }
+
+    /// Sets after how long without a sign of life the servers free what a process holds. The servers have bounds of
+    /// their own and may choose another value, by default between 2 and 20 of their ticks of 2 s.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if it is not between 100 ms and a day.
+    pub fn with_session_timeout(mut self, timeout: Duration) -> Result<Self> {
+        if !SESSION_TIMEOUTS.contains(&timeout) {
+            let reason = format!("session_timeout is {timeout:?}, it must be between 100 ms and 24 h");
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
+        self.session_timeout = timeout;
+        Ok(self)
+    }
+
+    /// Sets how long one server may take to answer before the next one is asked. At most two ninths of the session
+    /// timeout, divided by the number of servers, which is the default: a connection that is sought for longer
+    /// outlasts the lease.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if it is not between 1 ms and 60 s.
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
+        if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&timeout) {
+            let reason = format!("connect_timeout is {timeout:?}, it must be between 1 ms and 60 s");
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
+        self.connect_timeout = Some(timeout);
+        Ok(self)
+    }
+
+    /// Sets what proves that the session lives.
+    #[must_use]
+    pub fn with_heartbeat(mut self, heartbeat: Heartbeat) -> Self {
+        self.heartbeat = heartbeat;
+        self
+    }
+
+    /// Sets who may touch the nodes.
+    #[must_use]
+    pub fn with_acl(mut self, acl: Acl) -> Self {
+        self.acl = acl;
+        self
+    }
+
+    /// Lets mutexes do without a queue: one node at a fixed path, for which all waiters race. Cheaper where there
+    /// is hardly any contention; all users of a prefix must agree.
+    #[must_use]
+    pub fn with_unfair_mutexes(mut self) -> Self {
+        self.fair = false;
+        self
+    }
+
+    /// What no single value shows to be wrong.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.servers.is_empty() {
+            return Err(error::ours(ErrorKind::InvalidOption, "no server is named"));
+        }
+        if self.acl == Acl::Creator && self.credentials.is_none() {
+            let reason = "acl=creator needs credentials, user:password@ in the URL: without them the nodes would be \
+                          nobody's";
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
+        let most = self.most_connect_timeout();
+        match self.connect_timeout {
+            Some(timeout) if timeout > most => {
+                let reason = format!(
+                    "connect_timeout is {timeout:?}; with a session timeout of {:?} and {} servers it must be at most \
+                     {most:?}, or a connection is sought for longer than the lease lasts",
+                    self.session_timeout,
+                    self.servers.len(),
+                );
+                Err(error::ours(ErrorKind::InvalidOption, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A ttl below the session timeout would promise what the servers don't keep.
+    pub(crate) fn check_ttl(&self, ttl: Duration, negotiated: Duration) -> Result<()> {
+        if ttl >= negotiated {
+            return Ok(());
+        }
+        let reason = format!(
+            "ttl is {ttl:?}, and the servers free what a dead process held only after the session timeout, which they \
+             have set to {negotiated:?} (session_timeout={:?} was asked for); use a ttl of at least that, or a shorter \
+             session_timeout",
+            self.session_timeout
+        );
+        Err(error::ours(ErrorKind::InvalidOption, reason))
+    }
+
+    fn most_connect_timeout(&self) -> Duration {
+        let servers = u32::try_from(self.servers.len()).unwrap_or(u32::MAX).max(1);
+        (self.session_timeout * 2 / 9 / servers).max(Duration::from_millis(1))
+    }
+
+    /// How long one server may take to answer.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout.unwrap_or_else(|| self.most_connect_timeout().min(LONGEST_CONNECT_TIMEOUT))
+    }
+
+    pub(crate) fn servers(&self) -> &[(String, u16)] {
+        &self.servers
+    }
+
+    pub(crate) fn chroot(&self) -> Option<&str> {
+        self.chroot.as_deref()
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::new(&self.prefix)
+    }
+
+    /// `user:password`, as the digest scheme wants it.
+    pub(crate) fn digest(&self) -> Option<String> {
+        self.credentials.as_ref().map(|(user, password)| format!("{user}:{password}"))
+    }
+
+    /// The servers and the chroot, as the client wants them.
+    pub(crate) fn connect_string(&self) -> String {
+        let mut text = String::new();
+        for (host, port) in &self.servers {
+            let separator = if text.is_empty() { "" } else { "," };
+            // An IPv6 address.
+            let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.clone() };
+            text.push_str(&format!("{separator}{host}:{port}"));
+        }
+        text + self.chroot.as_deref().unwrap_or("")
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("servers", &self.connect_string())
+            .field("prefix", &self.prefix)
+            .field("session_timeout", &self.session_timeout)
+            .field("connect_timeout", &self.connect_timeout())
+            .field("heartbeat", &self.heartbeat)
+            .field("acl", &self.acl)
+            .field("fair", &self.fair)
+            .finish_non_exhaustive()
+    }
+}
+
+fn invalid(reason: &str) -> Error {
+    error::ours(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}"))
+}

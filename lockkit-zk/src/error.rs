@@ -1,0 +1,138 @@
+//! What the client and the servers say, in lockkit's words.
+
+use std::borrow::Cow;
+
+use lockkit_core::{Error, ErrorKind};
+use zookeeper_client as zk;
+
+/// The short name of this backend.
+pub(crate) const BACKEND: &str = "zookeeper";
+
+/// `Error(EphemeralOnLocalSession)` of the server, which the client has no word for.
+const EPHEMERAL_ON_LOCAL_SESSION: i32 = -120;
+
+/// What went on when an error came up: only a write has an outcome to be unsure about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Read,
+    Write,
+}
+
+/// What an error of the client means for the request and its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The server has answered.
+    Refused,
+    /// The session is over, and what it had made is or will be gone.
+    SessionOver,
+    /// It may have been applied.
+    Unknown,
+}
+
+/// Whether a request may have been applied, and whether its session goes on.
+pub(crate) fn fate(error: &zk::Error) -> Fate {
+    use zk::Error as E;
+    match error {
+        E::SessionExpired | E::ClientClosed | E::AuthFailed | E::SessionMoved => Fate::SessionOver,
+        // RST and silence come as `Custom`, a clean end as `ConnectionLoss`, a client whose task is gone as
+        // `UnexpectedError`.
+        E::ConnectionLoss | E::Custom(_) | E::UnexpectedError(_) | E::Throttled | E::Timeout | E::NoHosts => {
+            Fate::Unknown
+        }
+        _ => Fate::Refused,
+    }
+}
+
+/// Translates an error that came up while `what` was done at `path`.
+pub(crate) fn from_zk(error: zk::Error, phase: Phase, what: &str, path: &str) -> Error {
+    use zk::Error as E;
+    let (kind, advice): (_, Cow<'_, str>) = match &error {
+        E::NoAuth => (
+            ErrorKind::PermissionDenied,
+            "the ACL of the node or of its folder does not allow it; give the credentials that it was made with, or \
+             another prefix"
+                .into(),
+        ),
+        E::AuthFailed => {
+            (ErrorKind::Authentication, "the server refused the credentials; check the ones in the URL".into())
+        }
+        E::InvalidAcl => (
+            ErrorKind::Authentication,
+            "the server knows nobody to give the node to; acl=creator needs user:password@ in the URL".into(),
+        ),
+        E::NotReadOnly => {
+            (ErrorKind::ReadOnly, "the server has lost its quorum and takes no writes".into())
+        }
+        E::QuotaExceeded => (ErrorKind::StoreFull, "a quota is set on this part of the tree".into()),
+        E::NoChildrenForEphemerals => {
+            (ErrorKind::WrongType, "an ephemeral node of another program stands where the folder should be".into())
+        }
+        E::Unimplemented => {
+            (ErrorKind::Unsupported, "lockkit needs ZooKeeper 3.6 or later".into())
+        }
+        E::UnexpectedErrorCode(EPHEMERAL_ON_LOCAL_SESSION) => (
+            ErrorKind::Unsupported,
+            "the server makes local sessions, which can't hold locks; set localSessionsUpgradingEnabled=true".into(),
+        ),
+        E::SessionExpired | E::ClientClosed | E::SessionMoved => {
+            (ErrorKind::Unavailable, "the session is over, and a new one is needed".into())
+        }
+        _ if fate(&error) == Fate::Unknown => {
+            (ErrorKind::Unavailable, "the connection broke, or the server fell silent".into())
+        }
+        _ => (ErrorKind::Unexpected, "no server should answer that".into()),
+    };
+    let unknown = phase == Phase::Write && fate(&error) == Fate::Unknown;
+    let ours = ours(kind, format!("{what} {path:?}: {error}; {advice}")).with_source(error);
+    if unknown { ours.with_outcome_unknown() } else { ours }
+}
+
+/// An error of this backend.
+pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(kind, reason).with_backend(BACKEND)
+}
+
+/// What stands in the folder of a lock and is no part of it.
+pub(crate) fn stranger(folder: &str, name: &str) -> Error {
+    let reason = format!(
+        "{folder:?} holds {name:?}, which is no node of this kind of lock: it is another program's folder, or \
+         another one uses fair=false; use another prefix"
+    );
+    ours(ErrorKind::WrongType, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c5_a_write_that_was_not_answered_is_unknown_and_a_read_is_not() {
+        let lost = || zk::Error::ConnectionLoss;
+        assert!(from_zk(lost(), Phase::Write, "creating", "/a").is_outcome_unknown());
+        assert!(!from_zk(lost(), Phase::Read, "listing", "/a").is_outcome_unknown());
+        assert!(!from_zk(zk::Error::NoAuth, Phase::Write, "creating", "/a").is_outcome_unknown());
+        assert!(from_zk(lost(), Phase::Write, "creating", "/a").is_temporary());
+    }
+
+    #[test]
+    fn c13_errors_have_kinds_and_say_what_was_done_and_what_to_do() {
+        use ErrorKind as K;
+        for (error, kind) in [
+            (zk::Error::NoAuth, K::PermissionDenied),
+            (zk::Error::AuthFailed, K::Authentication),
+            (zk::Error::InvalidAcl, K::Authentication),
+            (zk::Error::NotReadOnly, K::ReadOnly),
+            (zk::Error::QuotaExceeded, K::StoreFull),
+            (zk::Error::NoChildrenForEphemerals, K::WrongType),
+            (zk::Error::Unimplemented, K::Unsupported),
+            (zk::Error::UnexpectedErrorCode(-120), K::Unsupported),
+            (zk::Error::SessionExpired, K::Unavailable),
+            (zk::Error::MarshallingError, K::Unexpected),
+        ] {
+            let error = from_zk(error, Phase::Write, "creating", "/a/b");
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains("creating \"/a/b\""), "{error}");
+            assert!(!error.to_string().contains('\n'), "{error}");
+        }
+    }
+}

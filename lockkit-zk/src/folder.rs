@@ -1,0 +1,68 @@
+//! The folders that locks live in. Those of locks are containers, which the servers delete once they are idle.
+
+use lockkit_core::{ErrorKind, Kind, Result};
+use zookeeper_client::{Client, CreateMode, Error};
+
+use crate::{
+    config::{Acl, Config},
+    error::{self, Phase, from_zk},
+};
+
+/// Written to the folder of all mutexes by those who do without a queue.
+const UNFAIR: &[u8] = b"lockkit/1 unfair";
+
+/// Makes sure that all users of a prefix agree on whether its mutexes have queues (C1).
+///
+/// # Errors
+/// They don't, or the server refuses.
+pub(crate) async fn check_strategy(client: &Client, config: &Config) -> Result<()> {
+    let folder = config.layout().kind(Kind::Mutex);
+    let record = if config.fair { &b""[..] } else { UNFAIR };
+    let found = loop {
+        match client.get_data(&folder).await {
+            Ok((data, _)) => break data,
+            Err(Error::NoNode) => {}
+            Err(error) => return Err(from_zk(error, Phase::Read, "reading", &folder)),
+        }
+        make_with(client, &folder, record, config.acl).await?;
+    };
+    if config.fair == (found != UNFAIR) {
+        return Ok(());
+    }
+    let (theirs, ours) = if config.fair { ("false", "true") } else { ("true", "false") };
+    let reason = format!(
+        "the mutexes under {folder:?} are used with fair={theirs} and can't be used with fair={ours} as well: the two \
+         would not exclude each other; use another prefix"
+    );
+    Err(error::ours(ErrorKind::InvalidOption, reason))
+}
+
+/// Makes a folder and its parents as persistent nodes, unless they are there.
+///
+/// # Errors
+/// What the server said.
+pub(crate) async fn make(client: &Client, folder: &str, acl: Acl) -> Result<()> {
+    make_with(client, folder, b"", acl).await
+}
+
+async fn make_with(client: &Client, folder: &str, data: &[u8], acl: Acl) -> Result<()> {
+    let options = CreateMode::Persistent.with_acls(acl.acls());
+    for (at, _) in folder.match_indices('/').skip(1) {
+        create(client, &folder[..at], b"", &options).await?;
+    }
+    create(client, folder, data, &options).await
+}
+
+async fn create(
+    client: &Client,
+    path: &str,
+    data: &[u8],
+    options: &zookeeper_client::CreateOptions<'_>,
+) -> Result<()> {
+    match client.create(path, data, options).await {
+        Ok(_) | Err(Error::NodeExists) => Ok(()),
+        // A parent that may not be written to is looked at first, so that it needs no right to create.
+        Err(Error::NoAuth) if matches!(client.check_stat(path).await, Ok(Some(_))) => Ok(()),
+        Err(error) => Err(from_zk(error, Phase::Write, "creating", path)),
+    }
+}

@@ -1,0 +1,118 @@
+//! An operator's look at a lock, and his knife.
+
+use lockkit_core::{Kind, Result, spi::Released};
+use zookeeper_client::{Error as ZkError, MultiReadResult};
+
+use crate::{
+    error::{self, Phase},
+    queue::{Queue, Role},
+    record::Record,
+    session::{Session, delete_single},
+    unfair::NODE,
+};
+
+/// Holders that are read at a time; a read/write lock may have many.
+const NODES_PER_READ: usize = 500;
+
+/// A node that holds a lock.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) node: String,
+    /// `None` for a mutex without a queue.
+    pub(crate) role: Option<Role>,
+    pub(crate) created: i64,
+    pub(crate) data: Vec<u8>,
+    /// `None` for a foreign client's node.
+    pub(crate) record: Option<Record>,
+}
+
+/// A look at a queue.
+#[derive(Debug, Default)]
+pub(crate) struct SeenQueue {
+    pub(crate) holders: Vec<Seen>,
+    pub(crate) waiters: usize,
+}
+
+/// Reads a queue as the leader knows it.
+///
+/// # Errors
+/// No answer, or a foreign node in the folder.
+pub(crate) async fn queue(session: &Session, folder: &str, kind: Kind) -> Result<SeenQueue> {
+    let client = session.client()?;
+    let failed = |error| session.failed(error, Phase::Read, "listing", folder);
+    let (synced, listed) = (client.sync(folder), client.list_children(folder));
+    synced.await.map_err(failed)?;
+    let children = match listed.await {
+        Ok(children) => children,
+        Err(ZkError::NoNode) => return Ok(SeenQueue::default()),
+        Err(error) => return Err(failed(error)),
+    };
+    let queue = Queue::new(kind, children).map_err(|name| error::stranger(folder, &name))?;
+    let (members, waiters) = queue.holders();
+    let mut holders = Vec::with_capacity(members.len());
+    for members in members.chunks(NODES_PER_READ) {
+        let mut reader = client.new_multi_reader();
+        for member in members {
+            reader.add_get_data(&format!("{folder}/{}", member.name)).map_err(failed)?;
+        }
+        for (member, read) in members.iter().zip(reader.commit().await.map_err(failed)?) {
+            // One that has gone since is no holder.
+            let MultiReadResult::Data { data, stat } = read else { continue };
+            let record = Record::parse(&data);
+            let (node, role) = (member.name.clone(), Some(member.role));
+            holders.push(Seen { node, role, created: stat.czxid, data, record });
+        }
+    }
+    Ok(SeenQueue { holders, waiters })
+}
+
+/// The holder of a mutex without a queue.
+///
+/// # Errors
+/// No answer.
+pub(crate) async fn single(session: &Session, folder: &str) -> Result<Option<Seen>> {
+    let client = session.client()?;
+    let path = format!("{folder}/{NODE}");
+    let failed = |error| session.failed(error, Phase::Read, "reading", &path);
+    let (synced, read) = (client.sync(folder), client.get_data(&path));
+    synced.await.map_err(failed)?;
+    match read.await {
+        Ok((data, stat)) => {
+            // The last line tells tries apart.
+            let record = data.rsplitn(2, |byte| *byte == b'\n').nth(1).and_then(Record::parse);
+            Ok(Some(Seen { node: NODE.to_owned(), role: None, created: stat.czxid, data, record }))
+        }
+        Err(ZkError::NoNode) => Ok(None),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Frees a mutex without a queue if its folder was last written by the grant with this zxid.
+///
+/// # Errors
+/// No answer: it may have been freed.
+pub(crate) async fn free_single(session: &Session, folder: &str, created: i64) -> Result<Released> {
+    let client = session.client()?;
+    let path = format!("{folder}/{NODE}");
+    let failed = |error| session.failed(error, Phase::Write, "deleting", &path);
+    let (synced, read) = (client.sync(folder), client.get_data(folder));
+    synced.await.map_err(failed)?;
+    let version = match read.await {
+        Ok((_, stat)) if stat.mzxid == created => stat.version,
+        Ok(_) | Err(ZkError::NoNode) => return Ok(Released::NotHeld),
+        Err(error) => return Err(failed(error)),
+    };
+    delete_single(&client, folder, &path, version).await.map_err(failed)
+}
+
+/// Deletes a holder's node, whose name nobody else ever has.
+///
+/// # Errors
+/// No answer: it may have been deleted.
+pub(crate) async fn delete(session: &Session, path: &str) -> Result<Released> {
+    match session.client()?.delete(path, None).await {
+        Ok(()) => Ok(Released::Freed),
+        Err(ZkError::NoNode) => Ok(Released::NotHeld),
+        Err(error) => Err(session.failed(error, Phase::Write, "deleting", path)),
+    }
+}

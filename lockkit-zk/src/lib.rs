@@ -1,0 +1,76 @@
+//! lockkit's backend for Apache ZooKeeper: fair mutexes, read/write locks and semaphores, whose leases are proved by
+//! the leader.
+//!
+//! Each claim is an ephemeral sequential node in the folder of its lock, in Curator's layout: Java programs that use
+//! `InterProcessMutex` or `InterProcessReadWriteLock` on the same path queue up with lockkit's. A waiter watches the
+//! one node that stands in its way. Works with ZooKeeper 3.6 and later.
+//!
+//! ```text
+//! zk://[user:password@]host[:port][,host[:port]…][/chroot][?parameter=value&…]
+//! ```
+//!
+//! | parameter | default | meaning |
+//! |---|---|---|
+//! | `session_timeout` | `10s` | after how long the servers free what a dead process held; they have bounds of their own |
+//! | `prefix` | `lockkit` | the folder of all locks: `/<prefix>/<kind>/<name>`, where `/`, `%` and what ZooKeeper forbids are escaped |
+//! | `heartbeat` | `sync` | with `write`, each heartbeat is agreed on by a quorum; see [`Heartbeat`] |
+//! | `fair` | `true` | with `false`, mutexes have no queue; see [`Config::with_unfair_mutexes`] |
+//! | `acl` | `open` | with `creator`, only the credentials of the URL may touch the locks |
+//! | `connect_timeout` | 2/9 of the session timeout per server, at most `2s` | for how long one server is asked |
+//!
+//! The scheme `zks` uses TLS and needs the cargo feature `tls`; its parameters `ca`, `cert` and `key` name PEM files.
+//!
+//! All locks of a locker live on one session, which ends with the process. The session timeout, not the ttl, decides
+//! when the servers free what a dead process held; a ttl below it is refused.
+//!
+//! What can break it: an ensemble that is rebuilt or restored from a backup forgets locks and its count of
+//! transactions, and with it the order of fencing tokens (`token_base` mends that). With `heartbeat=sync`, leases
+//! assume that a deposed leader stops answering within a third of the session timeout; `heartbeat=write` does not.
+
+mod backend;
+mod claim;
+mod config;
+mod error;
+mod folder;
+mod inspect;
+mod path;
+mod queue;
+mod record;
+mod session;
+mod stand;
+#[cfg(feature = "tls")]
+mod tls;
+mod unfair;
+mod watching;
+
+use std::sync::Arc;
+
+use lockkit_core::{Connector, Registry, Result, spi::Backend, url::StoreUrl};
+/// The client library, for those who share its types.
+pub use zookeeper_client;
+
+pub use self::{
+    backend::ZooKeeper,
+    config::{Acl, Config, Heartbeat},
+};
+
+/// The URL schemes of this backend; `zks` needs the cargo feature `tls`.
+pub const SCHEMES: &[&str] = &["zk", "zks"];
+
+/// Teaches a registry the schemes of this backend.
+pub fn register(registry: &mut Registry) {
+    registry.register(ZkConnector);
+}
+
+struct ZkConnector;
+
+#[async_trait::async_trait]
+impl Connector for ZkConnector {
+    fn schemes(&self) -> &'static [&'static str] {
+        SCHEMES
+    }
+
+    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(ZooKeeper::connect(Config::from_url(url)?).await?))
+    }
+}

@@ -1,0 +1,121 @@
+//! Where the locks are: `<prefix>/<kind>/<escaped name>`, one path component per name (C11).
+
+use std::fmt::Write as _;
+
+use lockkit_core::{Kind, LockName};
+
+/// The folders under a prefix.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// Begins with a slash.
+    prefix: String,
+}
+
+impl Layout {
+    /// A layout under `prefix`, which [`check_prefix`] has approved of.
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { prefix: format!("/{prefix}") }
+    }
+
+    /// The folder of a kind.
+    pub(crate) fn kind(&self, kind: Kind) -> String {
+        format!("{}/{kind}", self.prefix)
+    }
+
+    /// The folder of a lock.
+    pub(crate) fn lock(&self, name: &LockName) -> String {
+        format!("{}/{}/{}", self.prefix, name.kind(), escape(name.as_str()))
+    }
+
+    /// The folder of the nodes that `heartbeat=write` writes to.
+    pub(crate) fn sessions(&self) -> String {
+        format!("{}/session", self.prefix)
+    }
+}
+
+/// Says what is wrong with a prefix: one or more path components without their first slash.
+pub(crate) fn check_prefix(prefix: &str) -> Result<(), &'static str> {
+    if prefix.is_empty() || prefix.len() > 255 {
+        return Err("it must have 1 to 255 bytes");
+    }
+    if prefix.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
+        return Err("it must not begin or end with a slash, nor hold an empty part, `.` or `..`");
+    }
+    if prefix.split('/').next() == Some("zookeeper") {
+        return Err("ZooKeeper keeps the node /zookeeper for itself");
+    }
+    if prefix.chars().any(is_forbidden) {
+        return Err("it holds characters that ZooKeeper does not allow in paths");
+    }
+    Ok(())
+}
+
+/// One path component for any name, reversibly: what ZooKeeper forbids, `/` and `%` become `%XX` per byte.
+fn escape(name: &str) -> String {
+    let dots = matches!(name, "." | "..");
+    let mut escaped = String::with_capacity(name.len());
+    for c in name.chars() {
+        if dots || matches!(c, '/' | '%') || is_forbidden(c) {
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                // Writing to a String can't fail.
+                let _ = write!(escaped, "%{byte:02X}");
+            }
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// As ZooKeeper's PathUtils, which looks at UTF-16 units: whatever needs surrogates, such as an emoji, is forbidden,
+/// and so is the private use area.
+fn is_forbidden(c: char) -> bool {
+    matches!(u32::from(c), 0x00..=0x1f | 0x7f..=0x9f | 0xe000..=0xf8ff | 0xfff0..)
+}
+
+#[cfg(test)]
+mod tests {
+    use percent_encoding::percent_decode_str;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn c11_what_zookeeper_forbids_is_escaped_and_the_rest_stays_readable() {
+        assert_eq!(escape("orders 42"), "orders 42");
+        assert_eq!(escape("a/b%"), "a%2Fb%25");
+        assert_eq!(escape("."), "%2E");
+        assert_eq!(escape(".."), "%2E%2E");
+        assert_eq!(escape("..."), "...");
+        assert_eq!(escape("é"), "é");
+        assert_eq!(escape("🔒"), "%F0%9F%94%92");
+        assert_eq!(escape("\u{e000}\u{ffff}\u{85}"), "%EE%80%80%EF%BF%BF%C2%85");
+    }
+
+    proptest! {
+        #[test]
+        fn c11_no_two_names_meet(name in "\\PC{1,40}") {
+            let escaped = escape(&name);
+            prop_assert!(!escaped.contains('/') && !escaped.chars().any(is_forbidden));
+            prop_assert_eq!(percent_decode_str(&escaped).decode_utf8().unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn kinds_are_separate() {
+        let layout = Layout::new("apps/locks");
+        let name = LockName::new(Kind::RwLock, "a/b").unwrap();
+        assert_eq!(layout.lock(&name), "/apps/locks/rwlock/a%2Fb");
+        assert_eq!(layout.kind(Kind::Mutex), "/apps/locks/mutex");
+    }
+
+    #[test]
+    fn c13_a_prefix_that_is_no_path_is_refused() {
+        for good in ["lockkit", "a/b", "a b", "%41", "x.y"] {
+            check_prefix(good).unwrap();
+        }
+        for bad in ["", "/a", "a/", "a//b", ".", "a/..", "zookeeper", "zookeeper/x", "🔒", &"x".repeat(256)] {
+            check_prefix(bad).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Whose turn it is, from the names of the nodes in a lock's folder alone. Curator's layout: its InterProcessMutex
+//! and InterProcessReadWriteLock queue up with us.
+//!
+//! | name | role |
+//! |---|---|
+//! | `_c_<id>-lock-<sequence>` | exclusive |
+//! | `_c_<id>-__READ__<sequence>`, `_c_<id>-__WRIT__<sequence>` | shared, and exclusive beside it |
+//! | `_c_<id>-permits-<count>of<limit>-<sequence>` | some of a number of permits |
+//!
+//! The limit of a semaphore stands in each node, so that those who disagree meet each other, and an idle name keeps
+//! nothing.
+
+use std::num::NonZeroU32;
+
+use lockkit_core::{Kind, spi::Mode};
+
+/// Past this many holders, the first waiter for permits watches the whole folder.
+pub(crate) const MOST_WATCHES: usize = 16;
+
+/// What a node wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Lock,
+    Permits { count: NonZeroU32, limit: NonZeroU32 },
+    Read,
+    Write,
+}
+
+impl Role {
+    /// The role of a claim; `None` for one that this kind does not know.
+    pub(crate) fn of(kind: Kind, mode: Mode) -> Option<Self> {
+        match (kind, mode) {
+            (Kind::Mutex, Mode::Exclusive) => Some(Self::Lock),
+            (Kind::RwLock, Mode::Exclusive) => Some(Self::Write),
+            (Kind::RwLock, Mode::Shared) => Some(Self::Read),
+            (Kind::Semaphore, Mode::Permits { count, limit }) => Some(Self::Permits { count, limit }),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn mode(self) -> Mode {
+        match self {
+            Self::Lock | Self::Write => Mode::Exclusive,
+            Self::Read => Mode::Shared,
+            Self::Permits { count, limit } => Mode::Permits { count, limit },
+        }
+    }
+
+    /// What the server appends the sequence number to.
+    pub(crate) fn stem(self, id: &str) -> String {
+        match self {
+            Self::Lock => format!("_c_{id}-lock-"),
+            Self::Read => format!("_c_{id}-__READ__"),
+            Self::Write => format!("_c_{id}-__WRIT__"),
+            Self::Permits { count, limit } => format!("_c_{id}-permits-{count}of{limit}-"),
+        }
+    }
+
+    fn belongs_to(self, kind: Kind) -> bool {
+        match self {
+            Self::Lock => kind == Kind::Mutex,
+            Self::Read | Self::Write => kind == Kind::RwLock,
+            Self::Permits { .. } => kind == Kind::Semaphore,
+        }
+    }
+}
+
+/// A node in a lock's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    sequence: i32,
+}
+
+impl Member {
+    fn parse(name: String) -> Result<Self, String> {
+        match parse(&name) {
+            Some((role, sequence)) => Ok(Self { name, role, sequence }),
+            None => Err(name),
+        }
+    }
+}
+
+fn parse(name: &str) -> Option<(Role, i32)> {
+    for (marker, role) in [("lock-", Role::Lock), ("__READ__", Role::Read), ("__WRIT__", Role::Write)] {
+        if let Some(at) = name.rfind(marker) {
+            return Some((role, sequence(&name[at + marker.len()..])?));
+        }
+    }
+    let (_, permits) = name.rsplit_once("-permits-")?;
+    let (role, number) = permits.split_once('-')?;
+    let (count, limit) = role.split_once("of")?;
+    let role = Role::Permits { count: count.parse().ok()?, limit: limit.parse().ok()? };
+    Some((role, sequence(number)?))
+}
+
+/// Ten digits, or a sign among eleven characters at most once the server's counter has overflowed.
+fn sequence(digits: &str) -> Option<i32> {
+    if digits.len() < 10 { None } else { digits.parse().ok() }
+}
+
+/// Everybody in a folder, in the order of the queue.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Queue(Vec<Member>);
+
+/// What a look at the queue tells one of its members.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is held.
+    Granted,
+    /// It is not in the queue.
+    Missing,
+    /// The semaphore that stands before it has another limit.
+    Disagrees { limit: NonZeroU32 },
+    /// Nothing changes for it before one of these does.
+    After(Obstacle),
+}
+
+/// What a waiter waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// Once this one is gone, the lock is held: no node with a lower number can appear.
+    Last(String),
+    /// Once this one is gone or changed, it is worth another look.
+    Next(String),
+    /// Any of these.
+    Any(Vec<String>),
+    /// Anything in the folder: there are too many to watch one by one.
+    Folder,
+}
+
+impl Queue {
+    /// Sorts what is in the folder of a lock.
+    ///
+    /// # Errors
+    /// The name of a node that does not belong to a lock of this kind.
+    pub(crate) fn new(kind: Kind, children: Vec<String>) -> Result<Self, String> {
+        let mut members = children.into_iter().map(Member::parse).collect::<Result<Vec<_>, _>>()?;
+        if let Some(stranger) = members.iter().find(|member| !member.role.belongs_to(kind)) {
+            return Err(stranger.name.clone());
+        }
+        // The counter overflows, so numbers are compared by their distance, in one direction from a common base.
+        if let Some(base) = members.first().map(|member| member.sequence) {
+            members.sort_by_key(|member| member.sequence.wrapping_sub(base));
+        }
+        Ok(Self(members))
+    }
+
+    /// What the queue looks like from the member with this name.
+    pub(crate) fn turn(&self, name: &str) -> Turn {
+        let Some(at) = self.0.iter().position(|member| member.name == name) else { return Turn::Missing };
+        let (ahead, mine) = (&self.0[..at], &self.0[at]);
+        match mine.role {
+            Role::Lock | Role::Write => match ahead {
+                [] => Turn::Granted,
+                [only] => Turn::After(Obstacle::Last(only.name.clone())),
+                [.., next] => Turn::After(Obstacle::Next(next.name.clone())),
+            },
+            Role::Read => {
+                let mut writers = ahead.iter().rev().filter(|member| member.role == Role::Write);
+                match (writers.next(), writers.next()) {
+                    (None, _) => Turn::Granted,
+                    (Some(last), None) => Turn::After(Obstacle::Last(last.name.clone())),
+                    // Not the first of them, which would wake every reader once per writer.
+                    (Some(nearest), Some(_)) => Turn::After(Obstacle::Next(nearest.name.clone())),
+                }
+            }
+            Role::Permits { limit, .. } => permits_turn(ahead, mine, limit),
+        }
+    }
+
+    /// Those who hold the lock now, and how many wait for it.
+    pub(crate) fn holders(&self) -> (&[Member], usize) {
+        let holders = match self.0.first().map(|first| first.role) {
+            None => 0,
+            Some(Role::Lock | Role::Write) => 1,
+            Some(Role::Read) => self.0.iter().take_while(|member| member.role == Role::Read).count(),
+            Some(Role::Permits { limit, .. }) => {
+                let mut taken = 0;
+                self.0
+                    .iter()
+                    .take_while(|member| {
+                        taken += weight(member);
+                        taken <= u64::from(limit.get())
+                    })
+                    .count()
+            }
+        };
+        let (holders, waiters) = self.0.split_at(holders);
+        (holders, waiters.len())
+    }
+}
+
+/// Strictly first come, first served: granted if everybody up to here fits in together.
+fn permits_turn(ahead: &[Member], mine: &Member, limit: NonZeroU32) -> Turn {
+    for other in ahead {
+        match other.role {
+            Role::Permits { limit: theirs, .. } if theirs != limit => return Turn::Disagrees { limit: theirs },
+            _ => {}
+        }
+    }
+    let limit = u64::from(limit.get());
+    let before = ahead.iter().map(weight).sum::<u64>();
+    if before + weight(mine) <= limit {
+        return Turn::Granted;
+    }
+    match ahead {
+        // Somebody ahead waits as well, and will say when that changes.
+        [.., next] if before > limit => Turn::After(Obstacle::Next(next.name.clone())),
+        holders if holders.len() <= MOST_WATCHES => {
+            Turn::After(Obstacle::Any(holders.iter().map(|member| member.name.clone()).collect()))
+        }
+        _ => Turn::After(Obstacle::Folder),
+    }
+}
+
+fn weight(member: &Member) -> u64 {
+    match member.role {
+        Role::Permits { count, .. } => count.get().into(),
+        Role::Lock | Role::Read | Role::Write => 1,
+    }
+}

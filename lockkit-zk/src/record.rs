@@ -1,0 +1,66 @@
+//! What a node of ours says about its owner, for inspection and for finding one's own: `lockkit/1 <owner> [label]`.
+
+use lockkit_core::OwnerId;
+
+const VERSION: &str = "lockkit/1 ";
+const OWNER_DIGITS: usize = 32;
+/// Added to the node of a waiter that was granted, which wakes the one behind it.
+const GRANTED: &str = "\ngranted";
+
+/// The data of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) owner: OwnerId,
+    pub(crate) label: Option<String>,
+    pub(crate) granted: bool,
+}
+
+impl Record {
+    pub(crate) fn new(owner: OwnerId, label: Option<&str>) -> Self {
+        Self { owner, label: label.map(str::to_owned), granted: false }
+    }
+
+    /// `None` for the data of any other client.
+    pub(crate) fn parse(data: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(data).ok()?.strip_prefix(VERSION)?;
+        let (text, granted) = text.strip_suffix(GRANTED).map_or((text, false), |text| (text, true));
+        let (owner, label) = text.split_at_checked(OWNER_DIGITS)?;
+        let label = if label.is_empty() { None } else { Some(label.strip_prefix(' ')?.to_owned()) };
+        Some(Self { owner: owner.parse().ok()?, label, granted })
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut text = format!("{VERSION}{}", self.owner);
+        if let Some(label) = &self.label {
+            text.push(' ');
+            text.push_str(label);
+        }
+        if self.granted {
+            text.push_str(GRANTED);
+        }
+        text.into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c14_a_record_is_read_as_it_was_written() {
+        for label in [None, Some("host-1 pid 7"), Some("")] {
+            let mut record = Record::new(OwnerId::random(), label);
+            assert_eq!(Record::parse(&record.to_bytes()), Some(record.clone()));
+            record.granted = true;
+            assert_eq!(Record::parse(&record.to_bytes()), Some(record));
+        }
+    }
+
+    #[test]
+    fn c14_other_clients_data_is_nobodys_record() {
+        for foreign in [&b""[..], b"192.168.1.7", b"lockkit/1 ", b"lockkit/2 00112233445566778899aabbccddeeff", &[0xff]]
+        {
+            assert_eq!(Record::parse(foreign), None);
+        }
+    }
+}

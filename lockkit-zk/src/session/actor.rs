@@ -1,0 +1,166 @@
+//! The one task of a session: heartbeats, and the debts of abandoned claims.
+
+use std::{
+    future::pending,
+    sync::{Arc, atomic::Ordering::Acquire},
+    time::Duration,
+};
+
+use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use lockkit_core::{Clock, Tick};
+use tokio::time::sleep;
+use zookeeper_client::{Client, Error, SessionState, StateWatcher};
+
+use super::{
+    Debt, Shared,
+    beat::{Pulse, beat},
+    is_final, lock,
+    proof::{BEATS, Proof},
+};
+use crate::error::{Fate, fate};
+
+/// How many debts are paid at a time.
+const MOST_PAYMENTS: usize = 64;
+/// After a payment whose outcome is unknown.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// Runs until the session is over or closed. Ends with its runtime.
+pub(super) async fn run(shared: Arc<Shared>, client: Arc<Client>, pulse: Pulse, connecting: Tick) {
+    let _end = End(&shared);
+    let mut actor = Actor {
+        shared: &shared,
+        pulse,
+        state: client.state_watcher(),
+        client: &client,
+        proof: Proof::new(shared.timeout, connecting),
+        connected: true,
+        seen_connected: connecting,
+        due: Clock::Boot.now(),
+        beat: None,
+        payments: FuturesUnordered::new(),
+    };
+    while !shared.closing.load(Acquire) && !shared.over.load(Acquire) {
+        actor.turn().await;
+    }
+}
+
+/// However the task ends, by its runtime's end as well, nothing will come of the session any more.
+struct End<'a>(&'a Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+struct Actor<'a> {
+    shared: &'a Arc<Shared>,
+    client: &'a Arc<Client>,
+    pulse: Pulse,
+    state: StateWatcher,
+    proof: Proof,
+    connected: bool,
+    /// An instant at which, or after which, it was still connected: whatever connects it anew is sent later.
+    seen_connected: Tick,
+    due: Tick,
+    beat: Option<InFlight>,
+    payments: FuturesUnordered<BoxFuture<'static, (Debt, Result<(), Error>)>>,
+}
+
+struct InFlight {
+    due: Tick,
+    sent: Tick,
+    answer: BoxFuture<'static, Result<(), Error>>,
+}
+
+impl Actor<'_> {
+    async fn turn(&mut self) {
+        self.look_at_state();
+        self.take_on_payments();
+        if self.connected && self.beat.is_none() && Clock::Boot.now() >= self.due {
+            self.send_beat();
+        }
+        let idle = if self.connected && self.beat.is_none() {
+            Clock::Boot.now().until(self.due)
+        } else {
+            self.shared.timeout / BEATS
+        };
+        let answer = async {
+            match &mut self.beat {
+                Some(beat) => beat.answer.as_mut().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = answer => self.beat_is_over(answer),
+            _ = self.state.changed() => {}
+            Some((debt, outcome)) = self.payments.next() => self.payment_is_over(debt, outcome),
+            () = self.shared.work.notified() => {}
+            () = sleep(idle) => {}
+        }
+    }
+
+    /// States come and go between two looks; only what is seen counts, and from the earlier look on.
+    fn look_at_state(&mut self) {
+        let looked = Clock::Boot.now();
+        match self.state.peek_state() {
+            SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
+                if !self.connected {
+                    self.connected = true;
+                    self.proof.reconnected(self.seen_connected);
+                    self.shared.prove(self.proof.at());
+                    self.due = looked;
+                }
+                self.seen_connected = looked;
+            }
+            state if is_final(state) => self.shared.end(),
+            _ => self.connected = false,
+        }
+    }
+
+    fn send_beat(&mut self) {
+        let sent = Clock::Boot.now();
+        let beat = beat(Arc::clone(self.client), self.pulse.clone(), Arc::clone(self.shared));
+        self.beat = Some(InFlight { due: self.due, sent, answer: beat.boxed() });
+        self.due = sent.after(self.shared.timeout / BEATS);
+    }
+
+    fn beat_is_over(&mut self, answer: Result<(), Error>) {
+        let Some(InFlight { due, sent, .. }) = self.beat.take() else { return };
+        match answer {
+            Ok(()) => {
+                self.proof.answered(due, sent, Clock::Boot.now());
+                self.shared.prove(self.proof.at());
+            }
+            Err(error) if fate(&error) == Fate::SessionOver => self.shared.end(),
+            Err(error) => tracing::debug!(target: "lockkit", %error, "a heartbeat was not answered"),
+        }
+    }
+
+    fn take_on_payments(&mut self) {
+        while self.connected && self.payments.len() < MOST_PAYMENTS {
+            let Some(mut debt) = lock(&self.shared.debts).pop() else { return };
+            let client = Arc::clone(self.client);
+            let payment = async move {
+                let outcome = debt.pay(&client).await.map(drop);
+                if outcome.as_ref().is_err_and(|error| fate(error) == Fate::Unknown) {
+                    sleep(RETRY).await;
+                }
+                (debt, outcome)
+            };
+            self.payments.push(payment.boxed());
+        }
+    }
+
+    fn payment_is_over(&self, debt: Debt, outcome: Result<(), Error>) {
+        let Err(error) = outcome else { return };
+        match fate(&error) {
+            Fate::Unknown => lock(&self.shared.debts).push(debt),
+            Fate::SessionOver => self.shared.end(),
+            Fate::Refused => {
+                tracing::warn!(target: "lockkit", %error, ?debt, "a node of an abandoned claim can't be deleted");
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! One heartbeat: proof by way of the leader, and a look at every node of the session behind it.
+
+use std::sync::{Arc, atomic::Ordering::Release};
+
+use zookeeper_client::{Acls, Client, CreateMode, Error, MultiReadResult};
+
+use super::{Node, Shared, lock};
+
+/// Paths per request: a server takes 1 MiB, and answers other requests in between.
+const PATHS_PER_READ: usize = 500;
+
+/// How a heartbeat reaches the leader.
+#[derive(Clone, Debug)]
+pub(super) enum Pulse {
+    Sync,
+    /// Writes to this node, which belongs to the session.
+    Write { path: String, acls: Acls<'static> },
+}
+
+/// Sends one heartbeat and waits for all of its answers.
+///
+/// # Errors
+/// One was not answered.
+pub(super) async fn beat(client: Arc<Client>, pulse: Pulse, shared: Arc<Shared>) -> Result<(), Error> {
+    let nodes: Vec<_> = lock(&shared.nodes).values().cloned().collect();
+    // All requests are queued here, before the first is awaited: they leave in one packet.
+    let proof = async {
+        match &pulse {
+            Pulse::Sync => client.sync("/").await,
+            Pulse::Write { path, acls } => write(&client, path, *acls).await,
+        }
+    };
+    let looks = async {
+        let mut reads = Vec::with_capacity(nodes.len().div_ceil(PATHS_PER_READ));
+        for nodes in nodes.chunks(PATHS_PER_READ) {
+            let mut reader = client.new_multi_reader();
+            for node in nodes {
+                reader.add_get_data(&node.path)?;
+            }
+            reads.push((nodes, reader.commit()));
+        }
+        for (nodes, read) in reads {
+            compare(nodes, &read.await?);
+        }
+        Ok(())
+    };
+    // Polled in this order.
+    let (proof, looks) = futures_util::future::join(proof, looks).await;
+    proof.and(looks)
+}
+
+async fn write(client: &Client, path: &str, acls: Acls<'static>) -> Result<(), Error> {
+    match client.set_data(path, b"", None).await {
+        Ok(_) => Ok(()),
+        // Somebody has deleted it.
+        Err(Error::NoNode) => client.create(path, b"", &CreateMode::Ephemeral.with_acls(acls)).await.map(drop),
+        Err(error) => Err(error),
+    }
+}
+
+fn compare(nodes: &[Arc<Node>], seen: &[MultiReadResult]) {
+    for (node, seen) in nodes.iter().zip(seen) {
+        let there = match seen {
+            MultiReadResult::Data { stat, .. } => stat.czxid == node.created,
+            MultiReadResult::Error { err: Error::NoNode } => false,
+            // It can't be read, which proves nothing.
+            _ => true,
+        };
+        if !there && !node.gone.swap(true, Release) {
+            node.hint.ring();
+        }
+    }
+}

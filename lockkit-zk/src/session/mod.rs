@@ -1,0 +1,264 @@
+//! One session with the servers, shared by all claims that stand on it. Its actor keeps it proven, looks after its
+//! nodes, and takes back what is left of abandoned claims.
+
+mod actor;
+mod beat;
+mod debt;
+mod open;
+mod place;
+mod pool;
+mod proof;
+
+use std::{
+    collections::HashMap,
+    fmt, mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU64, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Relaxed},
+        },
+    },
+    time::Duration,
+};
+
+use lockkit_core::{
+    Clock, Error, ErrorKind, Result, Tick,
+    spi::{Hint, Lease},
+};
+use tokio::sync::Notify;
+use zookeeper_client::{Client, SessionState};
+
+pub(crate) use self::{
+    debt::{Debt, delete_single},
+    place::Place,
+    pool::Pool,
+};
+use crate::error::{self, Fate, Phase};
+
+/// A reconnecting client names all watched paths in one packet, which servers refuse from 128 KiB on.
+const MOST_WATCHED_BYTES: usize = 100 * 1024;
+/// A grant on a session that could end sooner than this part of its timeout would be a short joy.
+const LEAST_REMAINING: u32 = 3;
+/// A proof older than this part of the timeout says that heartbeats are not answered.
+const STALE: u32 = 2;
+/// How long closing may take before the servers are left to find out by themselves.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// A session. Dropped, it ends, and the servers delete its nodes.
+pub(crate) struct Session {
+    /// Taken by [`close`](Self::close): the client ends its session once nobody has it any more.
+    client: Mutex<Option<Arc<Client>>>,
+    id: i64,
+    timeout: Duration,
+    watched_bytes: AtomicUsize,
+    shared: Arc<Shared>,
+}
+
+/// What the actor knows as well.
+pub(super) struct Shared {
+    timeout: Duration,
+    proven_at: Mutex<Tick>,
+    /// Expired, closed, or without its runtime: nothing will come of it any more.
+    over: AtomicBool,
+    /// The proof has moved, or it is over.
+    moved: Notify,
+    next_node: AtomicU64,
+    nodes: Mutex<HashMap<u64, Arc<Node>>>,
+    debts: Mutex<Vec<Debt>>,
+    closing: AtomicBool,
+    /// For the actor: debts, or the end.
+    work: Notify,
+}
+
+/// A node that stands for a claim.
+#[derive(Debug)]
+pub(super) struct Node {
+    path: String,
+    created: i64,
+    gone: AtomicBool,
+    hint: Hint,
+}
+
+impl Session {
+    /// A place without a watch.
+    pub(crate) fn place(self: &Arc<Self>, debt: Debt) -> Place {
+        Place::new(Arc::clone(self), debt, 0)
+    }
+
+    /// The client, for one request or several in a row.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] after [`close`](Self::close).
+    pub(crate) fn client(&self) -> Result<Arc<Client>> {
+        lock(&self.client).clone().ok_or_else(|| error::ours(ErrorKind::Closed, "the locker was shut down"))
+    }
+
+    /// What the servers agreed to.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.shared.over.load(Acquire)
+    }
+
+    /// The lease of everything on this session.
+    pub(crate) fn lease(&self, clock: Clock) -> Lease {
+        let at = *lock(&self.shared.proven_at);
+        match clock {
+            Clock::Boot => Lease::Proven { at, lasts: self.timeout },
+            // Proofs are told on the boot clock alone.
+            _ => Lease::For(self.shared.remaining()),
+        }
+    }
+
+    /// Completes once the session is proven well enough to take something on it.
+    ///
+    /// # Errors
+    /// Temporary: the session is over, and the next one is to be used.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        loop {
+            let moved = self.shared.moved.notified();
+            if self.is_over() {
+                return Err(over());
+            }
+            if self.shared.remaining() >= self.timeout / LEAST_REMAINING {
+                return Ok(());
+            }
+            moved.await;
+        }
+    }
+
+    /// # Errors
+    /// The leader has not confirmed the session for long, although a server may still answer reads.
+    pub(crate) fn check_proof(&self) -> Result<()> {
+        if !self.shared.is_stale() {
+            return Ok(());
+        }
+        let reason = format!(
+            "the leader has not confirmed the session (timeout {:?}) for too long; its lease ends in {:?} unless it does",
+            self.timeout,
+            self.shared.remaining()
+        );
+        Err(error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown())
+    }
+
+    /// Translates an error of a request, and draws the conclusion for the session.
+    pub(crate) fn failed(&self, error: zookeeper_client::Error, phase: Phase, what: &str, path: &str) -> Error {
+        if error::fate(&error) == Fate::SessionOver {
+            self.shared.end();
+        }
+        error::from_zk(error, phase, what, path)
+    }
+
+    /// Sets room for a watch of so many bytes aside; `false` if there is none left.
+    fn reserve(&self, bytes: usize) -> bool {
+        let more = |used: usize| Some(used + bytes).filter(|&sum| sum <= MOST_WATCHED_BYTES || used == 0);
+        self.watched_bytes.fetch_update(AcqRel, Relaxed, more).is_ok()
+    }
+
+    fn give_room_back(&self, bytes: usize) {
+        self.watched_bytes.fetch_sub(bytes, AcqRel);
+    }
+
+    /// Ends the session and waits until the servers know, for a while.
+    pub(crate) async fn close(&self) {
+        let client = lock(&self.client).take();
+        self.shared.stop();
+        let Some(mut state) = client.as_deref().map(Client::state_watcher) else { return };
+        drop(client);
+        if is_final(state.peek_state()) {
+            return;
+        }
+        let ended = async { while !is_final(state.changed().await) {} };
+        // Whoever still has the client in a request lets go of it soon.
+        let _ = tokio::time::timeout(PARTING.min(self.timeout), ended).await;
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("id", &format_args!("{:#x}", self.id))
+            .field("timeout", &self.timeout)
+            .field("over", &self.is_over())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn new(timeout: Duration, connecting: Tick) -> Self {
+        Self {
+            timeout,
+            proven_at: Mutex::new(connecting),
+            over: AtomicBool::new(false),
+            moved: Notify::new(),
+            next_node: AtomicU64::new(0),
+            nodes: Mutex::default(),
+            debts: Mutex::default(),
+            closing: AtomicBool::new(false),
+            work: Notify::new(),
+        }
+    }
+
+    fn remaining(&self) -> Duration {
+        Clock::Boot.now().until(lock(&self.proven_at).after(self.timeout))
+    }
+
+    /// The session was alive at `at`. Those whose renewals failed meanwhile look again at once.
+    fn prove(&self, at: Tick) {
+        let before = mem::replace(&mut *lock(&self.proven_at), at);
+        if before == at {
+            return;
+        }
+        self.moved.notify_waiters();
+        if before.until(Clock::Boot.now()) > self.timeout / STALE {
+            self.ring_all();
+        }
+    }
+
+    fn is_stale(&self) -> bool {
+        self.remaining() < self.timeout / STALE
+    }
+
+    fn end(&self) {
+        if !self.over.swap(true, AcqRel) {
+            self.moved.notify_waiters();
+            self.work.notify_one();
+            self.ring_all();
+        }
+    }
+
+    fn stop(&self) {
+        self.closing.store(true, std::sync::atomic::Ordering::Release);
+        self.work.notify_one();
+    }
+
+    /// Rings outside the lock: what it wakes may drop a place.
+    fn ring_all(&self) {
+        let hints: Vec<_> = lock(&self.nodes).values().map(|node| node.hint.clone()).collect();
+        hints.iter().for_each(Hint::ring);
+    }
+}
+
+fn is_final(state: SessionState) -> bool {
+    matches!(state, SessionState::Expired | SessionState::AuthFailed | SessionState::Closed)
+}
+
+fn over() -> Error {
+    error::ours(ErrorKind::Unavailable, "the session is over; the next attempt opens a new one")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,116 @@
+//! Asking the servers for a session, and saying why there is none.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use lockkit_core::{Clock, Error, ErrorKind, Result};
+use tokio::{net::TcpStream, runtime::Handle, time::timeout};
+use zookeeper_client::{Client, CreateMode, Error as ZkError};
+
+use super::{Session, Shared, actor, beat::Pulse};
+use crate::{
+    config::{Config, Heartbeat},
+    error::{self, Phase, from_zk},
+    folder,
+};
+
+/// The client would go on for a whole session timeout. An election takes a second or two.
+const PATIENCE: std::ops::RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(5);
+/// For finding out what is wrong with a server.
+const KNOCK: Duration = Duration::from_millis(500);
+
+/// Opens a session, and starts its actor on the present runtime.
+///
+/// # Errors
+/// Why there is none: each server with its own reason.
+pub(super) async fn open(config: &Config) -> Result<Session> {
+    let Ok(runtime) = Handle::try_current() else {
+        return Err(error::ours(ErrorKind::NoRuntime, "a session can only be opened inside a tokio runtime"));
+    };
+    let connecting = Clock::Boot.now();
+    let client = connect(config).await?;
+    check_chroot(&client, config).await?;
+    folder::check_strategy(&client, config).await?;
+    let pulse = pulse(&client, config).await?;
+    let shared = Arc::new(Shared::new(client.session_timeout(), connecting));
+    let (id, timeout) = (client.session_id().0, client.session_timeout());
+    let client = Arc::new(client);
+    let actor = actor::run(Arc::clone(&shared), Arc::clone(&client), pulse, connecting);
+    #[expect(clippy::disallowed_methods, reason = "a session has one task of its own, for all of its claims")]
+    runtime.spawn(actor);
+    Ok(Session { client: Some(client).into(), id, timeout, watched_bytes: 0.into(), shared })
+}
+
+async fn connect(config: &Config) -> Result<Client> {
+    let mut connector = Client::connector()
+        .with_session_timeout(config.session_timeout)
+        .with_connection_timeout(config.connect_timeout());
+    if let Some(digest) = config.digest() {
+        connector = connector.with_auth("digest", digest.as_bytes());
+    }
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &config.tls {
+        connector = connector.with_tls(tls.options()?);
+    }
+    let cluster = config.connect_string();
+    let patience = config.session_timeout.clamp(*PATIENCE.start(), *PATIENCE.end());
+    #[cfg(feature = "tls")]
+    let connecting = {
+        let secure = config.tls.is_some();
+        async move { if secure { connector.secure_connect(&cluster).await } else { connector.connect(&cluster).await } }
+    };
+    #[cfg(not(feature = "tls"))]
+    let connecting = async move { connector.connect(&cluster).await };
+    match timeout(patience, connecting).await {
+        Ok(Ok(client)) => Ok(client),
+        Ok(Err(error @ (ZkError::AuthFailed | ZkError::BadArguments(_)))) => {
+            Err(from_zk(error, Phase::Read, "opening a session at", &config.connect_string()))
+        }
+        Ok(Err(error)) => Err(unreachable(config, &error.to_string()).await),
+        Err(_) => Err(unreachable(config, &format!("none was granted within {patience:?}")).await),
+    }
+}
+
+/// The client only knows that it has failed: each server is asked once more what is wrong with it.
+async fn unreachable(config: &Config, said: &str) -> Error {
+    let knocks = config.servers().iter().map(async |(host, port)| {
+        let found = match timeout(KNOCK, TcpStream::connect((host.as_str(), *port))).await {
+            Ok(Ok(_)) => "takes connections but grants no session: it may have no quorum, or not be ZooKeeper's \
+                          client port"
+                .to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer".to_owned(),
+        };
+        format!("{host}:{port}: {found}")
+    });
+    let found = join_all(knocks).await.join("; ");
+    let reason = format!("no session with the ZooKeeper servers ({said}). {found}");
+    error::ours(ErrorKind::Unavailable, reason)
+}
+
+/// It is not made: a slip of the pen would part those who are to exclude each other.
+async fn check_chroot(client: &Client, config: &Config) -> Result<()> {
+    let Some(chroot) = config.chroot() else { return Ok(()) };
+    match client.check_stat("/").await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => {
+            let reason = format!("the chroot {chroot:?} does not exist; create that node, or correct the URL");
+            Err(error::ours(ErrorKind::InvalidUrl, reason))
+        }
+        Err(error) => Err(from_zk(error, Phase::Read, "looking for the chroot", chroot)),
+    }
+}
+
+/// Prepares what the heartbeats of the session write to, if they do.
+async fn pulse(client: &Client, config: &Config) -> Result<Pulse> {
+    if config.heartbeat == Heartbeat::Sync {
+        return Ok(Pulse::Sync);
+    }
+    let folder = config.layout().sessions();
+    let (acls, path) = (config.acl.acls(), format!("{folder}/{:032x}", rand::random::<u128>()));
+    folder::make(client, &folder, config.acl).await?;
+    match client.create(&path, b"", &CreateMode::Ephemeral.with_acls(acls)).await {
+        Ok(_) => Ok(Pulse::Write { path, acls }),
+        Err(error) => Err(from_zk(error, Phase::Write, "creating", &path)),
+    }
+}

@@ -1,0 +1,172 @@
+//! A claim's stand on a session. Whatever becomes of the claim, nothing of it stays in the tree.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::Ordering::{Acquire, Relaxed},
+    },
+};
+
+use lockkit_core::{
+    Result,
+    spi::{Hint, Released},
+};
+
+use super::{Debt, Node, Session, Shared, lock};
+use crate::error::Phase;
+
+/// From before a node is asked for until it is surely gone. Dropped earlier, the rest is the session's to do.
+pub(crate) struct Place {
+    session: Arc<Session>,
+    debt: Option<Debt>,
+    node: Option<Watched>,
+    reserved: usize,
+}
+
+impl Place {
+    /// For what is about to be asked for, with room for a watch set aside.
+    pub(super) fn new(session: Arc<Session>, debt: Debt, reserved: usize) -> Self {
+        Self { session, debt: Some(debt), node: None, reserved }
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// The node's path, once it is known.
+    pub(crate) fn path(&self) -> Option<&str> {
+        self.node.as_ref().map(|node| node.node.path.as_str())
+    }
+
+    /// The node is there. From now on each heartbeat looks whether it still is, and rings if not.
+    pub(crate) fn created(&mut self, path: String, created: i64, hint: Hint) {
+        match &mut self.debt {
+            Some(Debt::Place { path: known, .. }) => *known = Some(path.clone()),
+            Some(Debt::Single { .. }) | None => {}
+        }
+        self.node = Some(Watched::new(&self.session.shared, Node { path, created, gone: false.into(), hint }));
+    }
+
+    /// Looks for the node of an attempt that was not answered; `false`: it was not made, and never will be. A node
+    /// of an older session is never taken over: its name, or its folder's record, is another one.
+    ///
+    /// # Errors
+    /// Temporary; it is still unknown.
+    pub(crate) async fn adopt(&mut self, hint: Hint) -> Result<bool> {
+        let (session, client) = (Arc::clone(&self.session), self.session.client()?);
+        let Some(debt) = &mut self.debt else { return Ok(false) };
+        let found = debt.find(&client).await;
+        let found = found.map_err(|e| session.failed(e, Phase::Write, "looking for what was made in", debt.folder()))?;
+        match found {
+            Some((path, stat)) if stat.ephemeral_owner == session.id => {
+                self.created(path, stat.czxid, hint);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The grant of an unfair mutex, whose folder has this version by it.
+    pub(crate) fn granted_by(&mut self, folder_version: i32) {
+        if let Some(Debt::Single { version, .. }) = &mut self.debt {
+            *version = Some(folder_version);
+        }
+    }
+
+    /// The zxid that made the node.
+    pub(crate) fn created_by(&self) -> Option<i64> {
+        self.node.as_ref().map(|node| node.node.created)
+    }
+
+    /// Somebody else deleted it, or its session is over.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.session.is_over() || self.node.as_ref().is_some_and(|node| node.node.gone.load(Acquire))
+    }
+
+    /// It was seen that the node is not there any more.
+    pub(crate) fn mark_gone(&self) {
+        if let Some(node) = &self.node {
+            node.node.gone.store(true, std::sync::atomic::Ordering::Release);
+        }
+    }
+
+    /// No watch will be needed any more.
+    pub(crate) fn stop_waiting(&mut self) {
+        self.session.give_room_back(std::mem::take(&mut self.reserved));
+    }
+
+    /// Nothing of it is in the tree.
+    pub(crate) fn settled(&mut self) {
+        self.debt = None;
+        self.node = None;
+    }
+
+    /// Takes the node away.
+    ///
+    /// # Errors
+    /// What the server said; the outcome is unknown unless the error says otherwise.
+    pub(crate) async fn give_up(&mut self) -> Result<Released> {
+        let Some(debt) = &mut self.debt else { return Ok(Released::NotHeld) };
+        if self.session.is_over() {
+            self.settled();
+            return Ok(Released::NotHeld);
+        }
+        let client = self.session.client()?;
+        match debt.pay(&client).await {
+            Ok(released) => {
+                self.settled();
+                Ok(released)
+            }
+            Err(error) => {
+                let path = self.path().unwrap_or_default();
+                let error = self.session.failed(error, Phase::Write, "deleting", path);
+                if self.session.is_over() {
+                    self.settled();
+                    return Ok(Released::NotHeld);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.stop_waiting();
+        if let Some(debt) = self.debt.take()
+            && !self.session.is_over()
+        {
+            lock(&self.session.shared.debts).push(debt);
+            self.session.shared.work.notify_one();
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("session", &self.session).field("debt", &self.debt).finish_non_exhaustive()
+    }
+}
+
+/// A node that the heartbeats look after for as long as this lives.
+struct Watched {
+    shared: Arc<Shared>,
+    key: u64,
+    node: Arc<Node>,
+}
+
+impl Watched {
+    fn new(shared: &Arc<Shared>, node: Node) -> Self {
+        let (key, node) = (shared.next_node.fetch_add(1, Relaxed), Arc::new(node));
+        lock(&shared.nodes).insert(key, Arc::clone(&node));
+        Self { shared: Arc::clone(shared), key, node }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let node = lock(&self.shared.nodes).remove(&self.key);
+        drop(node);
+    }
+}

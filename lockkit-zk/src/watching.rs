@@ -1,0 +1,155 @@
+//! Waiting for what stands in the way, by watches that fire once.
+
+use std::{fmt, panic::AssertUnwindSafe};
+
+use futures_util::{
+    FutureExt as _, StreamExt as _,
+    future::{BoxFuture, pending},
+    stream::FuturesUnordered,
+};
+use lockkit_core::Result;
+use zookeeper_client::{Error as ZkError, EventType, OneshotWatcher};
+
+use crate::{queue::Obstacle, record::Record, stand::Stand};
+
+/// What became of an obstacle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    Nothing,
+    Changed,
+    Gone,
+}
+
+/// What came of setting a watch.
+#[derive(Debug)]
+pub(crate) enum Armed {
+    Set(Watching),
+    /// What the folder held when its watch was set.
+    Behind(Watching, Vec<String>),
+    /// It is not there any more, or has changed since it was listed.
+    Gone,
+}
+
+/// Watches on one obstacle. Dropped, they are removed from the server.
+pub(crate) struct Watching {
+    obstacle: Obstacle,
+    events: FuturesUnordered<BoxFuture<'static, News>>,
+    news: News,
+}
+
+impl Watching {
+    /// Sets the watches. They are on data, never on existence: that would leave a watch on nothing.
+    ///
+    /// # Errors
+    /// No answer.
+    pub(crate) async fn arm(stand: &Stand, folder: &str, obstacle: Obstacle) -> Result<Armed> {
+        let names = match &obstacle {
+            Obstacle::Folder => return Self::arm_folder(stand, folder).await,
+            Obstacle::Last(name) | Obstacle::Next(name) => std::slice::from_ref(name),
+            Obstacle::Any(names) => names,
+        };
+        let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
+        // All are asked for before the first is awaited.
+        let asked: Vec<_> = paths.iter().map(|path| stand.client.get_and_watch_data(path)).collect();
+        let (events, mut gone) = (FuturesUnordered::new(), false);
+        for (asked, path) in asked.into_iter().zip(&paths) {
+            match asked.await {
+                Ok((data, _, watcher)) => {
+                    let granted = Record::parse(&data).is_some_and(|record| record.granted);
+                    // One that we took for a waiter holds it by now; we may be next.
+                    gone |= granted && matches!(obstacle, Obstacle::Next(_));
+                    events.push(event(watcher));
+                }
+                Err(ZkError::NoNode) => gone = true,
+                Err(error) => return Err(stand.failed(error, "watching", path)),
+            }
+        }
+        if gone {
+            return Ok(Armed::Gone);
+        }
+        Ok(Armed::Set(Self { obstacle, events, news: News::Nothing }))
+    }
+
+    async fn arm_folder(stand: &Stand, folder: &str) -> Result<Armed> {
+        match stand.client.get_and_watch_children(folder).await {
+            Ok((children, _, watcher)) => {
+                let events = FuturesUnordered::new();
+                events.push(event(watcher));
+                let watching = Self { obstacle: Obstacle::Folder, events, news: News::Nothing };
+                Ok(Armed::Behind(watching, children))
+            }
+            Err(ZkError::NoNode) => Ok(Armed::Gone),
+            Err(error) => Err(stand.failed(error, "watching", folder)),
+        }
+    }
+
+    /// Whether this obstacle is watched, and its watch has not fired.
+    pub(crate) fn is_for(&self, obstacle: &Obstacle) -> bool {
+        self.news == News::Nothing && self.obstacle == *obstacle
+    }
+
+    /// Whether nothing else stands in the way.
+    pub(crate) fn is_for_last(&self) -> bool {
+        matches!(self.obstacle, Obstacle::Last(_))
+    }
+
+    /// What the watches have said so far.
+    pub(crate) fn news(&mut self) -> News {
+        while self.news == News::Nothing {
+            match self.events.next().now_or_never() {
+                Some(Some(news)) => self.news = news,
+                Some(None) | None => break,
+            }
+        }
+        self.news
+    }
+
+    /// Asks the server what the watches may have missed: one small read, unless several nodes matter.
+    ///
+    /// # Errors
+    /// No answer.
+    pub(crate) async fn probe(&mut self, stand: &Stand) -> Result<News> {
+        let (Obstacle::Last(name) | Obstacle::Next(name)) = &self.obstacle else { return Ok(News::Changed) };
+        let folder = &stand.path[..stand.path.len() - stand.node().len()];
+        let path = format!("{folder}{name}");
+        match stand.client.check_stat(&path).await {
+            // Of a waiter's semaphore, the one ahead may have been granted.
+            Ok(Some(stat)) if stat.version == 0 => Ok(News::Nothing),
+            Ok(Some(_)) => Ok(News::Changed),
+            Ok(None) => Ok(News::Gone),
+            Err(error) => Err(stand.failed(error, "looking for", &path)),
+        }
+    }
+
+    /// Completes when a watch has fired.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn changed(&mut self) {
+        if self.news != News::Nothing {
+            return;
+        }
+        match self.events.next().await {
+            Some(news) => self.news = news,
+            None => pending().await,
+        }
+    }
+}
+
+impl fmt::Debug for Watching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watching").field("obstacle", &self.obstacle).field("news", &self.news).finish_non_exhaustive()
+    }
+}
+
+fn event(watcher: OneshotWatcher) -> BoxFuture<'static, News> {
+    // The client's future panics if its task has died with its runtime.
+    let event = AssertUnwindSafe(watcher.changed()).catch_unwind();
+    async move {
+        match event.await {
+            Ok(event) if event.event_type == EventType::NodeDeleted => News::Gone,
+            Ok(_) | Err(_) => News::Changed,
+        }
+    }
+    .boxed()
+}
