@@ -93,9 +93,11 @@ impl QueueClaim {
             data: Record::new(self.spec.owner, self.spec.label.as_deref()).to_bytes(),
             acls: self.pool.config().acl.acls(),
         };
-        let mut answer = request.send().await;
-        if matches!(answer.0, Err(ZkError::NoNode)) {
-            // A brand-new name, or one that was idle for so long that the servers deleted its folder.
+        let folders = self.pool.folders();
+        let known = folders.contains(&self.folder);
+        let mut answer = if known { request.send().await } else { request.send_with_folder().await };
+        if known && matches!(answer.0, Err(ZkError::NoNode)) {
+            folders.remove(&self.folder);
             answer = request.send_with_folder().await;
         }
         if matches!(answer.0, Err(ZkError::NoNode)) {
@@ -106,6 +108,7 @@ impl QueueClaim {
         let (created, children) = answer;
         match created {
             Ok((stat, sequence)) => {
+                folders.insert(&self.folder);
                 place.created(format!("{prefix}{sequence}"), stat.czxid, self.spec.hint.clone());
             }
             Err(error) => {
@@ -128,7 +131,9 @@ impl QueueClaim {
         if children.is_none() && !self.granted {
             match self.news(&stand).await? {
                 News::Nothing => return Ok(Some(QUEUED)),
-                News::Gone if self.watching.as_ref().is_some_and(Watching::is_for_last) => self.granted = true,
+                News::Gone if self.watching.as_ref().is_some_and(Watching::is_for_last) => {
+                    self.granted = true
+                }
                 News::Gone | News::Changed => {}
             }
         }
@@ -308,7 +313,8 @@ impl Request<'_> {
         (created.await, listed.await)
     }
 
-    /// Not a transaction: in one, 3.8.0 does not tell the zxid of what it has made (ZOOKEEPER-4026).
+    /// For a brand-new name, or one that was idle for so long that the servers deleted its folder. Not a
+    /// transaction: in one, 3.8.0 does not tell the zxid of what it has made (ZOOKEEPER-4026).
     async fn send_with_folder(&self) -> Created {
         let (container, ephemeral) = (CreateMode::Container, CreateMode::EphemeralSequential);
         let folder = self.client.create(self.folder, b"", &container.with_acls(self.acls));

@@ -311,7 +311,8 @@ impl Config {
         for (host, port) in &self.servers {
             let separator = if text.is_empty() { "" } else { "," };
             // An IPv6 address.
-            let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.clone() };
+            let host =
+                if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.clone() };
             text.push_str(&format!("{separator}{host}:{port}"));
         }
         text + self.chroot.as_deref().unwrap_or("")

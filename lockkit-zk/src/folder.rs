@@ -1,5 +1,10 @@
 //! The folders that locks live in. Those of locks are containers, which the servers delete once they are idle.
 
+use std::{
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+};
+
 use lockkit_core::{ErrorKind, Kind, Result};
 use zookeeper_client::{Client, CreateMode, Error};
 
@@ -10,6 +15,35 @@ use crate::{
 
 /// Written to the folder of all mutexes by those who do without a queue.
 const UNFAIR: &[u8] = b"lockkit/1 unfair";
+
+/// How many folders are remembered before all are forgotten, which costs one request for each that is used again.
+const MOST_KNOWN: usize = 10_000;
+
+/// The folders of locks that were there when they were last used: the others are made on the way, in the same trip.
+#[derive(Debug, Default)]
+pub(crate) struct Known(Mutex<HashSet<Box<str>>>);
+
+impl Known {
+    pub(crate) fn contains(&self, folder: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(folder)
+    }
+
+    pub(crate) fn insert(&self, folder: &str) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(folder) {
+            return;
+        }
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(folder.into());
+    }
+
+    /// The servers have deleted it, as it was idle.
+    pub(crate) fn remove(&self, folder: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
+    }
+}
 
 /// Makes sure that all users of a prefix agree on whether its mutexes have queues (C1).
 ///

@@ -114,7 +114,8 @@ mod tests {
         for good in ["lockkit", "a/b", "a b", "%41", "x.y"] {
             check_prefix(good).unwrap();
         }
-        for bad in ["", "/a", "a/", "a//b", ".", "a/..", "zookeeper", "zookeeper/x", "🔒", &"x".repeat(256)] {
+        for bad in ["", "/a", "a/", "a//b", ".", "a/..", "zookeeper", "zookeeper/x", "🔒", &"x".repeat(256)]
+        {
             check_prefix(bad).unwrap_err();
         }
     }

@@ -196,7 +196,9 @@ impl Queue {
 fn permits_turn(ahead: &[Member], mine: &Member, limit: NonZeroU32) -> Turn {
     for other in ahead {
         match other.role {
-            Role::Permits { limit: theirs, .. } if theirs != limit => return Turn::Disagrees { limit: theirs },
+            Role::Permits { limit: theirs, .. } if theirs != limit => {
+                return Turn::Disagrees { limit: theirs };
+            }
             _ => {}
         }
     }

@@ -58,7 +58,8 @@ mod tests {
 
     #[test]
     fn c14_other_clients_data_is_nobodys_record() {
-        for foreign in [&b""[..], b"192.168.1.7", b"lockkit/1 ", b"lockkit/2 00112233445566778899aabbccddeeff", &[0xff]]
+        for foreign in
+            [&b""[..], b"192.168.1.7", b"lockkit/1 ", b"lockkit/2 00112233445566778899aabbccddeeff", &[0xff]]
         {
             assert_eq!(Record::parse(foreign), None);
         }

@@ -44,7 +44,8 @@ impl Tls {
         }
         if let Some((cert, key)) = &self.identity {
             let (cert_text, key_text) = (read(cert)?, read(key)?);
-            options = options.with_pem_identity(&cert_text, &key_text).map_err(|error| unusable(cert, &error))?;
+            options =
+                options.with_pem_identity(&cert_text, &key_text).map_err(|error| unusable(cert, &error))?;
         }
         Ok(options)
     }

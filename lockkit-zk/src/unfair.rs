@@ -6,14 +6,15 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::future::join;
 use lockkit_core::{
-    ErrorKind, FencingToken, Result,
+    FencingToken, Result,
     spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Pulse, Released, Wait},
 };
-use zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult, Stat};
+use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult, Stat};
 
 use crate::{
-    error::{self, Fate, Phase, fate},
+    error::{Fate, Phase, fate},
     folder,
     queue::Obstacle,
     record::Record,
@@ -64,7 +65,7 @@ impl UnfairClaim {
 
     /// One transaction; `None` if somebody has it.
     async fn race(&mut self, session: &Arc<Session>) -> Result<Option<Attempt>> {
-        let client = session.client()?;
+        let (client, acls) = (session.client()?, self.pool.config().acl.acls());
         let record = unique_record(&self.spec);
         let debt = Debt::Single {
             folder: self.folder.clone(),
@@ -73,13 +74,23 @@ impl UnfairClaim {
             version: None,
         };
         let place = self.place.insert(session.place(debt));
-        let mut answer = make(&client, &self.folder, &self.path, &record, &self.pool).await;
-        if matches!(answer, Err(ZkError::NoNode)) {
-            make_folder(&client, &self.folder, &self.spec, &self.pool).await?;
-            answer = make(&client, &self.folder, &self.path, &record, &self.pool).await;
+        let request =
+            Request { client: &client, folder: &self.folder, path: &self.path, record: &record, acls };
+        let folders = self.pool.folders();
+        let known = folders.contains(&self.folder);
+        let mut answer = if known { request.send().await } else { request.send_with_folder().await };
+        if known && answer == Err(ZkError::NoNode) {
+            folders.remove(&self.folder);
+            answer = request.send_with_folder().await;
+        }
+        if answer == Err(ZkError::NoNode) {
+            let kind = self.pool.config().layout().kind(self.spec.name.kind());
+            folder::make(&client, &kind, self.pool.config().acl).await?;
+            answer = request.send_with_folder().await;
         }
         match answer {
             Ok(stat) => {
+                folders.insert(&self.folder);
                 place.granted_by(stat.version);
                 place.created(self.path.clone(), stat.mzxid, self.spec.hint.clone());
             }
@@ -189,45 +200,45 @@ fn unique_record(spec: &ClaimSpec) -> Vec<u8> {
     record
 }
 
-/// Makes the node, and writes the record to its folder and to itself.
-async fn make(
-    client: &zookeeper_client::Client,
-    folder: &str,
-    path: &str,
-    record: &[u8],
-    pool: &Pool,
-) -> Result<Stat, ZkError> {
-    let mut writer = client.new_multi_writer();
-    writer.add_set_data(folder, record, None)?;
-    writer.add_create(path, record, &CreateMode::Ephemeral.with_acls(pool.config().acl.acls()))?;
-    match writer.commit().await {
-        Ok(results) => match results.first() {
-            // A node made in a transaction has no valid zxid in 3.8.0 (ZOOKEEPER-4026); a written one has the same.
-            Some(MultiWriteResult::SetData { stat }) => Ok(*stat),
-            _ => Err(ZkError::UnexpectedError("a transaction was answered with other results".to_owned())),
-        },
-        Err(MultiWriteError::OperationFailed { source, .. } | MultiWriteError::RequestFailed { source }) => {
-            Err(source)
-        }
-    }
+/// The requests of one try.
+struct Request<'a> {
+    client: &'a Client,
+    folder: &'a str,
+    path: &'a str,
+    record: &'a [u8],
+    acls: Acls<'static>,
 }
 
-async fn make_folder(
-    client: &zookeeper_client::Client,
-    path: &str,
-    spec: &ClaimSpec,
-    pool: &Pool,
-) -> Result<()> {
-    let container = CreateMode::Container.with_acls(pool.config().acl.acls());
-    for _ in 0..2 {
-        match client.create(path, b"", &container).await {
-            Ok(_) | Err(ZkError::NodeExists) => return Ok(()),
-            Err(ZkError::NoNode) => {
-                let kind = pool.config().layout().kind(spec.name.kind());
-                folder::make(client, &kind, pool.config().acl).await?;
-            }
-            Err(error) => return Err(error::from_zk(error, Phase::Write, "creating", path)),
+impl Request<'_> {
+    /// Makes the node, and writes the record to its folder and to itself. Answers what became of the folder: a node
+    /// made in a transaction has no valid zxid in 3.8.0 (ZOOKEEPER-4026), a written one has the same.
+    async fn send(&self) -> Result<Stat, ZkError> {
+        let mut writer = self.client.new_multi_writer();
+        writer.add_set_data(self.folder, self.record, None)?;
+        writer.add_create(self.path, self.record, &CreateMode::Ephemeral.with_acls(self.acls))?;
+        match writer.commit().await {
+            Ok(results) => match results.first() {
+                Some(MultiWriteResult::SetData { stat }) => Ok(*stat),
+                _ => {
+                    Err(ZkError::UnexpectedError("a transaction was answered with other results".to_owned()))
+                }
+            },
+            Err(
+                MultiWriteError::OperationFailed { source, .. } | MultiWriteError::RequestFailed { source },
+            ) => Err(source),
         }
     }
-    Err(error::ours(ErrorKind::Unavailable, format!("the folders above {path:?} are deleted as soon as they are made")))
+
+    /// As [`send`](Self::send), for a brand-new or long idle name.
+    async fn send_with_folder(&self) -> Result<Stat, ZkError> {
+        let container = CreateMode::Container.with_acls(self.acls);
+        let made = self.client.create(self.folder, b"", &container);
+        // Polled in this order, so that both leave in one packet.
+        let (made, sent) = join(made, self.send()).await;
+        match (made, sent) {
+            (Ok(_) | Err(ZkError::NodeExists | ZkError::NoNode), sent) => sent,
+            (Err(error), Err(ZkError::NoNode)) => Err(error),
+            (Err(_), sent) => sent,
+        }
+    }
 }

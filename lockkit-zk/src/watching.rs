@@ -138,7 +138,10 @@ impl Watching {
 
 impl fmt::Debug for Watching {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watching").field("obstacle", &self.obstacle).field("news", &self.news).finish_non_exhaustive()
+        f.debug_struct("Watching")
+            .field("obstacle", &self.obstacle)
+            .field("news", &self.news)
+            .finish_non_exhaustive()
     }
 }
 

@@ -14,7 +14,10 @@ const PATHS_PER_READ: usize = 500;
 pub(super) enum Pulse {
     Sync,
     /// Writes to this node, which belongs to the session.
-    Write { path: String, acls: Acls<'static> },
+    Write {
+        path: String,
+        acls: Acls<'static>,
+    },
 }
 
 /// Sends one heartbeat and waits for all of its answers.
@@ -53,7 +56,9 @@ async fn write(client: &Client, path: &str, acls: Acls<'static>) -> Result<(), E
     match client.set_data(path, b"", None).await {
         Ok(_) => Ok(()),
         // Somebody has deleted it.
-        Err(Error::NoNode) => client.create(path, b"", &CreateMode::Ephemeral.with_acls(acls)).await.map(drop),
+        Err(Error::NoNode) => {
+            client.create(path, b"", &CreateMode::Ephemeral.with_acls(acls)).await.map(drop)
+        }
         Err(error) => Err(error),
     }
 }

@@ -86,9 +86,10 @@ async fn look_for(client: &Client, folder: &str, stem: &str) -> Result<Option<St
         Err(error) => Err(error),
     };
     match children {
-        Ok(children) => {
-            Ok(children.into_iter().find(|name| name.starts_with(stem)).map(|name| format!("{folder}/{name}")))
-        }
+        Ok(children) => Ok(children
+            .into_iter()
+            .find(|name| name.starts_with(stem))
+            .map(|name| format!("{folder}/{name}"))),
         Err(Error::NoNode) => Ok(None),
         Err(error) => Err(error),
     }

@@ -148,7 +148,13 @@ impl Session {
     }
 
     /// Translates an error of a request, and draws the conclusion for the session.
-    pub(crate) fn failed(&self, error: zookeeper_client::Error, phase: Phase, what: &str, path: &str) -> Error {
+    pub(crate) fn failed(
+        &self,
+        error: zookeeper_client::Error,
+        phase: Phase,
+        what: &str,
+        path: &str,
+    ) -> Error {
         if error::fate(&error) == Fate::SessionOver {
             self.shared.end();
         }

@@ -36,7 +36,10 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     let (id, timeout) = (client.session_id().0, client.session_timeout());
     let client = Arc::new(client);
     let actor = actor::run(Arc::clone(&shared), Arc::clone(&client), pulse, connecting);
-    #[expect(clippy::disallowed_methods, reason = "a session has one task of its own, for all of its claims")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a session has one task of its own, for all of its claims"
+    )]
     runtime.spawn(actor);
     Ok(Session { client: Some(client).into(), id, timeout, watched_bytes: 0.into(), shared })
 }
@@ -57,7 +60,9 @@ async fn connect(config: &Config) -> Result<Client> {
     #[cfg(feature = "tls")]
     let connecting = {
         let secure = config.tls.is_some();
-        async move { if secure { connector.secure_connect(&cluster).await } else { connector.connect(&cluster).await } }
+        async move {
+            if secure { connector.secure_connect(&cluster).await } else { connector.connect(&cluster).await }
+        }
     };
     #[cfg(not(feature = "tls"))]
     let connecting = async move { connector.connect(&cluster).await };
@@ -75,9 +80,11 @@ async fn connect(config: &Config) -> Result<Client> {
 async fn unreachable(config: &Config, said: &str) -> Error {
     let knocks = config.servers().iter().map(async |(host, port)| {
         let found = match timeout(KNOCK, TcpStream::connect((host.as_str(), *port))).await {
-            Ok(Ok(_)) => "takes connections but grants no session: it may have no quorum, or not be ZooKeeper's \
+            Ok(Ok(_)) => {
+                "takes connections but grants no session: it may have no quorum, or not be ZooKeeper's \
                           client port"
-                .to_owned(),
+                    .to_owned()
+            }
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer".to_owned(),
         };
@@ -94,7 +101,8 @@ async fn check_chroot(client: &Client, config: &Config) -> Result<()> {
     match client.check_stat("/").await {
         Ok(Some(_)) => Ok(()),
         Ok(None) => {
-            let reason = format!("the chroot {chroot:?} does not exist; create that node, or correct the URL");
+            let reason =
+                format!("the chroot {chroot:?} does not exist; create that node, or correct the URL");
             Err(error::ours(ErrorKind::InvalidUrl, reason))
         }
         Err(error) => Err(from_zk(error, Phase::Read, "looking for the chroot", chroot)),

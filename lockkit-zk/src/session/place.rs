@@ -45,7 +45,8 @@ impl Place {
             Some(Debt::Place { path: known, .. }) => *known = Some(path.clone()),
             Some(Debt::Single { .. }) | None => {}
         }
-        self.node = Some(Watched::new(&self.session.shared, Node { path, created, gone: false.into(), hint }));
+        self.node =
+            Some(Watched::new(&self.session.shared, Node { path, created, gone: false.into(), hint }));
     }
 
     /// Looks for the node of an attempt that was not answered; `false`: it was not made, and never will be. A node
@@ -57,7 +58,8 @@ impl Place {
         let (session, client) = (Arc::clone(&self.session), self.session.client()?);
         let Some(debt) = &mut self.debt else { return Ok(false) };
         let found = debt.find(&client).await;
-        let found = found.map_err(|e| session.failed(e, Phase::Write, "looking for what was made in", debt.folder()))?;
+        let found = found
+            .map_err(|e| session.failed(e, Phase::Write, "looking for what was made in", debt.folder()))?;
         match found {
             Some((path, stat)) if stat.ephemeral_owner == session.id => {
                 self.created(path, stat.czxid, hint);
@@ -145,7 +147,10 @@ impl Drop for Place {
 
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("session", &self.session).field("debt", &self.debt).finish_non_exhaustive()
+        f.debug_struct("Place")
+            .field("session", &self.session)
+            .field("debt", &self.debt)
+            .finish_non_exhaustive()
     }
 }
 

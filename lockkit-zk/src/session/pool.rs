@@ -11,7 +11,7 @@ use std::sync::{
 use lockkit_core::{ErrorKind, Result};
 
 use super::{Debt, Place, Session, lock, open::open};
-use crate::{config::Config, error};
+use crate::{config::Config, error, folder};
 
 /// Opens sessions as they are needed.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub(crate) struct Pool {
     /// One opens, the others wait for it.
     opening: tokio::sync::Mutex<()>,
     closed: AtomicBool,
+    folders: folder::Known,
 }
 
 impl Pool {
@@ -30,12 +31,21 @@ impl Pool {
     /// Why there is none.
     pub(crate) async fn open(config: Config) -> Result<Self> {
         let first = Arc::new(open(&config).await?);
-        let (opening, closed) = (tokio::sync::Mutex::default(), AtomicBool::new(false));
-        Ok(Self { config, sessions: vec![first].into(), opening, closed })
+        Ok(Self {
+            config,
+            sessions: vec![first].into(),
+            opening: tokio::sync::Mutex::default(),
+            closed: AtomicBool::new(false),
+            folders: folder::Known::default(),
+        })
     }
 
     pub(crate) fn config(&self) -> &Config {
         &self.config
+    }
+
+    pub(crate) fn folders(&self) -> &folder::Known {
+        &self.folders
     }
 
     /// A session that lives, for a single request.

@@ -137,6 +137,10 @@ mod tests {
         proof.reconnected(s(3.0));
         assert_eq!(proof.at(), s(11.0));
         steady(&mut proof, 12..15);
-        assert_eq!(proof.at(), s(11.0), "what was answered before the new connection is no part of the window");
+        assert_eq!(
+            proof.at(),
+            s(11.0),
+            "what was answered before the new connection is no part of the window"
+        );
     }
 }
