@@ -24,6 +24,7 @@
 
 mod case;
 mod cases;
+mod doomed;
 mod env;
 mod execute;
 pub mod faulty;
