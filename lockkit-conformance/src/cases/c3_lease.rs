@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use lockkit_core::{
     ErrorKind, LockGuard, LockOptions,
-    spi::{LossReason, Released},
+    spi::{Attempt, LossReason, Pulse, Released, Wait},
 };
 use tokio::time::sleep;
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, give_back, take},
+    env::{Env, becomes_free, give_back, long, take},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
-    wait::{eventually, ms, within},
+    wait::{Asked, eventually, ms, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -26,6 +26,8 @@ cases! {
         "a late renewal that revives a lock which its holder has seen lost";
     c3_a_silent_store_loses_the_lock_before_it_can_regrant: Needs::EXCLUSIVE.lease(),
         "renewal failures that are only logged; a loss signal that waits for a request to end";
+    c3_the_store_keeps_what_it_confirmed: Needs::EXCLUSIVE.lease(),
+        "a lease that is told by what does not prove it: the store frees it before its holder's deadline";
     c3_a_paused_store_loses_the_lock_in_time: Needs::EXCLUSIVE.lease().hook(Hook::Pause),
         "a loss signal that needs the store's answer";
     c3_remaining_never_exceeds_the_lease: Needs::EXCLUSIVE.lease(),
@@ -145,6 +147,35 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
     assert!(!guard.is_held());
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
     give_back(next).await;
+}
+
+async fn c3_the_store_keeps_what_it_confirmed(env: Env) {
+    let (cut_off, link) = env.harness().connect_through_faults().await.unwrap();
+    let (healthy, options) = (env.backend().await, env.fleeting(600));
+    let mut mine = env.claim(&*cut_off, "x", &options);
+    let answer = mine.attempt(Wait::No).await.unwrap();
+    assert!(matches!(answer, Attempt::Granted(_)), "{answer:?} of a free lock");
+    // So that the grant is no proof any more of what the renewal confirms.
+    sleep(options.ttl / 4).await;
+    let asked = Asked::now();
+    let Pulse::Alive(lease) = mine.keep_alive().await.unwrap() else {
+        panic!("C10: lost in a quarter of its lease")
+    };
+    link.set(Faults::SILENCE);
+    let promised = asked.deadline(lease).expect("a lease that ends");
+    let mut other = env.claim(&*healthy, "x", &long());
+    eventually(options.ttl + env.descriptor().takeover_delay + soon(), async || {
+        match other.attempt(Wait::No).await.unwrap() {
+            Attempt::Granted(_) => Ok(()),
+            busy => Err(format!("C9: {busy:?} of what nobody renews")),
+        }
+    })
+    .await;
+    let early = promised.saturating_duration_since(Instant::now());
+    assert!(early.is_zero(), "C3: granted to another one {early:?} before the holder's deadline");
+    link.cut();
+    link.heal();
+    other.release().await.unwrap();
 }
 
 async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {

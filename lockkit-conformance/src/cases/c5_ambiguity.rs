@@ -6,7 +6,7 @@ use std::{
 };
 
 use lockkit_core::{
-    Clock, FencingToken, LockGuard, LockOptions, Result,
+    FencingToken, LockGuard, LockOptions, Result,
     spi::{Attempt, Lease, Released, Wait},
 };
 use tokio::{
@@ -19,7 +19,7 @@ use crate::{
     env::{Env, becomes_free, give_back, long},
     harness::{Faults, Hook},
     lock::AnyLock,
-    wait::{eventually, ms, soon, within},
+    wait::{Asked, eventually, ms, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -64,16 +64,10 @@ async fn c5_a_retry_reports_a_lease_that_the_store_has(env: Env) {
     let mut mine = env.claim(&*a, "x", &options);
     let first = grant(mine.attempt(Wait::No).await.unwrap());
     sleep(ttl / 2).await;
-    let (asked, tick) = (Instant::now(), Clock::Boot.now());
+    let asked = Asked::now();
     let again = grant(mine.attempt(Wait::No).await.unwrap());
     assert_eq!(again.0, first.0, "C5: a retry got another token");
-    // As the core does: 1 % and 2 ms for clocks that differ.
-    let less_drift = |lease: Duration| lease - lease / 100 - ms(2);
-    let promised = match again.1 {
-        Lease::For(lasts) => asked + less_drift(lasts),
-        Lease::Proven { at, lasts } => asked + tick.until(at.after(less_drift(lasts))),
-        Lease::Session => asked + ttl * 3,
-    };
+    let promised = asked.deadline(again.1).unwrap_or(asked.at + ttl * 3);
     let mut other = env.claim(&*b, "x", &options);
     while Instant::now() < promised {
         let answer = other.attempt(Wait::No).await.unwrap();

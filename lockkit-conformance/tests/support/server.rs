@@ -23,6 +23,7 @@ pub(crate) type SessionId = u64;
 #[derive(Debug)]
 pub(crate) struct Server {
     memory: Arc<dyn Backend>,
+    timeout: Duration,
     state: Mutex<State>,
 }
 
@@ -39,8 +40,8 @@ struct Session {
 }
 
 impl Server {
-    pub(crate) fn new(memory: Arc<dyn Backend>) -> Self {
-        Self { memory, state: Mutex::default() }
+    pub(crate) fn new(memory: Arc<dyn Backend>, timeout: Duration) -> Self {
+        Self { memory, timeout, state: Mutex::default() }
     }
 
     pub(crate) fn open_session(&self) -> SessionId {
@@ -91,7 +92,7 @@ impl Server {
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Clock::Boot.now();
-        for (_, session) in state.sessions.extract_if(|_, session| session.heard.after(TIMEOUT) <= now) {
+        for (_, session) in state.sessions.extract_if(|_, session| session.heard.after(self.timeout) <= now) {
             self.end(session);
         }
         state

@@ -21,7 +21,7 @@ use lockkit_core::{
 };
 use tokio::{task::JoinHandle, time};
 
-use crate::{
+use super::{
     min_ttl::check,
     server::{Server, SessionId, TIMEOUT},
 };
@@ -30,8 +30,23 @@ const HEARTBEAT: Duration = TIMEOUT.checked_div(12).unwrap();
 /// A heartbeat proves the session only once it is this old.
 const RIPE: Duration = TIMEOUT.checked_div(3).unwrap();
 
+/// What may be wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionFlaw {
+    /// Somebody keeps up the sessions of the dead.
+    Endless,
+    /// The lease is counted from when it is asked for, not from a heartbeat, of which there are few.
+    ProvenByNothing,
+    /// Whoever asks is told the session's lease, also when the claim is gone.
+    SessionForClaim,
+}
+
 #[derive(Debug)]
-pub(crate) struct SessionStore;
+pub(crate) struct SessionStore(pub(crate) Option<SessionFlaw>);
+
+fn descriptor() -> Descriptor {
+    MemoryStore::new().descriptor().with_min_ttl(TIMEOUT).with_lease_scope(LeaseScope::Session)
+}
 
 #[async_trait]
 impl Store for SessionStore {
@@ -40,7 +55,7 @@ impl Store for SessionStore {
     }
 
     fn descriptor(&self) -> Descriptor {
-        MemoryStore::new().descriptor().with_min_ttl(TIMEOUT).with_lease_scope(LeaseScope::Session)
+        descriptor()
     }
 
     fn hooks(&self) -> Vec<Hook> {
@@ -49,8 +64,9 @@ impl Store for SessionStore {
 
     async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
         let memory = MemoryStore::new().open().await?;
-        let server = Arc::new(Server::new(memory.connect().await?));
-        Ok(Box::new(SessionHarness { memory, server }))
+        let timeout = if self.0 == Some(SessionFlaw::Endless) { TIMEOUT * 600 } else { TIMEOUT };
+        let server = Arc::new(Server::new(memory.connect().await?, timeout));
+        Ok(Box::new(SessionHarness { memory, server, flaw: self.0 }))
     }
 }
 
@@ -58,16 +74,17 @@ impl Store for SessionStore {
 struct SessionHarness {
     memory: Box<dyn Harness>,
     server: Arc<Server>,
+    flaw: Option<SessionFlaw>,
 }
 
 #[async_trait]
 impl Harness for SessionHarness {
     async fn connect(&self) -> Result<Arc<dyn Backend>, BoxError> {
-        Ok(Arc::new(SessionBackend::connect(&self.server)))
+        Ok(Arc::new(SessionBackend::connect(&self.server, self.flaw)))
     }
 
     async fn connect_through_faults(&self) -> Result<(Arc<dyn Backend>, Arc<dyn Link>), BoxError> {
-        let backend = SessionBackend::connect(&self.server);
+        let backend = SessionBackend::connect(&self.server, self.flaw);
         let client = Arc::clone(&backend.client);
         let faulty = Faulty::new(Arc::new(backend));
         let line = faulty.line();
@@ -113,6 +130,7 @@ impl Link for SessionLink {
 struct Client {
     server: Arc<Server>,
     state: Mutex<ClientState>,
+    flaw: Option<SessionFlaw>,
 }
 
 #[derive(Debug)]
@@ -124,10 +142,10 @@ struct ClientState {
 }
 
 impl Client {
-    fn new(server: Arc<Server>) -> Self {
+    fn new(server: Arc<Server>, flaw: Option<SessionFlaw>) -> Self {
         let answered = VecDeque::from([Clock::Boot.now()]);
         let state = ClientState { session: server.open_session(), answered, faults: Faults::NONE };
-        Self { server, state: Mutex::new(state) }
+        Self { server, state: Mutex::new(state), flaw }
     }
 
     fn state(&self) -> MutexGuard<'_, ClientState> {
@@ -163,7 +181,8 @@ impl Client {
         while state.answered.get(1).is_some_and(|next| next.after(RIPE) <= now) {
             state.answered.pop_front();
         }
-        Lease::Proven { at: state.answered[0], lasts: TIMEOUT }
+        let at = if self.flaw == Some(SessionFlaw::ProvenByNothing) { now } else { state.answered[0] };
+        Lease::Proven { at, lasts: TIMEOUT }
     }
 }
 
@@ -175,18 +194,19 @@ struct SessionBackend {
 }
 
 impl SessionBackend {
-    fn connect(server: &Arc<Server>) -> Self {
-        let client = Arc::new(Client::new(Arc::clone(server)));
+    fn connect(server: &Arc<Server>, flaw: Option<SessionFlaw>) -> Self {
+        let client = Arc::new(Client::new(Arc::clone(server), flaw));
         let heart = tokio::spawn({
             let client = Arc::clone(&client);
+            let pause = if flaw == Some(SessionFlaw::ProvenByNothing) { HEARTBEAT * 8 } else { HEARTBEAT };
             async move {
                 loop {
-                    time::sleep(HEARTBEAT).await;
+                    time::sleep(pause).await;
                     client.heartbeat();
                 }
             }
         });
-        Self { client, descriptor: SessionStore.descriptor(), heart }
+        Self { client, descriptor: descriptor(), heart }
     }
 }
 
@@ -257,6 +277,7 @@ impl Claim for SessionClaim {
         };
         match self.client.server.with_claim(session, &self.spec, async |claim| claim.keep_alive().await) {
             Some(Ok(Pulse::Alive(_))) => Ok(Pulse::Alive(lease)),
+            Some(Ok(_)) if self.client.flaw == Some(SessionFlaw::SessionForClaim) => Ok(Pulse::Alive(lease)),
             Some(answer) => answer,
             None => Ok(lost),
         }

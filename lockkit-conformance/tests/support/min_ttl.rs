@@ -11,8 +11,11 @@ use lockkit_core::{
 
 const MIN_TTL: Duration = Duration::from_millis(300);
 
+/// The store, and whether it refuses what it can't give.
 #[derive(Debug)]
-pub(crate) struct MinTtlStore;
+pub(crate) struct MinTtlStore {
+    pub(crate) refuses: bool,
+}
 
 #[async_trait]
 impl Store for MinTtlStore {
@@ -29,30 +32,34 @@ impl Store for MinTtlStore {
     }
 
     async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
-        Ok(Box::new(MinTtlHarness(MemoryStore::new().open().await?)))
+        Ok(Box::new(MinTtlHarness { memory: MemoryStore::new().open().await?, refuses: self.refuses }))
     }
 }
 
 #[derive(Debug)]
-struct MinTtlHarness(Box<dyn Harness>);
+struct MinTtlHarness {
+    memory: Box<dyn Harness>,
+    refuses: bool,
+}
 
 #[async_trait]
 impl Harness for MinTtlHarness {
     async fn connect(&self) -> Result<Arc<dyn Backend>, BoxError> {
-        let inner = self.0.connect().await?;
-        Ok(Arc::new(MinTtl { inner, descriptor: MinTtlStore.descriptor() }))
+        let inner = self.memory.connect().await?;
+        let store = MinTtlStore { refuses: self.refuses };
+        Ok(Arc::new(MinTtl { inner, descriptor: store.descriptor(), refuses: self.refuses }))
     }
 
     async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {
-        self.0.expire_now(name).await
+        self.memory.expire_now(name).await
     }
 
     async fn leaks(&self) -> Result<Vec<String>, BoxError> {
-        self.0.leaks().await
+        self.memory.leaks().await
     }
 
     async fn close(&self) {
-        self.0.close().await;
+        self.memory.close().await;
     }
 }
 
@@ -60,6 +67,7 @@ impl Harness for MinTtlHarness {
 struct MinTtl {
     inner: Arc<dyn Backend>,
     descriptor: Descriptor,
+    refuses: bool,
 }
 
 #[async_trait]
@@ -69,7 +77,9 @@ impl Backend for MinTtl {
     }
 
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
-        check(&spec, MIN_TTL)?;
+        if self.refuses {
+            check(&spec, MIN_TTL)?;
+        }
         self.inner.claim(spec)
     }
 
