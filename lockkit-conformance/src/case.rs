@@ -2,7 +2,7 @@
 
 use std::{fmt, pin::Pin};
 
-use lockkit_core::spi::{Capabilities, Descriptor};
+use lockkit_core::spi::{Capabilities, Descriptor, LeaseScope};
 
 use crate::{env::Env, harness::Hook, lock::Flavor};
 
@@ -32,6 +32,8 @@ pub(crate) struct Needs {
     push: bool,
     /// Leases end by time; not for stores with the exception `no_lease`.
     lease: bool,
+    /// A claim's lease is its own, and ends when this claim is not renewed.
+    claim_lease: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +55,7 @@ impl Needs {
     pub(crate) const PERMITS: Self = Self::subject(Subject::Permits);
 
     const fn subject(subject: Subject) -> Self {
-        Self { subject, hook: None, fair: false, push: false, lease: false }
+        Self { subject, hook: None, fair: false, push: false, lease: false, claim_lease: false }
     }
 
     pub(crate) const fn hook(mut self, hook: Hook) -> Self {
@@ -74,6 +76,11 @@ impl Needs {
     pub(crate) const fn lease(mut self) -> Self {
         self.lease = true;
         self
+    }
+
+    pub(crate) const fn claim_lease(mut self) -> Self {
+        self.claim_lease = true;
+        self.lease()
     }
 
     /// The locks of a store that the case could be run on.
@@ -98,6 +105,9 @@ impl Needs {
         }
         if self.lease && descriptor.exceptions.no_lease {
             return Some("the store lists the exception `no_lease`".to_owned());
+        }
+        if self.claim_lease && descriptor.lease_scope == LeaseScope::Session {
+            return Some("the store's leases are its session's".to_owned());
         }
         match self.hook {
             Some(hook) if !hooks.contains(&hook) => Some(format!("the harness has no hook {hook:?}")),

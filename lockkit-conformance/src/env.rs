@@ -4,11 +4,12 @@ use std::{
     collections::BTreeSet,
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use lockkit_core::{
     FencingToken, LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Mode, Released},
+    spi::{Backend, Claim, ClaimSpec, Descriptor, LeaseScope, Mode, Released},
 };
 
 use tokio::time::timeout;
@@ -51,8 +52,39 @@ impl Env {
     }
 
     /// How long a waiter that nothing wakes may sleep.
-    pub(crate) fn poll(&self) -> std::time::Duration {
+    pub(crate) fn poll(&self) -> Duration {
         self.descriptor().poll.max.mul_f64(1.25)
+    }
+
+    /// Whether no claim ends by itself before its session does.
+    pub(crate) fn has_session_leases(&self) -> bool {
+        self.descriptor().lease_scope == LeaseScope::Session
+    }
+
+    /// This many milliseconds, or what comes nearest to it of what the store can give. What a case waits for and
+    /// asserts is to be derived from the answer.
+    pub(crate) fn ttl(&self, wanted: u64) -> Duration {
+        let (wanted, shortest) = (ms(wanted), self.descriptor().min_ttl);
+        // A session's timeout is the same for each claim on it.
+        if self.has_session_leases() && !shortest.is_zero() { shortest } else { wanted.max(shortest) }
+    }
+
+    /// A lease of [about](Self::ttl) this many milliseconds that nobody renews.
+    pub(crate) fn fleeting(&self, wanted: u64) -> LockOptions {
+        LockOptions::new().with_ttl(self.ttl(wanted)).with_renewal(Renewal::Manual)
+    }
+
+    /// A lease that no case outlives, and that no driver renews.
+    ///
+    /// A session's timeout is shorter than that: there it is renewed, as cases may outlive it.
+    pub(crate) fn unrenewed(&self) -> LockOptions {
+        if self.has_session_leases() { long() } else { long().with_renewal(Renewal::Manual) }
+    }
+
+    /// So many rounds with a lease of so many milliseconds; fewer where the store makes each of them longer, but two,
+    /// as it takes two to see what one has left behind.
+    pub(crate) fn rounds(&self, wanted: usize, lease: u64) -> usize {
+        if self.ttl(lease) > ms(lease) { wanted.div_ceil(4).max(2) } else { wanted }
     }
 
     /// A locker with a connection of its own.
@@ -146,11 +178,6 @@ impl fmt::Debug for Env {
 /// A lease that no case outlives, with short requests.
 pub(crate) fn long() -> LockOptions {
     LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(ms(2_000))
-}
-
-/// A lease of this many milliseconds that nobody renews.
-pub(crate) fn fleeting(ttl: u64) -> LockOptions {
-    LockOptions::new().with_ttl(ms(ttl)).with_renewal(Renewal::Manual)
 }
 
 /// A try that must get it.

@@ -48,7 +48,8 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// Connects through something that can break the connection.
     ///
     /// A store behind a socket puts the [fault proxy](crate::proxy::Proxy) in between and claims [`Hook::Wire`].
-    /// Without that, faults are made between core and backend.
+    /// Without that, faults are made between core and backend, which a store whose leases are its session's must not
+    /// leave it at: what keeps up the session has to suffer as well.
     ///
     /// # Errors
     /// The store can't be reached.

@@ -24,6 +24,7 @@
 
 mod case;
 mod cases;
+mod doomed;
 mod env;
 mod execute;
 pub mod faulty;
@@ -40,6 +41,6 @@ pub use self::{
     case::Case,
     cases::all as all_cases,
     harness::{BoxError, Faults, Harness, Hook, Link, Store},
-    runner::{main, main_covering_all, run_case},
+    runner::{main, main_covering_all, main_on_one_lock, run_case},
     wait::override_slack,
 };

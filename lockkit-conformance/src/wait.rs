@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use lockkit_core::{Clock, Tick, spi::Lease};
 use tokio::time::{sleep, timeout};
 
 const VARIABLE: &str = "LOCKKIT_TEST_SLACK";
@@ -49,6 +50,29 @@ pub(crate) async fn eventually(bound: Duration, mut look: impl AsyncFnMut() -> R
     while let Err(wrong) = look().await {
         assert!(start.elapsed() < bound, "after {bound:?}: {wrong}");
         sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// When something was asked of a store, from which a lease is counted.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) at: Instant,
+    tick: Tick,
+}
+
+impl Asked {
+    pub(crate) fn now() -> Self {
+        Self { at: Instant::now(), tick: Clock::Boot.now() }
+    }
+
+    /// The holder's deadline, as the core counts it: less 1 % and 2 ms for clocks that differ. `None` is never.
+    pub(crate) fn deadline(self, lease: Lease) -> Option<Instant> {
+        let less_drift = |lasts: Duration| lasts.saturating_sub(lasts / 100 + ms(2));
+        match lease {
+            Lease::For(lasts) => Some(self.at + less_drift(lasts)),
+            Lease::Proven { at, lasts } => Some(self.at + self.tick.until(at.after(less_drift(lasts)))),
+            Lease::Session => None,
+        }
     }
 }
 

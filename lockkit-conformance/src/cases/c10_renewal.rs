@@ -10,7 +10,7 @@ use crate::{
     env::{Env, give_back, long, take},
     faulty::Op,
     harness::{Faults, Link as _},
-    wait::{ms, within},
+    wait::{ms, soon, within},
 };
 
 cases! {
@@ -28,7 +28,7 @@ cases! {
 
 async fn c10_a_live_holder_keeps_it_for_many_leases(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
-    let ttl = ms(1_000);
+    let ttl = env.ttl(1_000);
     let guard = take(&env.lock(&a, "x", LockOptions::new().with_ttl(ttl))).await;
     let other = env.lock(&b, "x", long());
     let start = Instant::now();
@@ -42,12 +42,12 @@ async fn c10_a_live_holder_keeps_it_for_many_leases(env: Env) {
 
 async fn c10_a_short_outage_ends_nothing(env: Env) {
     let (locker, line) = env.spied_locker().await;
-    let ttl = ms(1_500);
+    let ttl = env.ttl(1_500);
     let guard =
-        take(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl).with_op_timeout(ms(150)))).await;
+        take(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl).with_op_timeout(ttl / 10))).await;
     line.set(Faults::LOST_REPLIES);
     // Past the first renewal and its first retry.
-    renewals(&line, 2).await;
+    renewals(&line, 2, ttl).await;
     line.heal();
     let healed = Instant::now();
     while healed.elapsed() < ttl {
@@ -59,7 +59,7 @@ async fn c10_a_short_outage_ends_nothing(env: Env) {
 
 async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
     let (locker, line) = env.spied_locker().await;
-    let ttl = ms(900);
+    let ttl = env.ttl(900);
     let guard = take(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl))).await;
     let granted = line.take_calls().into_iter().find(|call| call.op == Op::Attempt).unwrap();
     line.set(Faults::LOST_REPLIES);
@@ -83,7 +83,7 @@ async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
 
 async fn c10_a_lost_renewal_is_believed(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
-    let ttl = ms(3_000);
+    let ttl = env.ttl(3_000);
     let past = take(&env.lock(&a, "x", LockOptions::new().with_ttl(ttl))).await;
     env.harness().expire_now(past.name()).await.unwrap();
     let present = take(&env.lock(&b, "x", long())).await;
@@ -96,24 +96,23 @@ async fn c10_a_lost_renewal_is_believed(env: Env) {
 }
 
 async fn c10_nothing_is_renewed_after_its_release(env: Env) {
+    const RELEASES: usize = 96;
     let (locker, line) = env.spied_locker().await;
+    let (ttl, rounds) = (env.ttl(60), env.rounds(12, 60));
     let mut tasks = JoinSet::new();
-    for task in 0..8 {
-        let lock = env.lock(
-            &locker,
-            &format!("x{task}"),
-            LockOptions::new().with_ttl(ms(60)).with_op_timeout(ms(30)),
-        );
+    for task in 0..RELEASES / rounds {
+        let options = LockOptions::new().with_ttl(ttl).with_op_timeout(ttl / 2);
+        let lock = env.lock(&locker, &format!("x{task}"), options);
         tasks.spawn(async move {
-            for round in 0..12 {
+            for round in 0..rounds {
                 let guard = lock.lock().await.unwrap();
-                // Renewals are due every 20 ms.
-                sleep(Duration::from_micros(rand::random_range(15_000..25_000))).await;
+                // The renewal is due when a third of what is left has passed.
+                sleep(guard.remaining().mul_f64(rand::random_range(0.25..0.42))).await;
                 if round % 2 == 0 { drop(guard.release().await) } else { drop(guard) }
             }
         });
     }
-    within(ms(20_000), "the end of the rounds", tasks.join_all()).await;
+    within(ms(20_000) + ttl * 12, "the end of the rounds", tasks.join_all()).await;
     within(ms(20_000), "the shutdown", locker.shutdown()).await.unwrap();
     let calls = line.take_calls();
     assert!(calls.iter().any(|call| call.op == Op::KeepAlive), "no renewal at all");
@@ -127,9 +126,9 @@ async fn c10_nothing_is_renewed_after_its_release(env: Env) {
     }
 }
 
-async fn renewals(line: &crate::faulty::Line, count: usize) {
+async fn renewals(line: &crate::faulty::Line, count: usize, ttl: Duration) {
     let mut seen = 0;
-    crate::wait::eventually(ms(5_000), async || {
+    crate::wait::eventually(ttl + soon(), async || {
         seen += line.take_calls().iter().filter(|call| call.op == Op::KeepAlive).count();
         if seen >= count { Ok(()) } else { Err(format!("{seen} renewals were sent")) }
     })

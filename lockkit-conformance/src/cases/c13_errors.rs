@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lockkit_core::{Error, ErrorKind, LockOptions, MAX_TTL};
+use lockkit_core::{Error, ErrorKind, LockOptions, MAX_TTL, MIN_TTL};
 
 use crate::{
     case::{Needs, cases},
@@ -41,6 +41,14 @@ async fn c13_bad_options_are_refused(env: Env) {
         let error = env.flavor().lock(&locker, "x", bad.clone()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOption, "{bad:?}: {error}");
         assert_eq!(locker.clone().with_defaults(bad).unwrap_err().kind(), ErrorKind::InvalidOption);
+    }
+    let min_ttl = env.descriptor().min_ttl;
+    if min_ttl > MIN_TTL {
+        // Only the store knows it: refused when it is asked, and nothing is left of it.
+        let too_short = env.lock(&locker, "x", options.clone().with_ttl(min_ttl - ms(1)));
+        let error = too_short.try_lock().await.expect_err("C13: a lease that the store can't give");
+        assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error:?}");
+        give_back(take(&env.lock(&locker, "x", options.with_ttl(min_ttl))).await).await;
     }
 }
 

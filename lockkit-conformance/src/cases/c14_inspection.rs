@@ -8,7 +8,8 @@ use tokio::time::sleep;
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, give_back, long, take},
+    doomed::dead_grant,
+    env::{Env, give_back, long, take},
     harness::Hook,
     wait::{eventually, ms, soon, within},
 };
@@ -59,9 +60,10 @@ async fn c14_inspection_tells_who_holds_it(env: Env) {
 
 async fn c14_inspection_changes_nothing(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
-    let guard = take(&env.lock(&a, "x", fleeting(300))).await;
+    let short = env.fleeting(300);
+    let guard = take(&env.lock(&a, "x", short.clone())).await;
     let watch = env.lock(&b, "x", long());
-    eventually(ms(300) + soon(), async || {
+    eventually(short.ttl + soon(), async || {
         // Its holder would end it at once, by a release in the background.
         match watch.inspect().await.unwrap().holders.is_empty() {
             true => Ok(()),
@@ -75,15 +77,16 @@ async fn c14_inspection_changes_nothing(env: Env) {
 }
 
 async fn c14_an_ended_lease_is_not_shown(env: Env) {
-    let (a, b) = (env.backend().await, env.backend().await);
-    let mut claim = env.claim(&*a, "x", &fleeting(100));
-    claim.attempt(lockkit_core::spi::Wait::No).await.unwrap();
-    eventually(soon(), async || match b.inspect(&env.name("x")).await.unwrap().holders.as_slice() {
-        [] => Ok(()),
-        holders => Err(format!("C14: still shown: {holders:?}")),
+    let (backend, short) = (env.backend().await, env.fleeting(100));
+    let ttl = short.ttl;
+    dead_grant(&env, "x", short, env.flavor().mode()).await;
+    eventually(ttl + soon(), async || {
+        match backend.inspect(&env.name("x")).await.unwrap().holders.as_slice() {
+            [] => Ok(()),
+            holders => Err(format!("C14: still shown: {holders:?}")),
+        }
     })
     .await;
-    claim.release().await.unwrap();
 }
 
 async fn c14_waiters_are_counted(env: Env) {
@@ -113,7 +116,7 @@ async fn c14_waiters_are_counted(env: Env) {
 async fn c14_force_release_frees_the_grant_with_that_token(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let lock = env.lock(&b, "x", long());
-    let guard = take(&env.lock(&a, "x", fleeting(30_000))).await;
+    let guard = take(&env.lock(&a, "x", env.unrenewed())).await;
     let waiter = lock.clone();
     let waiting = tokio::spawn(async move { waiter.lock().await });
     sleep(ms(30)).await;

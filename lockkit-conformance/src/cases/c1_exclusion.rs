@@ -6,7 +6,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, fleeting, give_back, long, take},
+    env::{Env, becomes_free, give_back, long, take},
     wait::{ms, within},
     witness::{Stay, Witness},
 };
@@ -67,14 +67,16 @@ async fn c1_a_storm_of_tasks_never_overlaps(env: Env) {
 
 /// Every holder stays until it is told that its lease is over, and never gives anything back.
 async fn c1_overstayed_leases_never_overlap(env: Env) {
+    const LOCKERS: usize = 3;
+    let (lease, rounds) = (env.fleeting(60), env.rounds(3, 60));
     let witness = Arc::new(Witness::default());
     let mut tasks = JoinSet::new();
-    for _ in 0..3 {
+    for _ in 0..LOCKERS {
         let locker = env.locker().await;
-        let lock = env.lock(&locker, "short", fleeting(60));
+        let lock = env.lock(&locker, "short", lease.clone());
         let witness = Arc::clone(&witness);
         tasks.spawn(async move {
-            for _ in 0..3 {
+            for _ in 0..rounds {
                 let guard = lock.lock().await.unwrap();
                 let mut stay = Stay::begin(&guard);
                 while stay.look(&guard) {
@@ -85,8 +87,9 @@ async fn c1_overstayed_leases_never_overlap(env: Env) {
             }
         });
     }
-    within(ms(30_000), "the end of all leases", tasks.join_all()).await;
-    assert_eq!(witness.verify(), 9);
+    let bound = ms(30_000) + lease.ttl * 9;
+    within(bound, "the end of all leases", tasks.join_all()).await;
+    assert_eq!(witness.verify(), LOCKERS * rounds);
     let locker = env.locker().await;
     becomes_free(&env.lock(&locker, "short", long())).await;
 }

@@ -1,19 +1,19 @@
 //! C3: a holder that asks knows before the store can grant to someone else.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lockkit_core::{
     ErrorKind, LockGuard, LockOptions,
-    spi::{LossReason, Released},
+    spi::{Attempt, LossReason, Pulse, Released, Wait},
 };
 use tokio::time::sleep;
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, fleeting, give_back, take},
+    env::{Env, becomes_free, give_back, long, take},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
-    wait::{ms, within},
+    wait::{Asked, eventually, ms, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -26,6 +26,8 @@ cases! {
         "a late renewal that revives a lock which its holder has seen lost";
     c3_a_silent_store_loses_the_lock_before_it_can_regrant: Needs::EXCLUSIVE.lease(),
         "renewal failures that are only logged; a loss signal that waits for a request to end";
+    c3_the_store_keeps_what_it_confirmed: Needs::EXCLUSIVE.lease(),
+        "a lease that is told by what does not prove it: the store frees it before its holder's deadline";
     c3_a_paused_store_loses_the_lock_in_time: Needs::EXCLUSIVE.lease().hook(Hook::Pause),
         "a loss signal that needs the store's answer";
     c3_remaining_never_exceeds_the_lease: Needs::EXCLUSIVE.lease(),
@@ -38,10 +40,17 @@ fn deadline(guard: &LockGuard) -> Instant {
     now + guard.remaining()
 }
 
+/// A lease that nobody renews, and how late the replies come: much later than the margin for drift.
+fn slowly_answered(env: &Env) -> (LockOptions, Duration) {
+    let options = env.fleeting(2_000);
+    let (op_timeout, delay) = (options.ttl / 2, options.ttl / 10);
+    (options.with_op_timeout(op_timeout), delay)
+}
+
 async fn c3_the_deadline_counts_from_before_the_request(env: Env) {
     let (locker, line) = env.spied_locker().await;
-    let options = fleeting(2_000).with_op_timeout(ms(1_000));
-    line.set(Faults { reply_delay: ms(200), ..Faults::NONE });
+    let (options, delay) = slowly_answered(&env);
+    line.set(Faults { reply_delay: delay, ..Faults::NONE });
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
     let deadline = deadline(&guard);
     let call = line.take_calls().into_iter().find(|call| call.op == Op::Attempt).unwrap();
@@ -56,14 +65,23 @@ async fn c3_the_deadline_counts_from_before_the_request(env: Env) {
 
 async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
     let (locker, line) = env.spied_locker().await;
-    let options = fleeting(2_000).with_op_timeout(ms(1_000));
+    let (options, delay) = slowly_answered(&env);
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
     let first = deadline(&guard);
-    line.set(Faults { reply_delay: ms(200), ..Faults::NONE });
-    guard.renew().await.unwrap();
-    let renewed = deadline(&guard);
-    let call = line.take_calls().into_iter().find(|call| call.op == Op::KeepAlive).unwrap();
-    assert!(renewed > first, "the renewal was confirmed and moved nothing");
+    line.set(Faults { reply_delay: delay, ..Faults::NONE });
+    // A session's deadline moves with the session's own proofs, by and by.
+    let (patience, step) = if env.has_session_leases() { (options.ttl, ms(1)) } else { (ms(0), ms(0)) };
+    let mut renewed = first;
+    eventually(patience, async || {
+        guard.renew().await.unwrap();
+        renewed = deadline(&guard);
+        match renewed > first + step {
+            true => Ok(()),
+            false => Err("the renewal was confirmed and moved nothing".to_owned()),
+        }
+    })
+    .await;
+    let call = line.take_calls().into_iter().rfind(|call| call.op == Op::KeepAlive).unwrap();
     assert!(
         renewed <= call.at + options.ttl,
         "C3: the deadline is {:?} late",
@@ -75,8 +93,9 @@ async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
 
 async fn c3_a_lease_that_ended_is_never_held_again(env: Env) {
     let locker = env.locker().await;
-    let guard = take(&env.lock(&locker, "x", fleeting(100))).await;
-    let reason = within(ms(100), "the loss", guard.lost().wait()).await;
+    let options = env.fleeting(100);
+    let guard = take(&env.lock(&locker, "x", options.clone())).await;
+    let reason = within(options.ttl, "the loss", guard.lost().wait()).await;
     assert_eq!(reason, LossReason::Expired);
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), ms(0));
@@ -91,7 +110,7 @@ async fn c3_a_lease_that_ended_is_never_held_again(env: Env) {
 async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
     let (cut_off, link) = env.faulty_locker().await;
     let healthy = env.locker().await;
-    let options = LockOptions::new().with_ttl(ms(600));
+    let options = LockOptions::new().with_ttl(env.ttl(600));
     let witness = Witness::default();
     let guard = take(&env.lock(&cut_off, "x", options.clone())).await;
     link.set(Faults::SILENCE);
@@ -116,7 +135,7 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
         }
     );
     assert!(
-        told >= ms(150),
+        told >= options.ttl / 4,
         "a renewal went through within the first third, so the lease lasts for two more"
     );
     let (mut later, next) = next;
@@ -130,13 +149,43 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
     give_back(next).await;
 }
 
+async fn c3_the_store_keeps_what_it_confirmed(env: Env) {
+    let (cut_off, link) = env.harness().connect_through_faults().await.unwrap();
+    let (healthy, options) = (env.backend().await, env.fleeting(600));
+    let mut mine = env.claim(&*cut_off, "x", &options);
+    let answer = mine.attempt(Wait::No).await.unwrap();
+    assert!(matches!(answer, Attempt::Granted(_)), "{answer:?} of a free lock");
+    // So that the grant is no proof any more of what the renewal confirms.
+    sleep(options.ttl / 4).await;
+    let asked = Asked::now();
+    let Pulse::Alive(lease) = mine.keep_alive().await.unwrap() else {
+        panic!("C10: lost in a quarter of its lease")
+    };
+    link.set(Faults::SILENCE);
+    let promised = asked.deadline(lease).expect("a lease that ends");
+    let mut other = env.claim(&*healthy, "x", &long());
+    eventually(options.ttl + env.descriptor().takeover_delay + soon(), async || {
+        match other.attempt(Wait::No).await.unwrap() {
+            Attempt::Granted(_) => Ok(()),
+            busy => Err(format!("C9: {busy:?} of what nobody renews")),
+        }
+    })
+    .await;
+    let early = promised.saturating_duration_since(Instant::now());
+    assert!(early.is_zero(), "C3: granted to another one {early:?} before the holder's deadline");
+    link.cut();
+    link.heal();
+    other.release().await.unwrap();
+}
+
 async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
     let (locker, line) = env.spied_locker().await;
-    let options = LockOptions::new().with_ttl(ms(600));
+    let options = LockOptions::new().with_ttl(env.ttl(600));
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
     env.harness().pause().await.unwrap();
-    // Whatever was confirmed, was sent before this.
-    let confirmed = line.take_calls().iter().map(|call| call.at).max().unwrap();
+    // Whatever was confirmed, was sent before this. A session sends on its own.
+    let asked = line.take_calls().iter().map(|call| call.at).max().unwrap();
+    let confirmed = if env.has_session_leases() { Instant::now() } else { asked };
     let mut stay = Stay::begin(&guard);
     let watch = async {
         while stay.look(&guard) {
@@ -153,16 +202,18 @@ async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
     assert_eq!(reason, LossReason::Expired);
     assert!(!held, "C3: lost() fired and is_held() still said true");
     assert!(stay.until <= confirmed + options.ttl, "C3: held for longer than the lease");
-    assert!(stay.until >= confirmed + options.ttl / 2, "C3: given up long before the end of the lease");
+    assert!(stay.until >= asked + options.ttl / 2, "C3: given up long before the end of the lease");
     drop(guard);
     becomes_free(&env.lock(&locker, "x", options)).await;
 }
 
 async fn c3_remaining_never_exceeds_the_lease(env: Env) {
     let locker = env.locker().await;
-    let guard = take(&env.lock(&locker, "x", fleeting(5_000))).await;
+    let options = env.fleeting(5_000);
+    let guard = take(&env.lock(&locker, "x", options.clone())).await;
     for _ in 0..5 {
-        assert!(guard.remaining() <= ms(5_000), "C3: {:?} are left of 5 s", guard.remaining());
+        let (left, ttl) = (guard.remaining(), options.ttl);
+        assert!(left <= ttl, "C3: {left:?} are left of {ttl:?}");
         guard.renew().await.unwrap();
     }
     give_back(guard).await;

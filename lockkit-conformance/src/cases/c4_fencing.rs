@@ -4,7 +4,7 @@ use lockkit_core::{FencingToken, spi::Released};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, fleeting, give_back, long, take},
+    env::{Env, becomes_free, give_back, long, take},
     harness::Hook,
 };
 
@@ -41,9 +41,9 @@ async fn c4_tokens_rise_over_releases(env: Env) {
 
 async fn c4_tokens_rise_over_expiry(env: Env) {
     let locker = env.locker().await;
-    let lock = env.lock(&locker, "x", fleeting(60));
+    let lock = env.lock(&locker, "x", env.fleeting(60));
     let mut last = FencingToken::new(0);
-    for _ in 0..4 {
+    for _ in 0..env.rounds(4, 60) {
         let guard = lock.lock().await.unwrap();
         rises(&mut last, guard.fencing_token());
         guard.lost().wait().await;
@@ -52,7 +52,7 @@ async fn c4_tokens_rise_over_expiry(env: Env) {
 
 async fn c4_tokens_rise_over_eviction(env: Env) {
     let locker = env.locker().await;
-    let lock = env.lock(&locker, "x", fleeting(30_000));
+    let lock = env.lock(&locker, "x", env.unrenewed());
     let mut last = FencingToken::new(0);
     for _ in 0..5 {
         let guard = take(&lock).await;
@@ -64,7 +64,7 @@ async fn c4_tokens_rise_over_eviction(env: Env) {
 
 async fn c4_tokens_rise_over_data_loss(env: Env) {
     let locker = env.locker().await;
-    let lock = env.lock(&locker, "x", fleeting(30_000));
+    let lock = env.lock(&locker, "x", env.unrenewed());
     let mut last = FencingToken::new(0);
     for round in 0..6 {
         let guard = take(&lock).await;

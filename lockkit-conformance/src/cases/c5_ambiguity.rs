@@ -19,7 +19,7 @@ use crate::{
     env::{Env, becomes_free, give_back, long},
     harness::{Faults, Hook},
     lock::AnyLock,
-    wait::{eventually, ms, soon, within},
+    wait::{Asked, eventually, ms, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -59,20 +59,15 @@ async fn c5_reply_lost_same_token(env: Env) {
 
 async fn c5_a_retry_reports_a_lease_that_the_store_has(env: Env) {
     let (a, b) = (env.backend().await, env.backend().await);
-    let ttl = ms(800);
+    let ttl = env.ttl(800);
     let options = LockOptions::new().with_ttl(ttl);
     let mut mine = env.claim(&*a, "x", &options);
     let first = grant(mine.attempt(Wait::No).await.unwrap());
     sleep(ttl / 2).await;
-    let asked = Instant::now();
+    let asked = Asked::now();
     let again = grant(mine.attempt(Wait::No).await.unwrap());
     assert_eq!(again.0, first.0, "C5: a retry got another token");
-    let lasts = match again.1 {
-        Lease::For(lasts) | Lease::Proven { lasts, .. } => lasts,
-        Lease::Session => ttl * 3,
-    };
-    // As the core does: 1 % and 2 ms for clocks that differ.
-    let promised = asked + lasts - lasts / 100 - ms(2);
+    let promised = asked.deadline(again.1).unwrap_or(asked.at + ttl * 3);
     let mut other = env.claim(&*b, "x", &options);
     while Instant::now() < promised {
         let answer = other.attempt(Wait::No).await.unwrap();
@@ -133,16 +128,18 @@ async fn c5_a_storm_of_faults_breaks_nothing(env: Env) {
         let locker = if task % 3 == 0 { &healthy } else { &locker };
         let lock = env.lock(locker, "x", long().with_op_timeout(ms(150)));
         let witness = Arc::clone(&witness);
+        // The storm may last longer than a session does without it. To have lost it is then no failure.
+        let session = env.has_session_leases();
         tasks.spawn(async move {
             while start.elapsed() < STORM {
                 // An error means unknown, and that it was taken back.
                 let Ok(Some(guard)) = lock.lock_timeout(ms(400)).await else { continue };
                 let mut stay = Stay::begin(&guard);
                 sleep(ms(rand::random_range(0..3))).await;
-                assert!(stay.look(&guard), "C10: a lease of 30 s was lost");
+                assert!(stay.look(&guard) || session, "C10: a lease of 30 s was lost");
                 witness.record(stay);
                 match guard.release().await {
-                    Ok(released) => assert_eq!(released, Released::Freed),
+                    Ok(released) => assert!(released == Released::Freed || session, "C2: {released:?}"),
                     Err(error) => assert!(error.is_outcome_unknown(), "C7: {error:?}"),
                 }
             }

@@ -8,14 +8,14 @@ use std::{
 };
 
 use lockkit_core::{
-    ErrorKind,
+    ErrorKind, LockOptions,
     spi::{Attempt, LossReason, Released, Wait},
 };
 use tokio::sync::oneshot;
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, give_back, long, take},
+    env::{Env, give_back, long, take},
     harness::{Faults, Link as _},
     wait::{eventually, ms, soon, within},
 };
@@ -43,10 +43,10 @@ async fn c7_a_release_says_freed_or_not_held(env: Env) {
     let locker = env.locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
-    let guard = take(&env.lock(&locker, "x", fleeting(60))).await;
+    let guard = take(&env.lock(&locker, "x", env.fleeting(60))).await;
     guard.lost().wait().await;
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
-    let guard = take(&env.lock(&locker, "y", fleeting(30_000))).await;
+    let guard = take(&env.lock(&locker, "y", env.unrenewed())).await;
     env.harness().expire_now(guard.name()).await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
     // A driver that the store told of the loss does not ask any more; a bare claim does.
@@ -154,15 +154,16 @@ async fn c7_shutdown_waits_for_dropped_guards(env: Env) {
 async fn c7_shutdown_refuses_and_ends_what_waits(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let elsewhere = take(&env.lock(&b, "x", long())).await;
-    let held = take(&env.lock(&a, "y", long().with_ttl(ms(1_000)).with_op_timeout(ms(300)))).await;
+    let ttl = env.ttl(1_000);
+    let held = take(&env.lock(&a, "y", LockOptions::new().with_ttl(ttl))).await;
     let waiting = env.lock(&a, "x", long());
     let waiting = tokio::spawn(async move { waiting.lock().await });
     tokio::time::sleep(ms(50)).await;
     let lost = held.lost();
     let (ended, reason, ()) = tokio::join!(
         within(soon(), "the end of the wait", waiting),
-        within(soon(), "the signal to the holder", lost.wait()),
-        async { within(soon(), "the shutdown", a.shutdown()).await.unwrap() }
+        within(ttl + soon(), "the signal to the holder", lost.wait()),
+        async { within(ttl + soon(), "the shutdown", a.shutdown()).await.unwrap() }
     );
     assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::Closed);
     assert!(matches!(reason, LossReason::Closed | LossReason::Expired), "{reason:?}");

@@ -7,7 +7,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, give_back, long, take},
+    env::{Env, give_back, long, take},
     faulty::Op,
     harness::{Faults, Link as _},
     wait::{eventually, ms, slack, soon, within},
@@ -107,8 +107,9 @@ async fn c8_a_waiter_gets_it_after_a_release(env: Env) {
 
 async fn c8_a_waiter_gets_it_after_an_expiry(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
-    let held = take(&env.lock(&a, "x", fleeting(150))).await;
-    let bound = ms(150) + env.descriptor().takeover_delay + env.poll();
+    let short = env.fleeting(150);
+    let held = take(&env.lock(&a, "x", short.clone())).await;
+    let bound = short.ttl + env.descriptor().takeover_delay + env.poll();
     let next = within(bound, "the waiter's grant", env.lock(&b, "x", long()).lock()).await.unwrap();
     assert!(!held.is_held(), "C3: the past holder still thinks that it has it");
     give_back(next).await;

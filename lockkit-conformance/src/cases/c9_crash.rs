@@ -1,19 +1,11 @@
-//! C9: what a dead process held is free within its lease and a known delay.
-//!
-//! A process is modelled by a runtime of its own that ends with all its tasks and connections, while its guard is
-//! never given back. Real processes are killed elsewhere.
-
-use std::thread;
+//! C9: what a dead process held is free within its lease and a known delay. Real processes are killed elsewhere.
 
 use lockkit_core::LockOptions;
-use tokio::{
-    runtime::{Builder, Runtime},
-    sync::oneshot,
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use crate::{
     case::{Needs, cases},
+    doomed::doomed,
     env::{Env, give_back, long, take},
     wait::{ms, within},
 };
@@ -25,28 +17,27 @@ cases! {
         "a queue that waits for a dead head for ever";
 }
 
-const TTL: std::time::Duration = ms(700);
-
-fn options() -> LockOptions {
-    LockOptions::new().with_ttl(TTL)
+fn options(env: &Env) -> LockOptions {
+    LockOptions::new().with_ttl(env.ttl(700))
 }
 
 async fn c9_a_dead_holder_frees_within_its_lease(env: Env) {
     let locker = env.locker().await;
     let lock = env.lock(&locker, "x", long());
-    let inner = env.clone();
+    let (inner, options) = (env.clone(), options(&env));
+    let ttl = options.ttl;
     let (token, guard) = doomed(move |process| {
         process.block_on(async {
             let locker = inner.locker().await;
-            let guard = take(&inner.lock(&locker, "x", options())).await;
+            let guard = take(&inner.lock(&locker, "x", options)).await;
             // Its keeper renews until the end.
-            tokio::time::sleep(TTL / 2).await;
+            tokio::time::sleep(ttl / 2).await;
             let token = guard.fencing_token();
             (token, guard)
         })
     })
     .await;
-    let bound = TTL + env.descriptor().takeover_delay + env.poll();
+    let bound = ttl + env.descriptor().takeover_delay + env.poll();
     let next = within(bound, "the grant after a crash", lock.lock()).await.unwrap();
     assert!(next.fencing_token() > token, "C4: token {} follows {token}", next.fencing_token());
     assert!(!guard.is_held(), "C3: the dead holder would still think that it has it");
@@ -57,11 +48,12 @@ async fn c9_a_dead_waiter_does_not_block_the_queue(env: Env) {
     let locker = env.locker().await;
     let lock = env.lock(&locker, "x", long());
     let held = take(&lock).await;
-    let inner = env.clone();
+    let (inner, options) = (env.clone(), options(&env));
+    let ttl = options.ttl;
     let waiting = doomed(move |process| {
         process.block_on(async {
             let locker = inner.locker().await;
-            let lock = inner.lock(&locker, "x", options());
+            let lock = inner.lock(&locker, "x", options);
             let mut waiting = Box::pin(async move { lock.lock().await });
             timeout(ms(150), &mut waiting).await.expect_err("a grant of a held lock");
             Abandoned(waiting)
@@ -69,7 +61,7 @@ async fn c9_a_dead_waiter_does_not_block_the_queue(env: Env) {
     })
     .await;
     give_back(held).await;
-    let bound = TTL + env.descriptor().takeover_delay + env.poll() * 4;
+    let bound = ttl + env.descriptor().takeover_delay + env.poll() * 4;
     let next = within(bound, "the grant behind a dead waiter", lock.lock()).await.unwrap();
     give_back(next).await;
     drop(waiting);
@@ -77,15 +69,3 @@ async fn c9_a_dead_waiter_does_not_block_the_queue(env: Env) {
 
 /// A future that is not to be awaited.
 struct Abandoned<F>(F);
-
-/// Runs `life` on a runtime that dies with it. What it leaves can't reach the store any more.
-async fn doomed<T: Send + 'static>(life: impl FnOnce(&Runtime) -> T + Send + 'static) -> T {
-    let (will, death) = oneshot::channel();
-    thread::spawn(move || {
-        let process = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let left = life(&process);
-        drop(process);
-        drop(will.send(left));
-    });
-    death.await.expect("it lived until its end")
-}

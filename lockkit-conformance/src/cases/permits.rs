@@ -9,14 +9,15 @@ use std::{
 };
 
 use lockkit_core::{
-    ErrorKind, LockOptions, OwnerId, Semaphore,
-    spi::{Attempt, Mode, Released, Wait},
+    ErrorKind, LockOptions, Semaphore,
+    spi::{Mode, Released},
 };
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, give_back, long},
+    doomed::dead_grant,
+    env::{Env, give_back, long},
     harness::Faults,
     wait::{eventually, ms, soon, within},
 };
@@ -156,17 +157,15 @@ async fn c8_a_waiter_gets_a_permit_that_comes_back(env: Env) {
 }
 
 async fn c9_a_dead_permit_frees_within_its_lease(env: Env) {
-    let backend = env.backend().await;
-    let mut dead = env.claim_of(&*backend, "x", &fleeting(400), OwnerId::random(), mode(2));
-    assert!(matches!(dead.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
-    let semaphore = semaphore(&env, long()).await;
+    let (semaphore, short) = (semaphore(&env, long()).await, env.fleeting(400));
+    let ttl = short.ttl;
+    dead_grant(&env, "x", short, mode(2)).await;
     let live = semaphore.try_acquire().await.unwrap().unwrap();
-    let bound = ms(400) + env.descriptor().takeover_delay + env.poll();
+    let bound = ttl + env.descriptor().takeover_delay + env.poll();
     let taken_over = within(bound, "the permits of a dead holder", semaphore.acquire_many(2)).await.unwrap();
     assert!(live.is_held());
     give_back(live).await;
     give_back(taken_over).await;
-    dead.release().await.unwrap();
 }
 
 async fn c13_impossible_permits_are_refused(env: Env) {

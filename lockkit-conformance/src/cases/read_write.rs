@@ -6,14 +6,15 @@ use std::sync::{
 };
 
 use lockkit_core::{
-    LockOptions, OwnerId, RwLock,
-    spi::{Attempt, Mode, Released, Wait},
+    LockOptions, RwLock,
+    spi::{Mode, Released},
 };
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, fleeting, give_back, long},
+    doomed::dead_grant,
+    env::{Env, give_back, long},
     harness::Faults,
     wait::{eventually, ms, soon, within},
 };
@@ -160,14 +161,13 @@ async fn c8_a_writer_gets_it_after_the_last_reader(env: Env) {
 }
 
 async fn c9_a_dead_reader_frees_within_its_lease(env: Env) {
-    let backend = env.backend().await;
-    let mut dead = env.claim_of(&*backend, "x", &fleeting(400), OwnerId::random(), Mode::Shared);
-    assert!(matches!(dead.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
-    let (a, b) =
-        (rw(&env, long().with_ttl(ms(1_500)).with_op_timeout(ms(500))).await, rw(&env, long()).await);
+    let (short, longer) = (env.fleeting(400), LockOptions::new().with_ttl(env.ttl(1_500)));
+    let (a, b) = (rw(&env, longer).await, rw(&env, long()).await);
+    let ttl = short.ttl;
+    dead_grant(&env, "x", short, Mode::Shared).await;
     let live = a.try_read().await.unwrap().unwrap();
     live.renew().await.unwrap();
-    eventually(ms(400) + env.descriptor().takeover_delay + soon(), async || {
+    eventually(ttl + env.descriptor().takeover_delay + soon(), async || {
         match b.inspect().await.unwrap().holders.len() {
             1 => Ok(()),
             n => Err(format!("C9: {n} readers, one of them dead")),
@@ -177,14 +177,14 @@ async fn c9_a_dead_reader_frees_within_its_lease(env: Env) {
     give_back(live).await;
     let bound = env.descriptor().takeover_delay + env.poll();
     give_back(within(bound, "the writer's grant", b.write()).await.unwrap()).await;
-    dead.release().await.unwrap();
 }
 
 async fn c10_a_live_reader_keeps_it_for_many_leases(env: Env) {
-    let (a, b) = (rw(&env, LockOptions::new().with_ttl(ms(1_000))).await, rw(&env, long()).await);
+    let ttl = env.ttl(1_000);
+    let (a, b) = (rw(&env, LockOptions::new().with_ttl(ttl)).await, rw(&env, long()).await);
     let readers = [a.try_read().await.unwrap().unwrap(), a.try_read().await.unwrap().unwrap()];
     for _ in 0..25 {
-        sleep(ms(100)).await;
+        sleep(ttl / 10).await;
         assert!(readers.iter().all(|reader| reader.is_held()), "C10: a live reader lost it");
         assert!(b.try_write().await.unwrap().is_none(), "C1: a writer beside readers");
     }

@@ -2,13 +2,21 @@
 //! right store passes the same cases.
 
 mod mutant;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::{collections::BTreeSet, process::ExitCode, sync::Arc, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockkit_conformance::{Store, override_slack, run_case, stores::MemoryStore};
 
-use self::mutant::{Flaw, MutantStore};
+use self::{
+    mutant::{Flaw, MutantStore},
+    support::{
+        min_ttl::MinTtlStore,
+        session::{SessionFlaw, SessionStore},
+    },
+};
 
 /// Each flaw, and the cases that must fail on it.
 const CAUGHT: &[(Flaw, &[&str])] = &[
@@ -26,7 +34,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
         Flaw::LimitOffByOne,
         &["c1_permits_add_up_to_the_limit", "c1_a_storm_on_permits_never_exceeds_the_limit"],
     ),
-    (Flaw::LostRenewalIgnored, &["c10_a_lost_renewal_is_believed"]),
+    (Flaw::LostRenewalIgnored, &["c10_a_lost_renewal_is_believed", "c2_a_past_owners_renewal_is_refused"]),
     (Flaw::MuteStore, &["c8_a_push_beats_the_poll"]),
     (Flaw::NoLease, &["c9_a_dead_holder_frees_within_its_lease"]),
     (Flaw::NoQueue, &["c12_waiters_are_granted_in_order"]),
@@ -40,15 +48,46 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (Flaw::TokenSharedByPermits, &["c4_no_two_permits_share_a_token"]),
 ];
 
+/// Each flaw of a store with sessions, and the cases that must fail on it.
+const CAUGHT_ON_SESSIONS: &[(SessionFlaw, &[&str])] = &[
+    (
+        SessionFlaw::Endless,
+        &[
+            "c9_a_dead_holder_frees_within_its_lease",
+            "c9_a_dead_permit_frees_within_its_lease",
+            "c9_a_dead_reader_frees_within_its_lease",
+            "c9_a_dead_waiter_does_not_block_the_queue",
+            "c14_an_ended_lease_is_not_shown",
+        ],
+    ),
+    (SessionFlaw::ProvenByNothing, &["c3_the_store_keeps_what_it_confirmed"]),
+    (
+        SessionFlaw::SessionForClaim,
+        &["c2_a_past_owners_renewal_is_refused", "c10_a_lost_renewal_is_believed"],
+    ),
+];
+
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let mut trials = Vec::new();
     for (flaw, cases) in CAUGHT {
         for case in *cases {
-            trials.push(Trial::test(format!("{flaw:?}::is_caught_by::{case}"), || is_caught(*flaw, case)));
+            let store = || MutantStore(*flaw);
+            trials.push(Trial::test(format!("{flaw:?}::is_caught_by::{case}"), move || {
+                is_caught(store(), case)
+            }));
         }
     }
+    for (flaw, cases) in CAUGHT_ON_SESSIONS {
+        for case in *cases {
+            let name = format!("session::{flaw:?}::is_caught_by::{case}");
+            trials.push(Trial::test(name, || is_caught(SessionStore(Some(*flaw)), case)));
+        }
+    }
+    let (store, case) = (MinTtlStore { refuses: false }, "c13_bad_options_are_refused");
+    let name = format!("min_ttl::TakesAnyTtl::is_caught_by::{case}");
+    trials.push(Trial::test(name, move || is_caught(store, case)));
     let cases: BTreeSet<_> = CAUGHT.iter().flat_map(|(_, cases)| *cases).collect();
     for case in cases {
         trials.push(Trial::test(format!("the_right_store::passes::{case}"), || {
@@ -60,13 +99,13 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn is_caught(flaw: Flaw, case: &str) -> Result<(), Failed> {
+fn is_caught(store: impl Store, case: &str) -> Result<(), Failed> {
     override_slack(Some(Duration::from_millis(300)));
-    let store: Arc<dyn Store> = Arc::new(MutantStore(flaw));
+    let store: Arc<dyn Store> = Arc::new(store);
     match run_case(&store, case) {
-        Ok(()) => Err(format!("{case} passes on a store with the flaw {flaw:?}").into()),
+        Ok(()) => Err(format!("{case} passes on {store:?}").into()),
         Err(failure) => {
-            println!("{flaw:?} is caught by {case}: {}", failure.lines().next().unwrap_or_default());
+            println!("{store:?} is caught by {case}: {}", failure.lines().next().unwrap_or_default());
             Ok(())
         }
     }

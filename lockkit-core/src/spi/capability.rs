@@ -100,7 +100,8 @@ pub enum LeaseScope {
     #[default]
     Claim,
     /// All claims live on the lease of the backend's session or connection, which the backend keeps up by itself. A
-    /// claim that nobody renews stays in the store until it is released or the session ends.
+    /// claim that nobody renews stays in the store until it is released or the session ends. A session's timeout
+    /// is [`min_ttl`](Descriptor::min_ttl): a grant lasts for what is left of that, whatever longer ttl it asked for.
     Session,
 }
 
