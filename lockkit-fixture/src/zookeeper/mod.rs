@@ -3,6 +3,8 @@
 mod ensemble;
 mod four_letter;
 mod java;
+mod namespaced;
+mod network;
 mod options;
 mod ports;
 mod server;
@@ -17,6 +19,7 @@ use anyhow::Result;
 pub use self::{
     ensemble::ZooKeeperEnsemble,
     java::{CLASS_PATH_VARIABLE, curator_classpath, java_compiler},
+    namespaced::NamespacedEnsemble,
     options::ZooKeeperOptions,
     server::ZooKeeperServer,
 };

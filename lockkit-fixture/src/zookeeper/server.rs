@@ -11,7 +11,6 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::{four_letter, java, options::ZooKeeperOptions, ports, tls::Tls};
@@ -161,7 +160,8 @@ impl ZooKeeperServer {
         self.tls().addr
     }
 
-    /// The file of the certificate (PEM) that a client of the TLS port is to trust. It names 127.0.0.1 and localhost.
+    /// The file of the certificate (PEM) that a client of the TLS port is to trust. It names the server's
+    /// address (127.0.0.1, where the server stands alone) and localhost.
     ///
     /// # Panics
     /// Without [`with_tls`](ZooKeeperOptions::with_tls).
@@ -183,9 +183,9 @@ impl ZooKeeperServer {
     /// Stops the server in its tracks (SIGSTOP): connections stay open and nothing is answered.
     ///
     /// # Errors
-    /// When the server has ended.
+    /// When the server has ended, or does not stop.
     pub fn pause(&self) -> Result<()> {
-        self.process.signal(Signal::SIGSTOP)
+        self.process.pause()
     }
 
     /// Lets a paused server go on.
@@ -193,7 +193,7 @@ impl ZooKeeperServer {
     /// # Errors
     /// When the server has ended.
     pub fn resume(&self) -> Result<()> {
-        self.process.signal(Signal::SIGCONT)
+        self.process.resume()
     }
 
     /// Kills the server (SIGKILL), paused or not. Its data stays for [`restart`](Self::restart).
