@@ -11,6 +11,8 @@ use super::ZOOKEEPER_URL_VARIABLE;
 
 /// The variable that names ZooKeeper's jars where they are not where Debian puts them.
 pub const CLASS_PATH_VARIABLE: &str = "LOCKKIT_TEST_ZK_CLASSPATH";
+/// As [`CLASS_PATH_VARIABLE`], for Curator's jars with all that they need.
+pub const CURATOR_CLASS_PATH_VARIABLE: &str = "LOCKKIT_TEST_CURATOR_CLASSPATH";
 
 /// Where Debian puts jars. Each names in its manifest what it needs from there.
 const JARS: &str = "/usr/share/java";
@@ -31,7 +33,7 @@ pub(super) fn keytool() -> Result<PathBuf> {
 
 /// The class path of a server.
 pub(super) fn zookeeper_classpath() -> Result<String> {
-    if let Ok(path) = env::var(CLASS_PATH_VARIABLE) {
+    if let Some(path) = set(CLASS_PATH_VARIABLE) {
         return Ok(path);
     }
     class_path(Path::new(JARS), &ZOOKEEPER).map_err(|jar| {
@@ -48,6 +50,9 @@ pub(super) fn zookeeper_classpath() -> Result<String> {
 /// # Errors
 /// Curator is not installed; the text holds the command that installs it.
 pub fn curator_classpath() -> Result<String, String> {
+    if let Some(path) = set(CURATOR_CLASS_PATH_VARIABLE) {
+        return Ok(path);
+    }
     let jars: Vec<_> = CURATOR.into_iter().chain(ZOOKEEPER).collect();
     class_path(Path::new(JARS), &jars).map_err(|jar| {
         install(&format!("Apache Curator is not installed: no {jar}"), "libcurator-recipes-java")
@@ -60,6 +65,10 @@ pub fn curator_classpath() -> Result<String, String> {
 /// There is none; the text holds the command that installs one.
 pub fn java_compiler() -> Result<PathBuf, String> {
     program("javac").ok_or_else(|| install("no Java compiler is installed", "default-jdk-headless"))
+}
+
+fn set(variable: &str) -> Option<String> {
+    env::var(variable).ok().filter(|value| !value.is_empty())
 }
 
 fn install(what: &str, packages: &str) -> String {

@@ -18,7 +18,7 @@ use anyhow::Result;
 
 pub use self::{
     ensemble::ZooKeeperEnsemble,
-    java::{CLASS_PATH_VARIABLE, curator_classpath, java_compiler},
+    java::{CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, curator_classpath, java_compiler},
     namespaced::NamespacedEnsemble,
     options::ZooKeeperOptions,
     server::ZooKeeperServer,
