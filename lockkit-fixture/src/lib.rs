@@ -11,6 +11,6 @@ pub use self::{
     zookeeper::{
         CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, NamespacedEnsemble, TestZooKeeper,
         ZOOKEEPER_URL_VARIABLE, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer, curator_classpath,
-        java_compiler, zookeeper_from_env_or_start,
+        java_compiler, java_runtime, zookeeper_from_env_or_start,
     },
 };

@@ -19,11 +19,15 @@ const JARS: &str = "/usr/share/java";
 /// The logger is left to the user of ZooKeeper: this one writes to standard error and needs no configuration. The codec,
 /// which TLS needs, is missing in the manifest.
 const ZOOKEEPER: [&str; 3] = ["zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar"];
+const SERVER_PACKAGES: &str = "libzookeeper-java default-jre-headless";
 const CURATOR: [&str; 3] = ["curator-recipes.jar", "curator-framework.jar", "curator-client.jar"];
 
 /// The Java runtime.
-pub(super) fn java() -> Result<PathBuf> {
-    program("java").with_context(|| install("no Java is installed", "libzookeeper-java default-jre-headless"))
+///
+/// # Errors
+/// There is none; the text holds the command that installs one, and ZooKeeper.
+pub fn java_runtime() -> Result<PathBuf, String> {
+    program("java").ok_or_else(|| install("no Java is installed", SERVER_PACKAGES))
 }
 
 /// The tool that makes key stores; every Java runtime has it.
@@ -40,7 +44,7 @@ pub(super) fn zookeeper_classpath() -> Result<String> {
         anyhow!(
             "{}\nOr set {CLASS_PATH_VARIABLE} to the jars of a ZooKeeper release (`LIB/*`), or {ZOOKEEPER_URL_VARIABLE} \
              to the URL of a server of your own",
-            install(&format!("ZooKeeper is not installed: no {jar}"), "libzookeeper-java default-jre-headless"),
+            install(&format!("ZooKeeper is not installed: no {jar}"), SERVER_PACKAGES),
         )
     })
 }
@@ -97,7 +101,47 @@ fn class_path(folder: &Path, jars: &[&str]) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::process::Command;
+
+    use super::{super::server::ZooKeeperServer, *};
+
+    const CURATOR_LOCK: &str = r#"
+        import org.apache.curator.framework.*;
+        import org.apache.curator.framework.recipes.locks.*;
+        import org.apache.curator.retry.*;
+
+        class Lock {
+            public static void main(String[] args) throws Exception {
+                try (var client = CuratorFrameworkFactory.newClient(args[0], new RetryOneTime(100))) {
+                    client.start();
+                    var lock = new InterProcessMutex(client, "/lock");
+                    lock.acquire();
+                    System.out.println(client.getChildren().forPath("/lock"));
+                    lock.release();
+                }
+            }
+        }
+    "#;
+
+    #[test]
+    fn a_program_that_uses_curator_compiles_and_runs() {
+        let server = ZooKeeperServer::start().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("Lock.java"), CURATOR_LOCK).unwrap();
+        let jars = curator_classpath().unwrap();
+        let compiled = Command::new(java_compiler().unwrap())
+            .args(["-cp", &jars, "Lock.java"])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        let ran = Command::new(java_runtime().unwrap())
+            .args(["-cp", &format!("{}:{jars}", folder.path().display()), "Lock", &server.addr().to_string()])
+            .output()
+            .unwrap();
+        let children = String::from_utf8_lossy(&ran.stdout);
+        assert!(children.contains("-lock-0000000000"), "{children}{}", String::from_utf8_lossy(&ran.stderr));
+    }
 
     #[test]
     fn the_first_jar_that_is_missing_is_named() {

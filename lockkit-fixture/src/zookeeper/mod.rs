@@ -18,7 +18,9 @@ use anyhow::Result;
 
 pub use self::{
     ensemble::ZooKeeperEnsemble,
-    java::{CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, curator_classpath, java_compiler},
+    java::{
+        CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, curator_classpath, java_compiler, java_runtime,
+    },
     namespaced::NamespacedEnsemble,
     options::ZooKeeperOptions,
     server::ZooKeeperServer,

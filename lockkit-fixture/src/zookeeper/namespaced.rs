@@ -77,8 +77,8 @@ impl NamespacedEnsemble {
         self.network.cut(host(index)?, TEST)
     }
 
-    /// Undoes every cut. Connections that were not given up meanwhile go on where they stalled, as soon as either
-    /// end sends something again.
+    /// Undoes every cut. Connections that were not given up meanwhile go on where they stalled: those of the servers
+    /// within a second (from Linux 6.15 on), those of clients when they next try, which they do ever more rarely.
     ///
     /// # Errors
     /// When `ip` fails.
