@@ -119,7 +119,9 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
 
 fn search_path() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).chain(DAEMON_FOLDERS.map(PathBuf::from)).collect()
+    // Where Java may be without being on the path.
+    let java = env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin"));
+    env::split_paths(&path).chain(java).chain(DAEMON_FOLDERS.map(PathBuf::from)).collect()
 }
 
 fn find(name: &OsStr, folders: &[PathBuf]) -> Option<PathBuf> {
