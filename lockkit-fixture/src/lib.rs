@@ -9,7 +9,8 @@ pub use self::{
     process::Leashed,
     redis::{REDIS_URL_VARIABLE, RedisServer, TestRedis, redis_from_env_or_start},
     zookeeper::{
-        CLASS_PATH_VARIABLE, TestZooKeeper, ZOOKEEPER_URL_VARIABLE, ZooKeeperEnsemble, ZooKeeperOptions,
-        ZooKeeperServer, curator_classpath, java_compiler, zookeeper_from_env_or_start,
+        CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, NamespacedEnsemble, TestZooKeeper,
+        ZOOKEEPER_URL_VARIABLE, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer, curator_classpath,
+        java_compiler, java_runtime, zookeeper_from_env_or_start,
     },
 };

@@ -2,13 +2,15 @@
 
 use std::{
     ffi::OsStr,
-    fs::File,
+    fs::{self, File},
     io::{BufRead as _, BufReader},
     path::Path,
     process::{Child, ChildStdin, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -29,6 +31,8 @@ leash=$!
 wait "$server"
 kill "$leash" 2>/dev/null
 "#;
+
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server process on a leash: it is killed when this value is dropped, and when this process dies in any way.
 #[derive(Debug)]
@@ -84,6 +88,46 @@ impl Leashed {
         kill(self.server, signal).with_context(|| format!("{signal} can't be sent to {}", self.server))
     }
 
+    /// Stops the server in its tracks (SIGSTOP), and returns when it no longer runs.
+    ///
+    /// # Errors
+    /// When the server has ended, or does not stop.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)?;
+        // The signal is only on its way yet: on a busy machine a thread may answer one more request meanwhile.
+        let deadline = Instant::now() + PAUSE_TIMEOUT;
+        while !self.is_stopped()? {
+            if Instant::now() > deadline {
+                bail!("{} did not stop within {PAUSE_TIMEOUT:?}", self.server);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Lets a paused server go on.
+    ///
+    /// # Errors
+    /// When the server has ended.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    /// Whether every thread is stopped; where there is no `/proc`, that is taken for granted.
+    fn is_stopped(&self) -> Result<bool> {
+        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.server)) else { return Ok(true) };
+        for thread in threads {
+            // A thread that ends meanwhile doesn't run either.
+            let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
+            // The name, in parentheses, may hold anything.
+            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+            if !matches!(state, Some('T' | 't' | 'Z' | 'X')) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Kills the server and waits until it is gone.
     ///
     /// # Errors
@@ -116,10 +160,28 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let server = Leashed::spawn(Path::new("sleep"), ["1000"], &dir.path().join("log")).unwrap();
         let pid = server.pid();
-        server.signal(Signal::SIGSTOP).unwrap();
+        server.pause().unwrap();
         assert!(!ended(pid));
         drop(server);
         assert!(ended(pid));
+    }
+
+    #[test]
+    fn a_paused_server_does_nothing_more_until_it_is_resumed() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let server = Leashed::spawn(Path::new("sh"), ["-c", "while :; do echo x; done"], &log).unwrap();
+        let written = || fs::metadata(&log).unwrap().len();
+        for _ in 0..20 {
+            server.pause().unwrap();
+            let before = written();
+            thread::sleep(Duration::from_millis(5));
+            assert_eq!(written(), before);
+            server.resume().unwrap();
+            while written() == before {
+                thread::yield_now();
+            }
+        }
     }
 
     #[test]
@@ -128,8 +190,8 @@ mod tests {
         let log = dir.path().join("log");
         let mut server = Leashed::spawn(Path::new("sh"), ["-c", "echo out; echo err >&2"], &log).unwrap();
         while server.is_running().unwrap() {
-            std::thread::yield_now();
+            thread::yield_now();
         }
-        assert_eq!(std::fs::read_to_string(log).unwrap(), "out\nerr\n");
+        assert_eq!(fs::read_to_string(log).unwrap(), "out\nerr\n");
     }
 }

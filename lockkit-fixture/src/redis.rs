@@ -11,7 +11,6 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::process::Leashed;
@@ -88,9 +87,9 @@ impl RedisServer {
     /// Stops the server in its tracks (SIGSTOP): connections stay open and nothing is answered.
     ///
     /// # Errors
-    /// When the server has ended.
+    /// When the server has ended, or does not stop.
     pub fn pause(&self) -> Result<()> {
-        self.process.signal(Signal::SIGSTOP)
+        self.process.pause()
     }
 
     /// Lets a paused server go on.
@@ -98,7 +97,7 @@ impl RedisServer {
     /// # Errors
     /// When the server has ended.
     pub fn resume(&self) -> Result<()> {
-        self.process.signal(Signal::SIGCONT)
+        self.process.resume()
     }
 
     /// Kills the server (SIGKILL), paused or not. All data is lost.

@@ -16,24 +16,26 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::{
     policy::NoServices,
     run::{shown, step},
-    server::{SERVERS, Server, find_program},
+    server::{Server, find_program},
 };
 
-/// Makes sure that every server of the tests can be started, and installs what is missing.
+/// Makes sure that these servers can be started, and installs what is missing.
 ///
 /// # Errors
 /// Something is missing and can't be installed here: the message holds the one command that does.
-pub(crate) fn servers() -> Result<()> {
-    let missing: Vec<_> = SERVERS.iter().filter(|server| !server.is_there()).collect();
+pub(crate) fn servers(wanted: &[&Server]) -> Result<()> {
+    let is_root = rustix::process::geteuid().is_root();
+    let missing: Vec<_> =
+        wanted.iter().copied().filter(|server| server.is_for(is_root) && !server.is_there()).collect();
     if missing.is_empty() {
         return Ok(());
     }
     let Some(apt) = find_program("apt-get") else {
-        bail!("{}; this is no Debian: install them, or {}", not_installed(&missing), or_set_a_url(&missing));
+        bail!("{}; this is no Debian: install them{}", not_installed(&missing), or_set_a_url(&missing));
     };
-    if !rustix::process::geteuid().is_root() {
+    if !is_root {
         bail!(
-            "{}. Run this, or {}:\n  sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends {}'",
+            "{}. Run this{}:\n  sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends {}'",
             not_installed(&missing),
             or_set_a_url(&missing),
             packages(&missing).join(" ")
@@ -42,7 +44,7 @@ pub(crate) fn servers() -> Result<()> {
     println!("{}: installing {}", not_installed(&missing), packages(&missing).join(" "));
     Apt { command: vec![apt.into()], root: PathBuf::from("/") }.install(&packages(&missing))?;
     match missing.iter().find(|server| !server.is_there()) {
-        Some(server) => bail!("{} is not there even with the package {}", server.name, server.package),
+        Some(server) => bail!("{} is not there even with {}", server.name, server.packages.join(" and ")),
         None => Ok(()),
     }
 }
@@ -52,13 +54,16 @@ fn not_installed(missing: &[&Server]) -> String {
     format!("not installed: {}", names.join(", "))
 }
 
+/// Nothing, unless a server of the user's own would do for all that is missing.
 fn or_set_a_url(missing: &[&Server]) -> String {
-    let variables: Vec<_> = missing.iter().map(|server| server.url_variable).collect();
-    format!("point {} at a server of your own", variables.join(", "))
+    let variables: Option<Vec<_>> = missing.iter().map(|server| server.url_variable).collect();
+    variables.map_or_else(String::new, |variables| {
+        format!(", or point {} at a server of your own", variables.join(", "))
+    })
 }
 
 fn packages(missing: &[&Server]) -> Vec<&'static str> {
-    missing.iter().map(|server| server.package).collect()
+    missing.iter().flat_map(|server| server.packages).copied().collect()
 }
 
 /// Debian's package manager; a stand-in and a scratch system in tests.
@@ -110,6 +115,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::server;
 
     const THEIRS: &str = "#!/bin/sh\nexit 0\n";
 
@@ -185,10 +191,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_its_package_and_its_variable() {
-        let missing: Vec<_> = SERVERS.iter().filter(|server| server.name == "Redis").collect();
-        assert_eq!(not_installed(&missing), "not installed: Redis");
-        assert_eq!(packages(&missing), ["redis-tools"]);
-        assert_eq!(or_set_a_url(&missing), "point LOCKKIT_TEST_REDIS_URL at a server of your own");
+    fn what_is_missing_is_named_with_its_packages_and_its_variable() {
+        let missing: Vec<_> = [server::FOR_REDIS, server::FOR_ZOOKEEPER].concat();
+        assert_eq!(not_installed(&missing), "not installed: Redis, ZooKeeper");
+        assert_eq!(packages(&missing), ["redis-tools", "libzookeeper-java", "default-jre-headless"]);
+        assert_eq!(
+            or_set_a_url(&missing),
+            ", or point LOCKKIT_TEST_REDIS_URL, LOCKKIT_TEST_ZK_URL at a server of your own"
+        );
+    }
+
+    #[test]
+    fn a_url_is_no_way_out_where_something_has_none() {
+        assert_eq!(or_set_a_url(server::ALL), "");
     }
 }

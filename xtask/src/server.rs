@@ -1,4 +1,4 @@
-//! The servers that the tests need: how to tell that one is there, and which Debian package holds it.
+//! What the tests need of the system: how to tell that it is there, and which Debian packages hold it.
 
 use std::{
     env,
@@ -7,41 +7,109 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A server that the tests start for themselves.
+/// A server that the tests start for themselves, or what else they need.
 #[derive(Debug)]
 pub(crate) struct Server {
     /// What people call it.
     pub(crate) name: &'static str,
-    /// Any one of these programs is enough.
-    pub(crate) programs: &'static [&'static str],
-    /// The smallest Debian package that holds one of the programs and sets up no service.
-    pub(crate) package: &'static str,
+    /// All of these must be there.
+    pub(crate) parts: &'static [Part],
+    /// The smallest Debian packages that hold the parts and set up no service.
+    pub(crate) packages: &'static [&'static str],
     /// Set: the tests use the user's own server, and nothing is started or installed.
-    pub(crate) url_variable: &'static str,
+    pub(crate) url_variable: Option<&'static str>,
+    /// Of no use to anybody but root, and on Linux.
+    pub(crate) only_for_root: bool,
 }
 
-/// Every server of the test suite.
-pub(crate) const SERVERS: &[Server] = &[Server {
+/// Something that is there or is not.
+#[derive(Debug)]
+pub(crate) enum Part {
+    /// Any one of these programs is enough.
+    Program(&'static [&'static str]),
+    /// A Java library, where Debian puts it, or anywhere on the class path that the variable holds.
+    Jar { name: &'static str, class_path_variable: &'static str },
+}
+
+const REDIS: Server = Server {
     name: "Redis",
     // One binary in Debian, under either name: it is the server when it is called `redis-server`. The package of
     // that name adds nothing but a service that starts at boot.
-    programs: &["redis-server", "redis-check-rdb"],
-    package: "redis-tools",
-    url_variable: "LOCKKIT_TEST_REDIS_URL",
-}];
+    parts: &[Part::Program(&["redis-server", "redis-check-rdb"])],
+    packages: &["redis-tools"],
+    url_variable: Some("LOCKKIT_TEST_REDIS_URL"),
+    only_for_root: false,
+};
+
+const ZOOKEEPER: Server = Server {
+    name: "ZooKeeper",
+    // The library is the server. The packages that are called zookeeper add scripts and, one of them, a service.
+    parts: &[
+        Part::Jar { name: "zookeeper.jar", class_path_variable: "LOCKKIT_TEST_ZK_CLASSPATH" },
+        Part::Program(&["java"]),
+    ],
+    packages: &["libzookeeper-java", "default-jre-headless"],
+    url_variable: Some("LOCKKIT_TEST_ZK_URL"),
+    only_for_root: false,
+};
+
+const CURATOR: Server = Server {
+    name: "Apache Curator (interoperation tests)",
+    parts: &[
+        Part::Jar { name: "curator-recipes.jar", class_path_variable: "LOCKKIT_TEST_CURATOR_CLASSPATH" },
+        Part::Program(&["javac"]),
+    ],
+    packages: &["libcurator-recipes-java", "default-jdk-headless"],
+    url_variable: None,
+    only_for_root: false,
+};
+
+const NETWORKS: Server = Server {
+    name: "iproute2 (tests that cut the network)",
+    parts: &[Part::Program(&["ip"])],
+    packages: &["iproute2"],
+    url_variable: None,
+    only_for_root: true,
+};
+
+/// All that the test suite needs.
+pub(crate) const ALL: &[&Server] = &[&REDIS, &ZOOKEEPER, &CURATOR, &NETWORKS];
+/// What serving a Redis needs.
+pub(crate) const FOR_REDIS: &[&Server] = &[&REDIS];
+/// What serving a ZooKeeper needs.
+pub(crate) const FOR_ZOOKEEPER: &[&Server] = &[&ZOOKEEPER];
 
 /// Debian keeps daemons where an ordinary user's PATH doesn't look.
 const DAEMON_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+/// Debian's folder for Java libraries.
+const JARS: &str = "/usr/share/java";
 
 impl Server {
     /// Whether the tests could run now.
     pub(crate) fn is_there(&self) -> bool {
-        env::var_os(self.url_variable).is_some_and(|url| !url.is_empty()) || self.is_in(&search_path())
+        self.url_variable.is_some_and(is_set)
+            || self.parts.iter().all(|part| part.is_in(&search_path(), Path::new(JARS)))
     }
 
-    fn is_in(&self, folders: &[PathBuf]) -> bool {
-        self.programs.iter().any(|program| find(OsStr::new(program), folders).is_some())
+    /// Whether the tests of this user need it at all.
+    pub(crate) fn is_for(&self, is_root: bool) -> bool {
+        !self.only_for_root || (is_root && cfg!(target_os = "linux"))
     }
+}
+
+impl Part {
+    fn is_in(&self, folders: &[PathBuf], jars: &Path) -> bool {
+        match self {
+            Self::Program(names) => names.iter().any(|name| find(OsStr::new(name), folders).is_some()),
+            Self::Jar { name, class_path_variable } => {
+                is_set(class_path_variable) || jars.join(name).is_file()
+            }
+        }
+    }
+}
+
+fn is_set(variable: &str) -> bool {
+    env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
 /// Where a program is, if it is installed.
@@ -51,7 +119,9 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
 
 fn search_path() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).chain(DAEMON_FOLDERS.map(PathBuf::from)).collect()
+    // Where Java may be without being on the path.
+    let java = env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin"));
+    env::split_paths(&path).chain(java).chain(DAEMON_FOLDERS.map(PathBuf::from)).collect()
 }
 
 fn find(name: &OsStr, folders: &[PathBuf]) -> Option<PathBuf> {
@@ -68,29 +138,40 @@ mod tests {
 
     use super::*;
 
-    const ANY: Server = Server {
-        name: "Any",
-        programs: &["one", "other"],
-        package: "any",
-        url_variable: "LOCKKIT_TEST_ANY_URL",
-    };
+    const ANY: Part = Part::Program(&["one", "other"]);
 
     #[test]
     fn any_one_of_the_programs_is_enough() {
         let folder = tempfile::tempdir().unwrap();
         let folders = [folder.path().to_owned()];
-        assert!(!ANY.is_in(&folders));
+        assert!(!ANY.is_in(&folders, folder.path()));
         let file = folder.path().join("other");
         fs::write(&file, "").unwrap();
-        assert!(!ANY.is_in(&folders), "a file that can't be run is no program");
+        assert!(!ANY.is_in(&folders, folder.path()), "a file that can't be run is no program");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(ANY.is_in(&folders));
+        assert!(ANY.is_in(&folders, folder.path()));
     }
 
     #[test]
     fn a_folder_is_no_program() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("one")).unwrap();
-        assert!(!ANY.is_in(&[folder.path().to_owned()]));
+        assert!(!ANY.is_in(&[folder.path().to_owned()], folder.path()));
+    }
+
+    #[test]
+    fn a_jar_is_a_file_in_the_folder_of_jars() {
+        let jar = Part::Jar { name: "a.jar", class_path_variable: "LOCKKIT_TEST_NO_SUCH_VARIABLE" };
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!jar.is_in(&[folder.path().to_owned()], folder.path()));
+        fs::write(folder.path().join("a.jar"), "").unwrap();
+        assert!(jar.is_in(&[], folder.path()));
+    }
+
+    #[test]
+    fn only_root_needs_what_only_root_can_use() {
+        assert!(!NETWORKS.is_for(false));
+        assert_eq!(NETWORKS.is_for(true), cfg!(target_os = "linux"));
+        assert!(ALL.iter().filter(|server| server.is_for(false)).count() >= 3);
     }
 }

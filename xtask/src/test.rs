@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use crate::{
     install,
     run::{cargo, shown},
+    server,
     tally::Tally,
 };
 
@@ -23,7 +24,7 @@ const WITHOUT_STORES: [&str; 6] = ["test", "-p", "lockkit", "--no-default-featur
 /// # Errors
 /// A server is missing, a test fails, or none ran.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    install::servers()?;
+    install::servers(server::ALL)?;
     let mut tally = Tally::default();
     let mut failed = Vec::new();
     for words in [&WITHOUT_STORES[..], &ALL] {

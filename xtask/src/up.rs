@@ -2,18 +2,20 @@
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use lockkit_fixture::RedisServer;
+use lockkit_fixture::{RedisServer, ZooKeeperServer};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
 
-use crate::install;
+use crate::{install, server};
 
 /// A store that can be served.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Store {
     Redis,
+    #[value(name = "zookeeper", alias = "zk")]
+    ZooKeeper,
 }
 
 /// Serves an empty store until Ctrl-C. Its data goes with it.
@@ -23,15 +25,25 @@ pub(crate) enum Store {
 pub(crate) fn run(store: Store) -> Result<()> {
     // First of all: a signal that comes while the server starts must end it, too.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("can't watch for Ctrl-C")?;
-    install::servers()?;
-    let (name, feature, server) = match store {
-        Store::Redis => ("Redis", "redis", RedisServer::start()?),
-    };
-    let url = server.url();
+    match store {
+        Store::Redis => {
+            install::servers(server::FOR_REDIS)?;
+            let server = RedisServer::start()?;
+            serve(&mut signals, "Redis", "redis", &server.url());
+        }
+        Store::ZooKeeper => {
+            install::servers(server::FOR_ZOOKEEPER)?;
+            let server = ZooKeeperServer::start()?;
+            serve(&mut signals, "ZooKeeper", "zk", &server.url());
+        }
+    }
+    Ok(())
+}
+
+/// Says where the server is, and returns when it is to end.
+fn serve(signals: &mut Signals, name: &str, feature: &str, url: &str) {
     println!("{name} is up, until Ctrl-C:\n  {url}");
     println!("In another terminal:\n  cargo run --example quickstart --features {feature} -- {url}");
     signals.forever().next();
-    drop(server);
-    println!("\n{name} is down");
-    Ok(())
+    println!("\n{name} goes down");
 }

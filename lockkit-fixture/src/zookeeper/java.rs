@@ -11,17 +11,23 @@ use super::ZOOKEEPER_URL_VARIABLE;
 
 /// The variable that names ZooKeeper's jars where they are not where Debian puts them.
 pub const CLASS_PATH_VARIABLE: &str = "LOCKKIT_TEST_ZK_CLASSPATH";
+/// As [`CLASS_PATH_VARIABLE`], for Curator's jars with all that they need.
+pub const CURATOR_CLASS_PATH_VARIABLE: &str = "LOCKKIT_TEST_CURATOR_CLASSPATH";
 
 /// Where Debian puts jars. Each names in its manifest what it needs from there.
 const JARS: &str = "/usr/share/java";
 /// The logger is left to the user of ZooKeeper: this one writes to standard error and needs no configuration. The codec,
 /// which TLS needs, is missing in the manifest.
 const ZOOKEEPER: [&str; 3] = ["zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar"];
+const SERVER_PACKAGES: &str = "libzookeeper-java default-jre-headless";
 const CURATOR: [&str; 3] = ["curator-recipes.jar", "curator-framework.jar", "curator-client.jar"];
 
 /// The Java runtime.
-pub(super) fn java() -> Result<PathBuf> {
-    program("java").with_context(|| install("no Java is installed", "libzookeeper-java default-jre-headless"))
+///
+/// # Errors
+/// There is none; the text holds the command that installs one, and ZooKeeper.
+pub fn java_runtime() -> Result<PathBuf, String> {
+    program("java").ok_or_else(|| install("no Java is installed", SERVER_PACKAGES))
 }
 
 /// The tool that makes key stores; every Java runtime has it.
@@ -31,14 +37,14 @@ pub(super) fn keytool() -> Result<PathBuf> {
 
 /// The class path of a server.
 pub(super) fn zookeeper_classpath() -> Result<String> {
-    if let Ok(path) = env::var(CLASS_PATH_VARIABLE) {
+    if let Some(path) = set(CLASS_PATH_VARIABLE) {
         return Ok(path);
     }
     class_path(Path::new(JARS), &ZOOKEEPER).map_err(|jar| {
         anyhow!(
             "{}\nOr set {CLASS_PATH_VARIABLE} to the jars of a ZooKeeper release (`LIB/*`), or {ZOOKEEPER_URL_VARIABLE} \
              to the URL of a server of your own",
-            install(&format!("ZooKeeper is not installed: no {jar}"), "libzookeeper-java default-jre-headless"),
+            install(&format!("ZooKeeper is not installed: no {jar}"), SERVER_PACKAGES),
         )
     })
 }
@@ -48,6 +54,9 @@ pub(super) fn zookeeper_classpath() -> Result<String> {
 /// # Errors
 /// Curator is not installed; the text holds the command that installs it.
 pub fn curator_classpath() -> Result<String, String> {
+    if let Some(path) = set(CURATOR_CLASS_PATH_VARIABLE) {
+        return Ok(path);
+    }
     let jars: Vec<_> = CURATOR.into_iter().chain(ZOOKEEPER).collect();
     class_path(Path::new(JARS), &jars).map_err(|jar| {
         install(&format!("Apache Curator is not installed: no {jar}"), "libcurator-recipes-java")
@@ -60,6 +69,10 @@ pub fn curator_classpath() -> Result<String, String> {
 /// There is none; the text holds the command that installs one.
 pub fn java_compiler() -> Result<PathBuf, String> {
     program("javac").ok_or_else(|| install("no Java compiler is installed", "default-jdk-headless"))
+}
+
+fn set(variable: &str) -> Option<String> {
+    env::var(variable).ok().filter(|value| !value.is_empty())
 }
 
 fn install(what: &str, packages: &str) -> String {
@@ -88,7 +101,47 @@ fn class_path(folder: &Path, jars: &[&str]) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::process::Command;
+
+    use super::{super::server::ZooKeeperServer, *};
+
+    const CURATOR_LOCK: &str = r#"
+        import org.apache.curator.framework.*;
+        import org.apache.curator.framework.recipes.locks.*;
+        import org.apache.curator.retry.*;
+
+        class Lock {
+            public static void main(String[] args) throws Exception {
+                try (var client = CuratorFrameworkFactory.newClient(args[0], new RetryOneTime(100))) {
+                    client.start();
+                    var lock = new InterProcessMutex(client, "/lock");
+                    lock.acquire();
+                    System.out.println(client.getChildren().forPath("/lock"));
+                    lock.release();
+                }
+            }
+        }
+    "#;
+
+    #[test]
+    fn a_program_that_uses_curator_compiles_and_runs() {
+        let server = ZooKeeperServer::start().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("Lock.java"), CURATOR_LOCK).unwrap();
+        let jars = curator_classpath().unwrap();
+        let compiled = Command::new(java_compiler().unwrap())
+            .args(["-cp", &jars, "Lock.java"])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        let ran = Command::new(java_runtime().unwrap())
+            .args(["-cp", &format!("{}:{jars}", folder.path().display()), "Lock", &server.addr().to_string()])
+            .output()
+            .unwrap();
+        let children = String::from_utf8_lossy(&ran.stdout);
+        assert!(children.contains("-lock-0000000000"), "{children}{}", String::from_utf8_lossy(&ran.stderr));
+    }
 
     #[test]
     fn the_first_jar_that_is_missing_is_named() {

@@ -3,6 +3,8 @@
 mod ensemble;
 mod four_letter;
 mod java;
+mod namespaced;
+mod network;
 mod options;
 mod ports;
 mod server;
@@ -16,7 +18,10 @@ use anyhow::Result;
 
 pub use self::{
     ensemble::ZooKeeperEnsemble,
-    java::{CLASS_PATH_VARIABLE, curator_classpath, java_compiler},
+    java::{
+        CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, curator_classpath, java_compiler, java_runtime,
+    },
+    namespaced::NamespacedEnsemble,
     options::ZooKeeperOptions,
     server::ZooKeeperServer,
 };

@@ -1,6 +1,6 @@
 //! What a test may ask of its ZooKeeper.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, process, time::Duration};
 
 use anyhow::{Context as _, Result};
 use nix::sys::statvfs::statvfs;
@@ -88,14 +88,15 @@ impl ZooKeeperOptions {
 
     /// A folder for a server's files, in memory unless they are to be durable.
     pub(super) fn folder(&self) -> Result<TempDir> {
-        const PREFIX: &str = "lockkit-zookeeper-";
+        // So that a folder that a killed process left in memory can be told from one in use.
+        let prefix = format!("lockkit-zookeeper-{}-", process::id());
         if !self.durable
             && has_enough(Path::new(MEMORY))
-            && let Ok(folder) = TempDir::with_prefix_in(PREFIX, MEMORY)
+            && let Ok(folder) = TempDir::with_prefix_in(&prefix, MEMORY)
         {
             return Ok(folder);
         }
-        TempDir::with_prefix(PREFIX).context("no temporary folder for ZooKeeper")
+        TempDir::with_prefix(&prefix).context("no temporary folder for ZooKeeper")
     }
 }
 

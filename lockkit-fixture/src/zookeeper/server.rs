@@ -10,8 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail};
-use nix::sys::signal::Signal;
+use anyhow::{Context as _, Error, Result, bail};
 use tempfile::TempDir;
 
 use super::{four_letter, java, options::ZooKeeperOptions, ports, tls::Tls};
@@ -29,6 +28,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 const TAIL_LINES: usize = 40;
 /// Small and quick to start: no second compiler, one thread for garbage.
 const JAVA: [&str; 3] = ["-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
+/// A member that lost the others asks for them again at least once a second, not ever more rarely.
+const MEMBER: &str = "-Dzookeeper.fastleader.maxNotificationInterval=1000";
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
 /// A ZooKeeper server, killed when this value is dropped.
@@ -120,15 +121,17 @@ impl ZooKeeperServer {
 
         let mut command: Vec<OsString> =
             member.iter().flat_map(|member| member.wrapper.iter().cloned()).collect();
-        command.push(java::java()?.into());
+        command.push(java::java_runtime().map_err(Error::msg)?.into());
         command.extend(JAVA.map(OsString::from));
         command.extend([
             // By this a server that answers is known to be ours.
             format!("-Djava.io.tmpdir={path}").into(),
             format!("-Dzookeeper.forceSync={}", if options.durable() { "yes" } else { "no" }).into(),
+            "-Dorg.slf4j.simpleLogger.showShortLogName=true".into(),
             "-Dorg.slf4j.simpleLogger.showDateTime=true".into(),
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS".into(),
         ]);
+        command.extend(member.iter().map(|_| OsString::from(MEMBER)));
         command.extend(tls.iter().flat_map(Tls::java).map(OsString::from));
         command.extend(options.java().iter().map(OsString::from));
         command.extend(["-cp".into(), java::zookeeper_classpath()?.into(), MAIN.into()]);
@@ -161,7 +164,8 @@ impl ZooKeeperServer {
         self.tls().addr
     }
 
-    /// The file of the certificate (PEM) that a client of the TLS port is to trust. It names 127.0.0.1 and localhost.
+    /// The file of the certificate (PEM) that a client of the TLS port is to trust. It names the server's
+    /// address (127.0.0.1, where the server stands alone) and localhost.
     ///
     /// # Panics
     /// Without [`with_tls`](ZooKeeperOptions::with_tls).
@@ -183,9 +187,9 @@ impl ZooKeeperServer {
     /// Stops the server in its tracks (SIGSTOP): connections stay open and nothing is answered.
     ///
     /// # Errors
-    /// When the server has ended.
+    /// When the server has ended, or does not stop.
     pub fn pause(&self) -> Result<()> {
-        self.process.signal(Signal::SIGSTOP)
+        self.process.pause()
     }
 
     /// Lets a paused server go on.
@@ -193,7 +197,7 @@ impl ZooKeeperServer {
     /// # Errors
     /// When the server has ended.
     pub fn resume(&self) -> Result<()> {
-        self.process.signal(Signal::SIGCONT)
+        self.process.resume()
     }
 
     /// Kills the server (SIGKILL), paused or not. Its data stays for [`restart`](Self::restart).

@@ -22,12 +22,12 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// Makes a key and a certificate for 127.0.0.1 and localhost in `folder`.
+    /// Makes a key and a certificate for the server's address and for localhost in `folder`.
     pub(super) fn make(folder: &Path, addr: SocketAddr) -> Result<Self> {
         let (store, certificate) = (folder.join("server.p12"), folder.join("server.pem"));
         let mut key = Command::new(java::keytool()?);
         key.args(["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650"]);
-        key.args(["-dname", "CN=localhost", "-ext", "SAN=ip:127.0.0.1,dns:localhost"]);
+        key.args(["-dname", "CN=localhost", "-ext", &format!("SAN=ip:{},dns:localhost", addr.ip())]);
         run(with_store(&mut key, &store))?;
         let mut export = Command::new(java::keytool()?);
         export.args(["-exportcert", "-rfc", "-file"]).arg(&certificate);
