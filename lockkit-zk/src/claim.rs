@@ -148,9 +148,7 @@ impl QueueClaim {
                     None => return Ok(None),
                 },
             };
-            let queue = Queue::new(self.spec.name.kind(), children_now)
-                .map_err(|name| error::stranger(&self.folder, &name))?;
-            let obstacle = match queue.turn(stand.node()) {
+            let obstacle = match self.queue(children_now)?.turn(stand.node()) {
                 Turn::Missing => return Ok(None),
                 Turn::Granted => return Ok(Some(self.grant(&stand))),
                 Turn::Disagrees { limit } => return Err(self.disagrees(limit)),
@@ -215,14 +213,30 @@ impl QueueClaim {
         Ok(Attempt::Busy { queued: left, retry_after: None })
     }
 
-    /// Whether a try would only leave its node behind everybody else's.
+    /// Whether a try would find itself behind others: one read, and no write.
     async fn is_taken(&mut self) -> Result<bool> {
         let session = self.pool.session().await?;
         session.ready().await?;
-        match session.client()?.check_stat(&self.folder).await {
-            Ok(stat) => Ok(stat.is_some_and(|stat| stat.num_children > 0)),
-            Err(error) => Err(session.failed(error, Phase::Read, "looking for", &self.folder)),
+        let client = session.client()?;
+        let failed = |error| session.failed(error, Phase::Read, "looking into", &self.folder);
+        if matches!(self.role, Role::Lock | Role::Write) {
+            let folder = client.check_stat(&self.folder).await.map_err(failed)?;
+            return Ok(folder.is_some_and(|folder| folder.num_children > 0));
         }
+        let children = match client.list_children(&self.folder).await {
+            Ok(children) => children,
+            Err(ZkError::NoNode) => return Ok(false),
+            Err(error) => return Err(failed(error)),
+        };
+        match self.queue(children)?.turn_of_next(self.role) {
+            Turn::Granted => Ok(false),
+            Turn::After(_) | Turn::Missing => Ok(true),
+            Turn::Disagrees { limit } => Err(self.disagrees(limit)),
+        }
+    }
+
+    fn queue(&self, children: Vec<String>) -> Result<Queue> {
+        Queue::new(self.spec.name.kind(), children).map_err(|name| error::stranger(&self.folder, &name))
     }
 
     fn loss(&self) -> LossReason {

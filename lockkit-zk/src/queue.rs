@@ -149,25 +149,15 @@ impl Queue {
 
     /// What the queue looks like from the member with this name.
     pub(crate) fn turn(&self, name: &str) -> Turn {
-        let Some(at) = self.0.iter().position(|member| member.name == name) else { return Turn::Missing };
-        let (ahead, mine) = (&self.0[..at], &self.0[at]);
-        match mine.role {
-            Role::Lock | Role::Write => match ahead {
-                [] => Turn::Granted,
-                [only] => Turn::After(Obstacle::Last(only.name.clone())),
-                [.., next] => Turn::After(Obstacle::Next(next.name.clone())),
-            },
-            Role::Read => {
-                let mut writers = ahead.iter().rev().filter(|member| member.role == Role::Write);
-                match (writers.next(), writers.next()) {
-                    (None, _) => Turn::Granted,
-                    (Some(last), None) => Turn::After(Obstacle::Last(last.name.clone())),
-                    // Not the first of them, which would wake every reader once per writer.
-                    (Some(nearest), Some(_)) => Turn::After(Obstacle::Next(nearest.name.clone())),
-                }
-            }
-            Role::Permits { limit, .. } => permits_turn(ahead, mine, limit),
+        match self.0.iter().position(|member| member.name == name) {
+            Some(at) => turn(&self.0[..at], self.0[at].role),
+            None => Turn::Missing,
         }
+    }
+
+    /// What it would look like from behind the last one.
+    pub(crate) fn turn_of_next(&self, role: Role) -> Turn {
+        turn(&self.0, role)
     }
 
     /// Those who hold the lock now, and how many wait for it.
@@ -192,8 +182,28 @@ impl Queue {
     }
 }
 
+fn turn(ahead: &[Member], role: Role) -> Turn {
+    match role {
+        Role::Lock | Role::Write => match ahead {
+            [] => Turn::Granted,
+            [only] => Turn::After(Obstacle::Last(only.name.clone())),
+            [.., next] => Turn::After(Obstacle::Next(next.name.clone())),
+        },
+        Role::Read => {
+            let mut writers = ahead.iter().rev().filter(|member| member.role == Role::Write);
+            match (writers.next(), writers.next()) {
+                (None, _) => Turn::Granted,
+                (Some(last), None) => Turn::After(Obstacle::Last(last.name.clone())),
+                // Not the first of them, which would wake every reader once per writer.
+                (Some(nearest), Some(_)) => Turn::After(Obstacle::Next(nearest.name.clone())),
+            }
+        }
+        Role::Permits { count, limit } => turn_for_permits(ahead, count, limit),
+    }
+}
+
 /// Strictly first come, first served: granted if everybody up to here fits in together.
-fn permits_turn(ahead: &[Member], mine: &Member, limit: NonZeroU32) -> Turn {
+fn turn_for_permits(ahead: &[Member], count: NonZeroU32, limit: NonZeroU32) -> Turn {
     for other in ahead {
         match other.role {
             Role::Permits { limit: theirs, .. } if theirs != limit => {
@@ -204,7 +214,7 @@ fn permits_turn(ahead: &[Member], mine: &Member, limit: NonZeroU32) -> Turn {
     }
     let limit = u64::from(limit.get());
     let before = ahead.iter().map(weight).sum::<u64>();
-    if before + weight(mine) <= limit {
+    if before + u64::from(count.get()) <= limit {
         return Turn::Granted;
     }
     match ahead {
@@ -223,3 +233,6 @@ fn weight(member: &Member) -> u64 {
         Role::Lock | Role::Read | Role::Write => 1,
     }
 }
+
+#[cfg(test)]
+mod tests;

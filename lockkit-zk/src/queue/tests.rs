@@ -1,0 +1,186 @@
+use std::collections::{BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn queue(kind: Kind, names: &[&str]) -> Queue {
+    Queue::new(kind, names.iter().map(|&name| name.to_owned()).collect()).unwrap()
+}
+
+fn name(role: Role, id: u32, sequence: i32) -> String {
+    format!("{}{sequence:010}", role.stem(&id.to_string()))
+}
+
+fn permits(count: u32, limit: u32) -> Role {
+    Role::Permits { count: count.try_into().unwrap(), limit: limit.try_into().unwrap() }
+}
+
+#[test]
+fn names_of_curator_and_of_our_own_are_read() {
+    let curator = "_c_6b1f4d8e-9a3c-4c1d-8f3e-2a7b9c0d1e2f-lock-0000000012";
+    assert_eq!(parse(curator), Some((Role::Lock, 12)));
+    assert_eq!(parse("lock-0000000003"), Some((Role::Lock, 3)));
+    assert_eq!(parse("_c_x-__READ__0000000001"), Some((Role::Read, 1)));
+    assert_eq!(parse("_c_x-__WRIT__-2147483648"), Some((Role::Write, i32::MIN)));
+    assert_eq!(parse("_c_x-permits-2of5-0000000001"), Some((permits(2, 5), 1)));
+    for role in [Role::Lock, Role::Read, Role::Write, permits(7, u32::MAX)] {
+        for sequence in [0, 7, i32::MAX, i32::MIN, -1] {
+            assert_eq!(parse(&name(role, 1, sequence)), Some((role, sequence)));
+        }
+    }
+}
+
+#[test]
+fn c13_what_is_no_part_of_the_lock_is_named() {
+    for stranger in
+        ["held", "lock", "lock-12", "x__lock__0000000001", "_c_x-permits-0of5-0000000001", "_c_x-__READ__"]
+    {
+        assert_eq!(Queue::new(Kind::Mutex, vec![stranger.to_owned()]), Err(stranger.to_owned()));
+    }
+    let reader = "_c_x-__READ__0000000001".to_owned();
+    assert_eq!(Queue::new(Kind::Mutex, vec![reader.clone()]), Err(reader));
+}
+
+#[test]
+fn c12_an_exclusive_waiter_waits_for_the_one_before_it() {
+    let queue = queue(Kind::Mutex, &["_c_z-lock-0000000003", "_c_y-lock-0000000001", "_c_a-lock-0000000002"]);
+    assert_eq!(queue.turn("_c_y-lock-0000000001"), Turn::Granted);
+    assert_eq!(
+        queue.turn("_c_a-lock-0000000002"),
+        Turn::After(Obstacle::Last("_c_y-lock-0000000001".to_owned()))
+    );
+    assert_eq!(
+        queue.turn("_c_z-lock-0000000003"),
+        Turn::After(Obstacle::Next("_c_a-lock-0000000002".to_owned()))
+    );
+    assert_eq!(queue.turn("_c_b-lock-0000000002"), Turn::Missing);
+}
+
+#[test]
+fn c12_the_order_survives_the_overflow_of_the_counter() {
+    let (last, first) = ("_c_a-lock--2147483648", "_c_z-lock-2147483647");
+    for names in [[last, first], [first, last]] {
+        let queue = queue(Kind::Mutex, &names);
+        assert_eq!(queue.turn(first), Turn::Granted);
+        assert_eq!(queue.turn(last), Turn::After(Obstacle::Last(first.to_owned())));
+    }
+}
+
+#[test]
+fn c12_a_reader_waits_for_the_nearest_writer_before_it_and_a_writer_for_anybody() {
+    let (r1, w2, r3, w4, r5) = (
+        "_c_a-__READ__0000000001",
+        "_c_b-__WRIT__0000000002",
+        "_c_c-__READ__0000000003",
+        "_c_d-__WRIT__0000000004",
+        "_c_e-__READ__0000000005",
+    );
+    let queue = queue(Kind::RwLock, &[r5, w4, r3, w2, r1]);
+    assert_eq!(queue.turn(r1), Turn::Granted);
+    assert_eq!(queue.turn(w2), Turn::After(Obstacle::Last(r1.to_owned())));
+    assert_eq!(queue.turn(r3), Turn::After(Obstacle::Last(w2.to_owned())));
+    assert_eq!(queue.turn(w4), Turn::After(Obstacle::Next(r3.to_owned())));
+    assert_eq!(queue.turn(r5), Turn::After(Obstacle::Next(w4.to_owned())));
+    assert_eq!(queue.holders().0.len(), 1);
+    assert_eq!(queue.holders().1, 4);
+}
+
+#[test]
+fn c12_the_first_waiter_for_permits_watches_the_holders_and_the_others_their_predecessor() {
+    let names: Vec<_> = (1..=4).map(|n| name(permits(2, 5), n, i32::try_from(n).unwrap())).collect();
+    let queue = queue(Kind::Semaphore, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(queue.turn(&names[1]), Turn::Granted);
+    assert_eq!(queue.turn(&names[2]), Turn::After(Obstacle::Any(names[..2].to_vec())));
+    assert_eq!(queue.turn(&names[3]), Turn::After(Obstacle::Next(names[2].clone())));
+    assert_eq!(queue.turn_of_next(permits(1, 5)), Turn::After(Obstacle::Next(names[3].clone())));
+    assert_eq!(queue.turn_of_next(permits(1, 6)), Turn::Disagrees { limit: 5.try_into().unwrap() });
+}
+
+#[test]
+fn many_holders_are_watched_by_their_folder() {
+    let names: Vec<_> = (1..=17).map(|n| name(permits(1, 17), n, i32::try_from(n).unwrap())).collect();
+    let queue = queue(Kind::Semaphore, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(queue.turn_of_next(permits(1, 17)), Turn::After(Obstacle::Folder));
+}
+
+#[test]
+fn a_semaphore_with_weights_that_do_not_fit_in_32_bits_is_no_trap() {
+    let names = [name(permits(u32::MAX, u32::MAX), 1, 1), name(permits(u32::MAX, u32::MAX), 2, 2)];
+    let queue = queue(Kind::Semaphore, &[&names[0], &names[1]]);
+    assert_eq!(queue.turn(&names[1]), Turn::After(Obstacle::Any(vec![names[0].clone()])));
+    assert_eq!(queue.holders().1, 1);
+}
+
+/// Whoever waits is woken by what it waits for, and those who are granted are those who hold.
+fn check(kind: Kind, roles: Vec<Role>, leaving: Vec<usize>) -> Result<(), TestCaseError> {
+    let all: Vec<_> =
+        roles.iter().zip(1..).map(|(role, n)| name(*role, u32::try_from(n).unwrap(), n)).collect();
+    let mut present: VecDeque<_> = all.iter().cloned().collect();
+    for leaver in leaving {
+        let before = Queue::new(kind, present.iter().cloned().collect()).unwrap();
+        let granted: BTreeSet<_> =
+            present.iter().filter(|name| before.turn(name) == Turn::Granted).cloned().collect();
+        let holders: BTreeSet<_> = before.holders().0.iter().map(|member| member.name.clone()).collect();
+        prop_assert_eq!(&granted, &holders);
+        prop_assert!(present.is_empty() || !holders.is_empty(), "nobody holds it and somebody waits");
+        if present.is_empty() {
+            break;
+        }
+        let gone = present.remove(leaver % present.len()).unwrap();
+        let after = Queue::new(kind, present.iter().cloned().collect()).unwrap();
+        let newly: BTreeSet<_> = after.holders().0.iter().map(|member| member.name.clone()).collect();
+        prop_assert!(holders.iter().all(|name| *name == gone || newly.contains(name)), "a holder lost it");
+        // A wake-up goes from the leaver, and from each new holder of permits, which says so, to those who watch
+        // them.
+        let mut woken = VecDeque::from([gone]);
+        let mut reached = BTreeSet::new();
+        while let Some(cause) = woken.pop_front() {
+            for waiter in &present {
+                let hears = match before.turn(waiter) {
+                    Turn::After(Obstacle::Last(name)) if name == cause => {
+                        prop_assert!(newly.contains(waiter), "the last obstacle is gone and it waits on");
+                        true
+                    }
+                    Turn::After(Obstacle::Next(name)) => name == cause,
+                    Turn::After(Obstacle::Any(names)) => names.contains(&cause),
+                    Turn::After(Obstacle::Folder) => true,
+                    _ => false,
+                };
+                let says_so = kind == Kind::Semaphore && newly.contains(waiter);
+                if hears && reached.insert(waiter.clone()) && says_so {
+                    woken.push_back(waiter.clone());
+                }
+            }
+        }
+        let missed: Vec<_> = newly.difference(&holders).filter(|name| !reached.contains(*name)).collect();
+        prop_assert!(missed.is_empty(), "granted and not woken: {missed:?}");
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn c8_nobody_sleeps_through_its_turn_at_a_mutex(n in 1..8usize, leaving in prop::collection::vec(0..8usize, 8)) {
+        check(Kind::Mutex, vec![Role::Lock; n], leaving)?;
+    }
+
+    #[test]
+    fn c8_nobody_sleeps_through_its_turn_at_a_read_write_lock(
+        writers in prop::collection::vec(any::<bool>(), 1..9),
+        leaving in prop::collection::vec(0..8usize, 9),
+    ) {
+        let roles = writers.iter().map(|&writer| if writer { Role::Write } else { Role::Read }).collect();
+        check(Kind::RwLock, roles, leaving)?;
+    }
+
+    #[test]
+    fn c8_nobody_sleeps_through_its_turn_at_a_semaphore(
+        limit in 1..6u32,
+        counts in prop::collection::vec(1..6u32, 1..12),
+        leaving in prop::collection::vec(0..12usize, 12),
+    ) {
+        let roles = counts.iter().map(|&count| permits(count.min(limit), limit)).collect();
+        check(Kind::Semaphore, roles, leaving)?;
+    }
+}
