@@ -57,9 +57,9 @@ impl ZooKeeper {
             .with_shared()
             .with_permits()
             .with_push()
-            .with_waiter_count()
             .with_labels();
-        capabilities.fair = fair;
+        // Who races stands in no queue, and is not counted.
+        (capabilities.fair, capabilities.waiter_count) = (fair, fair);
         let descriptor = Descriptor::new(error::BACKEND)
             .with_capabilities(capabilities)
             .with_poll(POLL.0, POLL.1)

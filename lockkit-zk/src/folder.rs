@@ -81,10 +81,13 @@ pub(crate) async fn make(client: &Client, folder: &str, acl: Acl) -> Result<()> 
 
 async fn make_with(client: &Client, folder: &str, data: &[u8], acl: Acl) -> Result<()> {
     let options = CreateMode::Persistent.with_acls(acl.acls());
-    for (at, _) in folder.match_indices('/').skip(1) {
-        create(client, &folder[..at], b"", &options).await?;
+    let Some((parents, name)) = folder.rsplit_once('/') else { return Ok(()) };
+    let mut path = String::new();
+    for parent in parents.split('/').skip(1) {
+        path = format!("{path}/{parent}");
+        create(client, &path, b"", &options).await?;
     }
-    create(client, folder, data, &options).await
+    create(client, &format!("{path}/{name}"), data, &options).await
 }
 
 async fn create(

@@ -84,8 +84,8 @@ impl Member {
 
 fn parse(name: &str) -> Option<(Role, i32)> {
     for (marker, role) in [("lock-", Role::Lock), ("__READ__", Role::Read), ("__WRIT__", Role::Write)] {
-        if let Some(at) = name.rfind(marker) {
-            return Some((role, sequence(&name[at + marker.len()..])?));
+        if let Some((_, number)) = name.rsplit_once(marker) {
+            return Some((role, sequence(number)?));
         }
     }
     let (_, permits) = name.rsplit_once("-permits-")?;

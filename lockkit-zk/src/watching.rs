@@ -110,8 +110,8 @@ impl Watching {
     /// No answer.
     pub(crate) async fn probe(&mut self, stand: &Stand) -> Result<News> {
         let (Obstacle::Last(name) | Obstacle::Next(name)) = &self.obstacle else { return Ok(News::Changed) };
-        let folder = &stand.path[..stand.path.len() - stand.node().len()];
-        let path = format!("{folder}{name}");
+        let Some((folder, _)) = stand.path.rsplit_once('/') else { return Ok(News::Changed) };
+        let path = format!("{folder}/{name}");
         match stand.client.check_stat(&path).await {
             // Of a waiter's semaphore, the one ahead may have been granted.
             Ok(Some(stat)) if stat.version == 0 => Ok(News::Nothing),

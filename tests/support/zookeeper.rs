@@ -40,13 +40,17 @@ impl ZooKeeperStore {
         let server = server.map(|server| Arc::new(Mutex::new(server)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let store = |name, parameters| {
-            let descriptor = runtime.block_on(async {
+            let mut descriptor = runtime.block_on(async {
                 let backend = connect(host, "lockkit-probe", parameters).await?;
                 let descriptor = backend.descriptor().clone();
                 backend.close().await?;
                 admin(host).await?.delete("/lockkit-probe/mutex", None).await?;
                 Ok::<_, BoxError>(descriptor)
             })?;
+            if !descriptor.capabilities.fair {
+                // The other locks are the same with and without fair mutexes.
+                (descriptor.capabilities.shared, descriptor.capabilities.permits) = (false, false);
+            }
             Ok::<_, BoxError>(Self { name, host, parameters, server: server.clone(), descriptor })
         };
         Ok([store("zookeeper", "fair=true")?, store("zookeeper-unfair", "fair=false")?])

@@ -32,7 +32,7 @@ cases! {
         "a waiter that takes a wake-up for a grant and does not look again";
     c8_every_waiter_ends: Needs::EXCLUSIVE,
         "a wake-up that is swallowed by one that can't use it";
-    c8_one_release_does_not_wake_all: Needs::EXCLUSIVE.push(),
+    c8_one_release_does_not_wake_all: Needs::EXCLUSIVE.push().fair(),
         "a broadcast: each release costs a request of each waiter";
 }
 
