@@ -52,12 +52,8 @@ impl ZooKeeper {
         let (layout, fair) = (config.layout(), config.fair);
         let pool = Arc::new(Pool::open(config).await?);
         let timeout = pool.session().await?.timeout();
-        let mut capabilities = Capabilities::none()
-            .with_exclusive()
-            .with_shared()
-            .with_permits()
-            .with_push()
-            .with_labels();
+        let mut capabilities =
+            Capabilities::none().with_exclusive().with_shared().with_permits().with_push().with_labels();
         // Who races stands in no queue, and is not counted.
         (capabilities.fair, capabilities.waiter_count) = (fair, fair);
         let descriptor = Descriptor::new(error::BACKEND)

@@ -73,19 +73,13 @@ impl QueueClaim {
     async fn create(&mut self) -> Result<Option<Vec<String>>> {
         let stem = self.role.stem(&format!("{:032x}", rand::random::<u128>()));
         let prefix = format!("{}/{stem}", self.folder);
-        let debt = Debt::Place { folder: self.folder.clone(), stem, path: None };
-        let place = self.pool.place(debt, self.watched_bytes(prefix.len())).await?;
+        let place = self.pool.place(self.watched_bytes(prefix.len())).await?;
         let session = Arc::clone(place.session());
-        // Nothing is in the tree if one of these fails; the session would look, though.
+        self.pool.config().check_ttl(self.spec.ttl, session.timeout())?;
+        session.ready().await?;
+        let client = session.client()?;
         let place = self.place.insert(place);
-        let fit = self.pool.config().check_ttl(self.spec.ttl, session.timeout());
-        let client = match fit.and(session.ready().await).and_then(|()| session.client()) {
-            Ok(client) => client,
-            Err(error) => {
-                place.settled();
-                return Err(error);
-            }
-        };
+        place.owe(Debt::Place { folder: self.folder.clone(), stem, path: None });
         let request = Request {
             client: &client,
             folder: &self.folder,

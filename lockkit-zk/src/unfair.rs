@@ -73,7 +73,8 @@ impl UnfairClaim {
             record: record.clone(),
             version: None,
         };
-        let place = self.place.insert(session.place(debt));
+        let place = self.place.insert(session.place());
+        place.owe(debt);
         let request =
             Request { client: &client, folder: &self.folder, path: &self.path, record: &record, acls };
         let folders = self.pool.folders();

@@ -82,8 +82,8 @@ pub(super) struct Node {
 
 impl Session {
     /// A place without a watch.
-    pub(crate) fn place(self: &Arc<Self>, debt: Debt) -> Place {
-        Place::new(Arc::clone(self), debt, 0)
+    pub(crate) fn place(self: &Arc<Self>) -> Place {
+        Place::new(Arc::clone(self), 0)
     }
 
     /// The client, for one request or several in a row.

@@ -25,9 +25,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// For what is about to be asked for, with room for a watch set aside.
-    pub(super) fn new(session: Arc<Session>, debt: Debt, reserved: usize) -> Self {
-        Self { session, debt: Some(debt), node: None, reserved }
+    /// With room for watches set aside. Nothing is asked for yet.
+    pub(super) fn new(session: Arc<Session>, reserved: usize) -> Self {
+        Self { session, debt: None, node: None, reserved }
+    }
+
+    /// From here on this may be in the tree.
+    pub(crate) fn owe(&mut self, debt: Debt) {
+        self.debt = Some(debt);
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {

@@ -10,7 +10,7 @@ use std::sync::{
 
 use lockkit_core::{ErrorKind, Result};
 
-use super::{Debt, Place, Session, lock, open::open};
+use super::{Place, Session, lock, open::open};
 use crate::{config::Config, error, folder};
 
 /// Opens sessions as they are needed.
@@ -59,17 +59,17 @@ impl Pool {
         self.with_room_for(0).await
     }
 
-    /// A place for a claim, on a session with room for its watches. The debt is what it may come to owe from now on.
+    /// A place for a claim, on a session with room for its watches.
     ///
     /// # Errors
     /// Why there is no session.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn place(&self, debt: Debt, watched_bytes: usize) -> Result<Place> {
+    pub(crate) async fn place(&self, watched_bytes: usize) -> Result<Place> {
         let session = self.with_room_for(watched_bytes).await?;
         // Nothing is awaited from here on, so the room is not lost.
-        Ok(Place::new(session, debt, watched_bytes))
+        Ok(Place::new(session, watched_bytes))
     }
 
     async fn with_room_for(&self, bytes: usize) -> Result<Arc<Session>> {
