@@ -2,6 +2,7 @@
 //!
 //! * `cargo run --example quickstart` runs on the embedded memory store.
 //! * `cargo run --features redis --example quickstart -- redis://127.0.0.1/` runs on Redis.
+//! * `cargo run --features zk --example quickstart -- zk://127.0.0.1/` runs on ZooKeeper.
 
 use std::{
     env,
@@ -71,7 +72,8 @@ async fn worker(name: &str, locker: Locker, record: Record) -> Result<()> {
 
 /// Stops renewing, as a process does that is paused or cut off, and writes after somebody else did.
 async fn sleeper(locker: Locker, record: Record) -> Result<()> {
-    let options = LockOptions::new().with_ttl(Duration::from_millis(300)).with_renewal(Renewal::Manual);
+    let ttl = Duration::from_millis(300).max(locker.descriptor().min_ttl);
+    let options = LockOptions::new().with_ttl(ttl).with_renewal(Renewal::Manual);
     let guard = locker.mutex("quickstart/record")?.with_options(options)?.lock().await?;
     let token = guard.fencing_token();
     record.enter(&guard);
