@@ -79,6 +79,14 @@ async fn c13_a_scheme_whose_feature_is_off_names_the_feature() {
     }
 }
 
+#[cfg(not(feature = "zk"))]
+#[tokio::test]
+async fn c13_zookeeper_without_its_feature_says_which_one_is_missing() {
+    for url in ["zk://user:hunter2@127.0.0.1/", "zks://h1,h2/chroot"] {
+        refused(url, ErrorKind::MissingFeature, &["feature \"zk\""]).await;
+    }
+}
+
 #[cfg(feature = "redis")]
 mod redis {
     use lockkit_fixture::RedisServer;

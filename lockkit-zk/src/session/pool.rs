@@ -95,28 +95,16 @@ impl Pool {
             return Err(closed());
         }
         let mut sessions = lock(&self.sessions);
-        let mut retired = Vec::new();
-        sessions.retain(|session| {
-            let keep = !session.is_over();
-            if !keep {
-                retired.push(Arc::clone(session));
-            }
-            keep
-        });
-        let found = sessions.iter().find(|session| session.reserve(bytes)).cloned();
+        let mut is_first = true;
         // Those that were opened for a crowd go when the crowd has gone.
-        let crowd = sessions.len();
-        if crowd > 1 {
-            let mut index = 0;
-            sessions.retain(|session| {
-                index += 1;
-                let keep = index == 1 || Arc::strong_count(session) > 1;
-                if !keep {
-                    retired.push(Arc::clone(session));
-                }
-                keep
-            });
-        }
+        let retired: Vec<_> = sessions
+            .extract_if(.., |session| {
+                let needed = !session.is_over() && (is_first || Arc::strong_count(session) > 1);
+                is_first &= !needed;
+                !needed
+            })
+            .collect();
+        let found = sessions.iter().find(|session| session.reserve(bytes)).cloned();
         drop(sessions);
         drop(retired); // outside the lock
         Ok(found)
