@@ -11,21 +11,45 @@ use std::{error::Error, process::ExitCode, sync::Arc};
 
 use lockkit_conformance::{Store, stores::MemoryStore};
 
-fn main() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
-    let mut stores: Vec<Arc<dyn Store>> = vec![Arc::new(MemoryStore::new())];
-    // Some cases are for a server that may be stopped.
+/// A store, and whether it may be stopped and restarted: some cases need that.
+type Found = (Arc<dyn Store>, bool);
 
-    let mut all = cfg!(feature = "redis");
-    #[cfg(feature = "redis")]
-    {
-        let redis = redis::RedisStore::start()?;
-        all &= redis.is_ours();
-        stores.push(Arc::new(redis));
-    }
-    #[cfg(feature = "zk")]
-    for zookeeper in zookeeper::ZooKeeperStore::start()? {
-        all &= zookeeper.is_ours();
-        stores.push(Arc::new(zookeeper));
-    }
-    Ok(if all { lockkit_conformance::main_covering_all(stores) } else { lockkit_conformance::main(stores) })
+fn main() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+    let memory: Found = (Arc::new(MemoryStore::new()), true);
+    let found = [vec![memory], redis()?, zookeeper()?].concat();
+    let is_complete =
+        cfg!(all(feature = "redis", feature = "zk")) && found.iter().all(|(_, is_ours)| *is_ours);
+    let stores = found.into_iter().map(|(store, _)| store);
+    Ok(if is_complete {
+        lockkit_conformance::main_covering_all(stores)
+    } else {
+        lockkit_conformance::main(stores)
+    })
+}
+
+#[cfg(feature = "redis")]
+fn redis() -> Result<Vec<Found>, Box<dyn Error + Send + Sync>> {
+    let redis = redis::RedisStore::start()?;
+    let is_ours = redis.is_ours();
+    Ok(vec![(Arc::new(redis), is_ours)])
+}
+
+#[cfg(feature = "zk")]
+fn zookeeper() -> Result<Vec<Found>, Box<dyn Error + Send + Sync>> {
+    let found = zookeeper::ZooKeeperStore::start()?.into_iter().map(|store| {
+        let is_ours = store.is_ours();
+        let found: Found = (Arc::new(store), is_ours);
+        found
+    });
+    Ok(found.collect())
+}
+
+#[cfg(not(feature = "redis"))]
+fn redis() -> Result<Vec<Found>, Box<dyn Error + Send + Sync>> {
+    Ok(Vec::new())
+}
+
+#[cfg(not(feature = "zk"))]
+fn zookeeper() -> Result<Vec<Found>, Box<dyn Error + Send + Sync>> {
+    Ok(Vec::new())
 }
