@@ -47,7 +47,12 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
     let (leader, follower) = (ensemble.leader()?, ensemble.followers()[0]);
     let admin = Admin::on(ensemble.node(leader).addr()).await?;
     let tap = Tap::on(ensemble.node(follower).addr())?;
-    let (mut clients, guards) = Clients::start(tap.addr()).await?;
+    let (mut clients, mut guards) = (Vec::new(), Vec::new());
+    for index in 0..HOLDERS {
+        let (client, guard) = Client::start(index, tap.addr()).await?;
+        clients.push(client);
+        guards.push(guard);
+    }
     let mut freed = Vec::new();
     for index in 0..HOLDERS {
         let node = admin.node(&name(index)).await?;
@@ -60,18 +65,16 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
 
     // An answer waits for each client in its socket when it wakes up: with nothing there it would first see how late
     // it is, and connect anew.
-    let hold = Instant::now();
     tap.hold(true);
-    let answered =
-        |since: Instant| tap.newest().iter().flatten().filter(|sync| sync.sent > since).count() == HOLDERS;
-    until("an answer to each client is held back", async || answered(hold).then_some(())).await?;
-    let woke = clients.stall();
+    until("an answer to each client is held back", async || (tap.held() == HOLDERS).then_some(())).await?;
+    clients.iter_mut().for_each(Client::stall);
     sleep(STALL / 2).await;
+    let released = Instant::now();
     tap.hold(false);
-    let woke = within(SOON, "the clients go on", woke).await??;
-    while !answered(woke) {
-        if woke.elapsed() > Duration::from_secs(1) {
-            return Err("the clients sent no heartbeat on their old connections".into());
+    let answered = || tap.newest().iter().flatten().filter(|sync| sync.sent > released).count();
+    while answered() < HOLDERS {
+        if released.elapsed() > STALL {
+            return Err("the clients sent no heartbeat after the stall".into());
         }
         // No sleep: the freeze must beat the leader's next ping.
         tokio::task::yield_now().await;
@@ -96,13 +99,15 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
         }
     }
     println!(
-        "frozen {:?} after the wake-up; the first node freed {earliest:?} after an answered heartbeat, {sprung} of \
+        "frozen {:?} after the first heartbeat; the first node freed {earliest:?} after an answered heartbeat, {sprung} of \
          {HOLDERS} within 2/3 of the timeout; lost at least {least:?} before",
-        frozen - woke
+        beats.iter().map(|beat| frozen - beat.sent).max().unwrap_or_default()
     );
     ensemble.node(follower).resume()?;
     drop(vigil.end());
-    clients.end().await?;
+    for client in clients {
+        client.end().await?;
+    }
     Ok(sprung)
 }
 
@@ -110,48 +115,38 @@ fn name(index: usize) -> String {
     format!("held {index}")
 }
 
-/// Lockers, each with a session of its own, on one runtime with one thread.
-struct Clients {
-    stall: Option<oneshot::Sender<oneshot::Sender<Instant>>>,
+/// A locker on a runtime of its own with one thread.
+struct Client {
+    stall: Option<oneshot::Sender<()>>,
     end: oneshot::Sender<()>,
     thread: thread::JoinHandle<Result<(), Failed>>,
 }
 
-impl Clients {
-    async fn start(server: SocketAddr) -> Result<(Self, Vec<LockGuard>), Failed> {
-        let (stall, stalled) = oneshot::channel::<oneshot::Sender<Instant>>();
-        let (end, ended) = oneshot::channel::<()>();
+impl Client {
+    async fn start(index: usize, server: SocketAddr) -> Result<(Self, LockGuard), Failed> {
+        let (stall, stalled) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
         let (ready, started) = oneshot::channel();
         let thread = thread::spawn(move || {
-            runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-                let (mut lockers, mut guards) = (Vec::new(), Vec::new());
-                for index in 0..HOLDERS {
-                    let locker = locker(&[server], SESSION).await?;
-                    guards.push(mutex(&locker, &name(index))?.lock().await?);
-                    lockers.push(locker);
-                }
-                let _ = ready.send(guards);
-                let woke = stalled.await?;
+            // It looks at its sockets before each task: the client's own clock must not win against the answer.
+            let mut runtime = runtime::Builder::new_current_thread();
+            runtime.enable_all().event_interval(1).build()?.block_on(async {
+                let locker = locker(&[server], SESSION).await?;
+                let _ = ready.send(mutex(&locker, &name(index))?.lock().await?);
+                stalled.await?;
                 thread::sleep(STALL);
-                let _ = woke.send(Instant::now());
                 ended.await?;
-                for locker in lockers {
-                    locker.shutdown().await?;
-                }
-                Ok(())
+                Ok(locker.shutdown().await?)
             })
         });
-        let guards = within(SOON, "the holders hold", started).await??;
-        Ok((Self { stall: Some(stall), end, thread }, guards))
+        let guard = within(SOON, "a holder holds", started).await??;
+        Ok((Self { stall: Some(stall), end, thread }, guard))
     }
 
-    /// Stalls them; answers when they went on.
-    fn stall(&mut self) -> oneshot::Receiver<Instant> {
-        let (woke, awake) = oneshot::channel();
+    fn stall(&mut self) {
         if let Some(stall) = self.stall.take() {
-            let _ = stall.send(woke);
+            let _ = stall.send(());
         }
-        awake
     }
 
     async fn end(self) -> Result<(), Failed> {

@@ -30,6 +30,8 @@ struct Shared {
 struct Line {
     asked: Option<Sync>,
     answered: Option<Sync>,
+    /// Whether an answer is held back.
+    held: bool,
 }
 
 /// A `sync` that passed.
@@ -65,6 +67,11 @@ impl Tap {
         self.shared.released.notify_all();
     }
 
+    /// On how many connections an answer is held back.
+    pub(crate) fn held(&self) -> usize {
+        lock(&self.shared.lines).iter().filter(|line| line.held).count()
+    }
+
     /// The newest answered one of each connection that there ever was.
     pub(crate) fn newest(&self) -> Vec<Option<Sync>> {
         lock(&self.shared.lines).iter().map(|line| line.answered).collect()
@@ -98,6 +105,7 @@ fn serve(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) -> io::Resu
                 }
             }
             let holding = lock(&down.holding);
+            lock(&down.lines)[index].held = *holding;
             drop(down.released.wait_while(holding, |holding| *holding));
         })
     });
