@@ -1,4 +1,4 @@
-//! A forwarder that reads along: which `sync` of each client was answered, and when it was sent. It can hold answers
+//! A forwarder for one client that reads along: which `sync` was answered, and when it was sent. It can hold answers
 //! back. Threads of its own, as the clients' runtime is to stall.
 
 use std::{
@@ -67,14 +67,19 @@ impl Tap {
         self.shared.released.notify_all();
     }
 
-    /// On how many connections an answer is held back.
-    pub(crate) fn held(&self) -> usize {
-        lock(&self.shared.lines).iter().filter(|line| line.held).count()
+    /// Whether an answer is held back.
+    pub(crate) fn holds(&self) -> bool {
+        lock(&self.shared.lines).iter().any(|line| line.held)
     }
 
-    /// The newest answered one of each connection that there ever was.
-    pub(crate) fn newest(&self) -> Vec<Option<Sync>> {
-        lock(&self.shared.lines).iter().map(|line| line.answered).collect()
+    /// How often the client has connected.
+    pub(crate) fn connections(&self) -> usize {
+        lock(&self.shared.lines).len()
+    }
+
+    /// The newest answered one.
+    pub(crate) fn newest(&self) -> Option<Sync> {
+        lock(&self.shared.lines).iter().filter_map(|line| line.answered).max_by_key(|sync| sync.sent)
     }
 }
 

@@ -34,8 +34,8 @@ pub(crate) struct Seen {
 
 impl Vigil {
     /// Begins to look, and to listen to the loss signals on this runtime.
-    pub(crate) fn over(guards: Vec<LockGuard>) -> Self {
-        let guards: Vec<_> = guards.into_iter().map(Arc::new).collect();
+    pub(crate) fn over(guards: Vec<impl Into<Arc<LockGuard>>>) -> Self {
+        let guards: Vec<Arc<LockGuard>> = guards.into_iter().map(Into::into).collect();
         let told = guards.iter().map(|guard| {
             let lost = guard.lost();
             tokio::spawn(async move {

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    ops::AddAssign,
     time::{Duration, Instant},
 };
 
@@ -38,12 +39,11 @@ impl Faults {
     }
 }
 
-/// One thing after the other, on a connection chosen by chance. Ends with everything healed.
-pub(crate) async fn chaos(proxies: &[Proxy], mut chance: Chance, length: Duration) -> Faults {
+/// One thing after the other, on one connection. Ends with it healed.
+pub(crate) async fn chaos(proxy: &Proxy, mut chance: Chance, length: Duration) -> Faults {
     let (start, mut faults) = (Instant::now(), Faults::default());
     while start.elapsed() < length {
-        sleep(chance.micros(400 * MS)).await;
-        let proxy = &proxies[chance.index(proxies.len())];
+        sleep(chance.micros(1_500 * MS)).await;
         match chance.below(32) {
             0..8 => {
                 faults.resets += 1;
@@ -100,6 +100,19 @@ pub(crate) async fn chaos(proxies: &[Proxy], mut chance: Chance, length: Duratio
         }
     }
     faults
+}
+
+impl AddAssign for Faults {
+    fn add_assign(&mut self, other: Self) {
+        self.resets += other.resets;
+        self.refusals += other.refusals;
+        self.lost_replies += other.lost_replies;
+        self.cut_midway += other.cut_midway;
+        self.late_requests += other.late_requests;
+        self.delays += other.delays;
+        self.silences += other.silences;
+        self.expiries += other.expiries;
+    }
 }
 
 impl fmt::Display for Faults {

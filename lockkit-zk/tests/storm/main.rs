@@ -17,13 +17,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::join_all;
 use lockkit_conformance::proxy::Proxy;
 use lockkit_core::{LockOptions, Locker};
 use lockkit_fixture::{ZooKeeperOptions, ZooKeeperServer};
 use lockkit_zk::{Config, ZooKeeper};
 use tokio::{runtime::Handle, time::sleep};
 
-use self::{chance::Chance, chaos::chaos, stays::Stays, user::Tally};
+use self::{
+    chance::Chance,
+    chaos::{Faults, chaos},
+    stays::Stays,
+    user::Tally,
+};
 
 const SECONDS: u64 = 60;
 const SESSIONS: usize = 4;
@@ -56,7 +62,12 @@ async fn c1_c4_c6_a_storm_of_cuts_and_cancellations_leaves_nothing_behind() {
             tokio::spawn(user::run(locker, chance, Arc::clone(&stays), Arc::clone(&over)))
         })
         .collect();
-    let faults = chaos(&proxies, Chance::new(seed, TASKS), length).await;
+    let mut faults = Faults::default();
+    let storms =
+        (TASKS..).zip(&proxies).map(|(stream, proxy)| chaos(proxy, Chance::new(seed, stream), length));
+    for of_one in join_all(storms).await {
+        faults += of_one;
+    }
     over.store(true, Relaxed);
     let calm = Instant::now();
     let mut tally = Tally::default();

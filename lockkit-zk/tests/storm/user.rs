@@ -101,7 +101,7 @@ async fn hold(
     let (token, from) = (guard.fencing_token(), Instant::now());
     let mut until = from;
     // Most are short; some are longer than a fault, for the lease to be lost.
-    let looks = if chance.below(200) == 0 { 500 } else { chance.below(4) };
+    let looks = if chance.below(50) == 0 { 500 } else { chance.below(4) };
     for look in 0..=looks {
         let now = Instant::now();
         if !guard.is_held() {
