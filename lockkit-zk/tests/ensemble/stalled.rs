@@ -1,21 +1,22 @@
-//! A client that stalls, is answered once, and then has its follower frozen.
+//! Clients that stall, are answered once, and then have their follower frozen.
 //!
-//! Nobody told the leader of the sessions during the stall. The heartbeat after it is answered by way of the leader,
-//! which does not touch their timers; that the follower heard of the clients would reach the leader with its next
-//! ping, which it does not live to answer. So the leader frees the nodes a session timeout after the *stall* began.
-//! Whoever counts from the last answered heartbeat, or two thirds of the timeout from there, is wrong.
+//! The leader hears nothing of their sessions during the stall. The heartbeat after it is answered by way of the leader,
+//! which does not touch their timers; that the follower has heard of the clients again would reach the leader with its
+//! next ping, which the follower does not live to answer. So the leader frees the nodes a session timeout after the
+//! *stall* began. Whoever counts from the last answered heartbeat, or two thirds of the timeout from there, is wrong.
+//!
+//! The stall is the network's, and the clients' pings are answered: a client that noticed would connect anew, which
+//! starts the leader's timer.
 
 use std::{
-    net::SocketAddr,
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 
 use libtest_mimic::Failed;
 use lockkit_core::LockGuard;
 use lockkit_fixture::{ZooKeeperEnsemble, ZooKeeperOptions};
-use tokio::{runtime, sync::oneshot, time::sleep};
+use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
     support::{Admin, SOON, locker, mutex, until, within},
@@ -30,8 +31,7 @@ const SESSION: Duration = Duration::from_secs(6);
 const STALL: Duration = Duration::from_millis(3_200);
 /// The driver renews more rarely, which would hide for how long a proof is believed.
 const RENEWALS: Duration = Duration::from_millis(20);
-/// A ping of the leader, every 250 ms, may come between the answers and the freeze, or a client may connect anew: then
-/// the leader's timer is young, and nothing was at stake.
+/// A ping of the leader, every 250 ms, may come between the answers and the freeze: then nothing was at stake.
 const MOST_ROUNDS: usize = 3;
 
 pub(crate) async fn stalled() -> Result<(), Failed> {
@@ -39,10 +39,10 @@ pub(crate) async fn stalled() -> Result<(), Failed> {
     let mut sprung = 0;
     for _ in 0..MOST_ROUNDS {
         sprung += round(&ensemble).await?;
-        if sprung >= HOLDERS / 2 {
+        ensemble.wait_until_whole()?;
+        if sprung >= HOLDERS {
             return Ok(());
         }
-        ensemble.wait_until_whole()?;
     }
     Err(format!("the trap sprung for {sprung} holders in {MOST_ROUNDS} rounds, which proves too little")
         .into())
@@ -52,36 +52,31 @@ pub(crate) async fn stalled() -> Result<(), Failed> {
 async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
     let (leader, follower) = (ensemble.leader()?, ensemble.followers()[0]);
     let admin = Admin::on(ensemble.node(leader).addr()).await?;
-    let (mut clients, mut taps, mut guards) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut lockers, mut taps, mut guards, mut freed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for index in 0..HOLDERS {
         let tap = Tap::on(ensemble.node(follower).addr())?;
-        let (client, guard) = Client::start(index, tap.addr()).await?;
+        let (locker, name) = (locker(&[tap.addr()], SESSION).await?, format!("held {index}"));
+        guards.push(Arc::new(mutex(&locker, &name)?.lock().await?));
+        freed.push(admin.freed(&admin.node(&name).await?).await?);
+        lockers.push(locker);
         taps.push(tap);
-        clients.push(client);
-        guards.push(guard);
     }
-    let mut freed = Vec::new();
-    for index in 0..HOLDERS {
-        let node = admin.node(&name(index)).await?;
-        freed.push(admin.freed(&node).await?);
-    }
+    let renewals: Vec<_> = guards.iter().map(|guard| renew(Arc::clone(guard))).collect();
     let start = Instant::now();
     let vigil = Vigil::over(guards);
     let steady = |index: usize| vigil.guard(index).remaining() + start.elapsed() > SESSION + SESSION / 4;
     until("heartbeats prove the sessions", async || (0..HOLDERS).all(steady).then_some(())).await?;
 
-    // An answer waits for each client in its socket when it wakes up: with nothing there it would first see how late
-    // it is, and connect anew.
-    taps.iter().for_each(|tap| tap.hold(true));
-    until("an answer to each client is held back", async || taps.iter().all(Tap::holds).then_some(()))
-        .await?;
-    clients.iter_mut().for_each(Client::stall);
-    sleep(STALL / 2).await;
-    let released = Instant::now();
-    taps.iter().for_each(|tap| tap.hold(false));
-    let answered = |tap: &Tap| tap.newest().is_some_and(|sync| sync.sent > released);
+    taps.iter().for_each(Tap::mute);
+    sleep(STALL).await;
+    let stalled = Instant::now();
+    for tap in &taps {
+        tap.unmute()?;
+    }
+    // Those that waited are answered first, and then the next ones at once.
+    let answered = |tap: &Tap| tap.newest().is_some_and(|sync| sync.sent > stalled);
     while !taps.iter().all(answered) {
-        if released.elapsed() > STALL {
+        if stalled.elapsed() > SESSION {
             return Err("the clients sent no heartbeat after the stall".into());
         }
         // No sleep: the freeze must beat the leader's next ping.
@@ -89,95 +84,40 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
     }
     ensemble.node(follower).pause()?;
     let frozen = Instant::now();
-    let beats: Vec<_> = taps.iter().filter_map(Tap::newest).collect();
+    let beats: Vec<_> = taps.iter().filter_map(Tap::newest).map(|sync| sync.sent).collect();
+    assert!(taps.iter().all(|tap| tap.connections() == 1), "a client has noticed the stall");
 
-    let mut sprung = 0;
-    let (mut least, mut earliest) = (SESSION, SESSION);
-    let connections: Vec<_> = taps.iter().map(Tap::connections).collect();
-    for (index, (freed, beat)) in freed.into_iter().zip(&beats).enumerate() {
+    let (mut sprung, mut least, mut earliest) = (0, SESSION, SESSION);
+    for (index, (freed, beat)) in freed.into_iter().zip(beats).enumerate() {
         let freed = within(SOON, "the leader frees the node", freed).await??;
         let seen = vigil.seen(index);
         let lost = seen.lost.ok_or("C3: is_held() is true though the leader has freed the node")?;
         assert!(seen.held < freed, "C3: held {:?} after the leader freed the node", seen.held - freed);
         assert!(lost < freed, "C3: the loss was seen {:?} late", lost - freed);
-        println!(
-            "  {index}: {} conns, beat {:?}, lost {:?}, freed {:?}",
-            connections[index],
-            beat.sent - released,
-            lost - released,
-            freed - released
-        );
-        least = least.min(freed - lost);
-        earliest = earliest.min(freed - beat.sent);
+        (least, earliest) = (least.min(freed - lost), earliest.min(freed - beat));
         // One that was lost before the freeze may have deleted its node by itself.
-        if lost > frozen && freed - beat.sent < SESSION * 2 / 3 {
-            sprung += 1;
-        }
+        sprung += usize::from(lost > frozen && freed - beat < SESSION * 2 / 3);
     }
     println!(
-        "frozen {:?} after the first heartbeat; the first node freed {earliest:?} after an answered heartbeat, {sprung} of \
-         {HOLDERS} within 2/3 of the timeout; lost at least {least:?} before",
-        beats.iter().map(|beat| frozen - beat.sent).max().unwrap_or_default()
+        "frozen {:?} after the stall; {sprung} of {HOLDERS} nodes freed within 2/3 of the timeout from an answered \
+         heartbeat, the first after {earliest:?}; each lost at least {least:?} before",
+        frozen - stalled
     );
     ensemble.node(follower).resume()?;
+    renewals.iter().for_each(JoinHandle::abort);
     drop(vigil);
-    for client in clients {
-        client.end().await?;
+    for locker in lockers {
+        locker.shutdown().await?;
     }
     Ok(sprung)
 }
 
-fn name(index: usize) -> String {
-    format!("held {index}")
-}
-
-/// A locker on a runtime of its own with one thread.
-struct Client {
-    stall: Option<oneshot::Sender<()>>,
-    end: oneshot::Sender<()>,
-    thread: thread::JoinHandle<Result<(), Failed>>,
-}
-
-impl Client {
-    async fn start(index: usize, server: SocketAddr) -> Result<(Self, Arc<LockGuard>), Failed> {
-        let (stall, stalled) = oneshot::channel();
-        let (end, ended) = oneshot::channel();
-        let (ready, started) = oneshot::channel();
-        let thread = thread::spawn(move || {
-            // It looks at its sockets before each task: the client's own clock must not win against the answer.
-            let mut runtime = runtime::Builder::new_current_thread();
-            runtime.enable_all().event_interval(1).global_queue_interval(u32::MAX).build()?.block_on(async {
-                let locker = locker(&[server], SESSION).await?;
-                let guard = Arc::new(mutex(&locker, &name(index))?.lock().await?);
-                let _ = ready.send(Arc::clone(&guard));
-                let renewals = tokio::spawn(async move {
-                    loop {
-                        // A failure is what the test is about; it says nothing, and the lease goes on.
-                        let _ = guard.renew().await;
-                        sleep(RENEWALS).await;
-                    }
-                });
-                stalled.await?;
-                // Runs first after the stall, and then the sockets are looked at.
-                tokio::spawn(async {});
-                thread::sleep(STALL);
-                ended.await?;
-                renewals.abort();
-                Ok(locker.shutdown().await?)
-            })
-        });
-        let guard = within(SOON, "a holder holds", started).await??;
-        Ok((Self { stall: Some(stall), end, thread }, guard))
-    }
-
-    fn stall(&mut self) {
-        if let Some(stall) = self.stall.take() {
-            let _ = stall.send(());
+/// A failure says nothing, and the lease goes on: that it ends is what the test is about.
+fn renew(guard: Arc<LockGuard>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        loop {
+            let _ = guard.renew().await;
+            sleep(RENEWALS).await;
         }
-    }
-
-    async fn end(self) -> Result<(), Failed> {
-        let _ = self.end.send(());
-        tokio::task::spawn_blocking(move || self.thread.join().expect("it returns its errors")).await?
-    }
+    })
 }

@@ -1,144 +1,159 @@
-//! A forwarder for one client that reads along: which `sync` was answered, and when it was sent. It can hold answers
-//! back. Threads of its own, as the clients' runtime is to stall.
+//! A forwarder for one client that reads along: which `sync` was answered, and when it was sent. It can make the client
+//! mute for a while: its requests wait, and its pings are answered by the forwarder, so that it notices nothing.
 
 use std::{
     io::{self, Read as _, Write as _},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::Instant,
 };
 
+const PING: i32 = -2;
 const SYNC: i32 = 9;
 
 /// In front of one server. Its threads end with their connections; the listener's, with the process.
 #[derive(Debug)]
 pub(crate) struct Tap {
     addr: SocketAddr,
-    shared: Arc<Shared>,
+    line: Arc<Mutex<Line>>,
 }
 
-#[derive(Debug, Default)]
-struct Shared {
-    lines: Mutex<Vec<Line>>,
-    holding: Mutex<bool>,
-    released: Condvar,
-}
-
-/// One connection.
 #[derive(Debug, Default)]
 struct Line {
+    connections: usize,
+    /// What waits while the client is mute.
+    waiting: Option<Vec<Vec<u8>>>,
+    to_server: Option<TcpStream>,
     asked: Option<Sync>,
     answered: Option<Sync>,
-    /// Whether an answer is held back.
-    held: bool,
 }
 
-/// A `sync` that passed.
+/// A `sync` that went to the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sync {
     xid: i32,
-    /// Not before its client did.
     pub(crate) sent: Instant,
 }
 
 impl Tap {
     pub(crate) fn on(server: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let (addr, shared) = (listener.local_addr()?, Arc::new(Shared::default()));
-        let for_lines = Arc::clone(&shared);
+        let (addr, line) = (listener.local_addr()?, Arc::new(Mutex::new(Line::default())));
+        let shared = Arc::clone(&line);
         thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
-                let Ok(server) = TcpStream::connect(server) else { continue };
-                // A forwarder that breaks ends a connection, which the test sees.
-                let _ = serve(client, server, &for_lines);
+                // A forwarder that breaks ends the connection, which the test sees.
+                let _ = TcpStream::connect(server).and_then(|server| serve(client, server, &shared));
             }
         });
-        Ok(Self { addr, shared })
+        Ok(Self { addr, line })
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// From now on answers are read and not passed on, until the opposite is set.
-    pub(crate) fn hold(&self, hold: bool) {
-        *lock(&self.shared.holding) = hold;
-        self.shared.released.notify_all();
+    /// From now on the server hears nothing of the client.
+    pub(crate) fn mute(&self) {
+        lock(&self.line).waiting.get_or_insert_default();
     }
 
-    /// Whether an answer is held back.
-    pub(crate) fn holds(&self) -> bool {
-        lock(&self.shared.lines).iter().any(|line| line.held)
+    /// Sends what has waited.
+    pub(crate) fn unmute(&self) -> io::Result<()> {
+        let mut line = lock(&self.line);
+        for frame in line.waiting.take().unwrap_or_default() {
+            line.send(&frame)?;
+        }
+        Ok(())
     }
 
     /// How often the client has connected.
     pub(crate) fn connections(&self) -> usize {
-        lock(&self.shared.lines).len()
+        lock(&self.line).connections
     }
 
-    /// The newest answered one.
+    /// The newest that was answered.
     pub(crate) fn newest(&self) -> Option<Sync> {
-        lock(&self.shared.lines).iter().filter_map(|line| line.answered).max_by_key(|sync| sync.sent)
+        lock(&self.line).answered
     }
 }
 
-fn serve(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+impl Line {
+    fn send(&mut self, frame: &[u8]) -> io::Result<()> {
+        if let (Some(xid), Some(SYNC)) = (number(frame, 4), number(frame, 8)) {
+            self.asked = Some(Sync { xid, sent: Instant::now() });
+        }
+        self.to_server.as_mut().ok_or(io::ErrorKind::NotConnected)?.write_all(frame)
+    }
+}
+
+fn serve(client: TcpStream, server: TcpStream, shared: &Arc<Mutex<Line>>) -> io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let index = {
-        let mut lines = lock(&shared.lines);
-        lines.push(Line::default());
-        lines.len() - 1
-    };
-    let (from_client, to_server) = (client.try_clone()?, server.try_clone()?);
-    let up = Arc::clone(shared);
+    let (mut from_client, mut pongs) = (client.try_clone()?, client.try_clone()?);
+    let (mut from_server, mut to_client) = (server.try_clone()?, client);
+    {
+        let mut line = lock(shared);
+        line.connections += 1;
+        line.to_server = Some(server);
+    }
+    let (up, down) = (Arc::clone(shared), Arc::clone(shared));
     thread::spawn(move || {
-        forward(from_client, to_server, |xid, rest| {
-            if number(rest) == Some(SYNC) {
-                lock(&up.lines)[index].asked = Some(Sync { xid, sent: Instant::now() });
-            }
-        })
-    });
-    let down = Arc::clone(shared);
-    thread::spawn(move || {
-        forward(server, client, |xid, _| {
-            {
-                let line = &mut lock(&down.lines)[index];
-                if let Some(asked) = line.asked.take_if(|asked| asked.xid == xid) {
-                    line.answered = Some(asked);
+        while let Ok(frame) = read(&mut from_client) {
+            let mut line = lock(&up);
+            let passed = match &mut line.waiting {
+                Some(_) if number(&frame, 4) == Some(PING) => pongs.write_all(&pong()),
+                Some(waiting) => {
+                    waiting.push(frame);
+                    Ok(())
                 }
+                None => line.send(&frame),
+            };
+            if passed.is_err() {
+                break;
             }
-            let holding = lock(&down.holding);
-            lock(&down.lines)[index].held = *holding;
-            drop(down.released.wait_while(holding, |holding| *holding));
-        })
+        }
+        // The other direction ends, too; it may have ended already.
+        let _ = (from_client.shutdown(Shutdown::Both), lock(&up).to_server.take());
+    });
+    thread::spawn(move || {
+        while let Ok(frame) = read(&mut from_server) {
+            // Held for the whole write: a pong must not come into the middle.
+            let mut line = lock(&down);
+            if let Some(asked) = line.asked.take_if(|asked| number(&frame, 4) == Some(asked.xid)) {
+                line.answered = Some(asked);
+            }
+            if to_client.write_all(&frame).is_err() {
+                break;
+            }
+        }
+        let _ = (from_server.shutdown(Shutdown::Both), to_client.shutdown(Shutdown::Both));
     });
     Ok(())
 }
 
-/// Frame by frame: a length, then the number of the request, then what it is.
-fn forward(mut from: TcpStream, mut to: TcpStream, mut read_along: impl FnMut(i32, &[u8])) {
-    let mut pass = || -> io::Result<()> {
-        let mut length = [0; 4];
-        from.read_exact(&mut length)?;
-        let size = usize::try_from(i32::from_be_bytes(length)).map_err(io::Error::other)?;
-        let mut frame = vec![0; size];
-        from.read_exact(&mut frame)?;
-        if let Some(xid) = number(&frame) {
-            read_along(xid, &frame[4..]);
-        }
-        to.write_all(&[&length, &frame[..]].concat())
-    };
-    while pass().is_ok() {}
-    // The other direction ends, too; it may have ended already.
-    let _ = (from.shutdown(std::net::Shutdown::Both), to.shutdown(std::net::Shutdown::Both));
+/// A frame with its length: then comes the number of the request, then what it is.
+fn read(from: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; 4];
+    from.read_exact(&mut frame)?;
+    let length = number(&frame, 0)
+        .and_then(|length| usize::try_from(length).ok())
+        .ok_or(io::ErrorKind::InvalidData)?;
+    frame.resize(4 + length, 0);
+    from.read_exact(&mut frame[4..])?;
+    Ok(frame)
 }
 
-fn number(bytes: &[u8]) -> Option<i32> {
-    bytes.first_chunk().map(|bytes| i32::from_be_bytes(*bytes))
+/// The number of the request, a zxid, no error.
+fn pong() -> Vec<u8> {
+    [&16_i32.to_be_bytes()[..], &PING.to_be_bytes(), &[0; 8], &[0; 4]].concat()
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn number(bytes: &[u8], at: usize) -> Option<i32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| i32::from_be_bytes(*bytes))
+}
+
+fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
+    line.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -27,10 +27,6 @@ impl Chance {
         self.next() % bound
     }
 
-    pub(crate) fn index(&mut self, length: usize) -> usize {
-        usize::try_from(self.below(length.try_into().unwrap())).unwrap()
-    }
-
     /// Up to `most` microseconds.
     pub(crate) fn micros(&mut self, most: u64) -> Duration {
         Duration::from_micros(self.below(most + 1))
