@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::join_all;
 use libtest_mimic::Failed;
 use lockkit_core::LockGuard;
 use lockkit_fixture::{ZooKeeperEnsemble, ZooKeeperOptions};
@@ -82,6 +83,8 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
         // No sleep: the freeze must beat the leader's next ping.
         tokio::task::yield_now().await;
     }
+    // What the heartbeats prove is a lease's only once the guard has asked for it.
+    join_all((0..HOLDERS).map(|index| vigil.guard(index).renew())).await;
     ensemble.node(follower).pause()?;
     let frozen = Instant::now();
     let beats: Vec<_> = taps.iter().filter_map(Tap::newest).map(|sync| sync.sent).collect();
