@@ -33,7 +33,7 @@ const STALL: Duration = Duration::from_millis(3_200);
 /// The driver renews more rarely, which would hide for how long a proof is believed.
 const RENEWALS: Duration = Duration::from_millis(20);
 /// A ping of the leader, every 250 ms, may come between the answers and the freeze: then nothing was at stake.
-const MOST_ROUNDS: usize = 3;
+const MOST_ROUNDS: usize = 6;
 
 pub(crate) async fn stalled() -> Result<(), Failed> {
     let ensemble = ZooKeeperEnsemble::start(3, ZooKeeperOptions::default())?;

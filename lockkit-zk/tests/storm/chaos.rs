@@ -80,7 +80,7 @@ pub(crate) async fn chaos(proxy: &Proxy, mut chance: Chance, length: Duration) -
                 });
                 sleep(chance.micros(500 * MS)).await;
             }
-            28..31 => {
+            28..30 => {
                 faults.silences += 1;
                 let up = chance.below(2) == 0;
                 proxy.set(|toxics| (toxics.up.hold, toxics.down.hold) = (up, !up));

@@ -19,6 +19,10 @@ use crate::{
 };
 
 const MUTEXES: u64 = 3;
+/// Beside those that all fight for, some that are held for longer than a session can be away, to be lost with it.
+const LONG_MUTEXES: u64 = 8;
+const LONG: Duration = Duration::from_secs(8);
+const LOOK: Duration = Duration::from_millis(10);
 pub(crate) const PERMITS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,6 +49,7 @@ pub(crate) async fn run(
             _ => Duration::from_secs(5),
         };
         let (name, share) = match chance.below(8) {
+            _ if chance.below(50) == 0 => ((Kind::Mutex, MUTEXES + chance.below(LONG_MUTEXES)), Share::Alone),
             0 => ((Kind::RwLock, 0), Share::Shared),
             1 => ((Kind::RwLock, 0), Share::Alone),
             2 => ((Kind::Semaphore, 0), Share::Permits(1 + u32::try_from(chance.below(2)).unwrap())),
@@ -100,18 +105,20 @@ async fn hold(
 ) {
     let (token, from) = (guard.fencing_token(), Instant::now());
     let mut until = from;
-    // Most are short; some are longer than a fault, for the lease to be lost.
-    let looks = if chance.below(50) == 0 { 500 } else { chance.below(4) };
-    for look in 0..=looks {
+    let length = if name.1 < MUTEXES { chance.micros(2_000) } else { LONG };
+    loop {
         let now = Instant::now();
         if !guard.is_held() {
             break;
         }
         until = now;
-        match look % 4 {
-            _ if looks > 4 => sleep(Duration::from_millis(10)).await,
-            0 => tokio::task::yield_now().await,
-            _ => sleep(chance.micros(1_000)).await,
+        if from.elapsed() >= length {
+            break;
+        }
+        if chance.below(2) == 0 {
+            tokio::task::yield_now().await;
+        } else {
+            sleep((length / 4).min(LOOK)).await;
         }
     }
     let now = Instant::now();
