@@ -1,0 +1,57 @@
+//! C1, C3 and C9 where an ensemble breaks: followers are cut off and frozen, leaders killed and paused, holders
+//! stalled and killed. One test at a time: bounds of time are what they are about.
+//!
+//! The program starts itself again as the holder that is killed; a variable tells it so.
+
+mod follower;
+mod leader;
+mod process;
+mod quorum;
+mod servers;
+mod stalled;
+mod support;
+mod tap;
+mod vigil;
+
+use std::env;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use lockkit_fixture::NamespacedEnsemble;
+use tokio::runtime::Runtime;
+
+fn main() -> Result<(), Failed> {
+    if let Ok(url) = env::var(process::HOLDER_URL) {
+        return process::hold(&url);
+    }
+    let namespaced = NamespacedEnsemble::is_possible();
+    let trials = vec![
+        // Not by the test's flag: whoever runs the ignored ones as well would get a pass for nothing.
+        Trial::ignorable_test("c3_a_follower_cut_from_its_leader_ends_the_lease_in_time", move || {
+            match namespaced {
+                Ok(()) => run(follower::cut()).map(|()| Completion::Completed),
+                Err(reason) => Ok(Completion::ignored_with(format!("not applicable: {reason}"))),
+            }
+        }),
+        trial("c3_a_stalled_client_whose_follower_freezes_knows_before_the_leader_frees", stalled::stalled),
+        trial("c3_locks_survive_leaders_that_are_killed", leader::killed),
+        trial("c1_c3_nobody_holds_twice_when_a_leader_is_paused_past_its_successor", leader::paused),
+        trial("c3_heartbeats_by_write_prove_the_quorum", quorum::frozen_followers),
+        trial("c3_dead_and_silent_servers_cost_no_lock", servers::dead_and_silent),
+        trial("c9_a_killed_holder_is_followed_within_its_session", process::killed),
+        trial("c3_c4_a_stopped_holder_knows_at_once_when_it_goes_on", process::stopped),
+    ];
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn trial<F: Future<Output = Result<(), Failed>>>(
+    name: &str,
+    test: impl FnOnce() -> F + Send + 'static,
+) -> Trial {
+    Trial::test(name, move || run(test()))
+}
+
+fn run(test: impl Future<Output = Result<(), Failed>>) -> Result<(), Failed> {
+    Runtime::new()?.block_on(test)
+}

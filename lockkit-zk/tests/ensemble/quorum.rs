@@ -1,0 +1,63 @@
+//! A leader that has lost its followers without noticing, and what a heartbeat proves then.
+
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Failed;
+use lockkit_core::Released;
+use lockkit_fixture::{ZooKeeperEnsemble, ZooKeeperOptions};
+use lockkit_zk::Heartbeat;
+
+use crate::{
+    support::{Admin, locker_by, mutex, until},
+    vigil::Vigil,
+};
+
+const SESSION: Duration = Duration::from_secs(6);
+/// With ticks of 500 ms: 10 s, in which the leader notices nothing.
+const PATIENCE: &str = "syncLimit=20";
+
+/// With both followers frozen nothing can be agreed on. `sync` is answered by the leader alone all the same: a holder
+/// with the default heartbeat keeps its lease for as long as the leader believes in itself. It is assumed, and not
+/// shown here, that such a leader stops within a third of the session timeout of its successor's start; as frozen
+/// followers elect nobody, nobody else can hold the lock in this test.
+pub(crate) async fn frozen_followers() -> Result<(), Failed> {
+    let ensemble = ZooKeeperEnsemble::start(3, ZooKeeperOptions::default().with_config(PATIENCE))?;
+    let (leader, followers) = (ensemble.leader()?, ensemble.followers());
+    let server = ensemble.node(leader).addr();
+    let admin = Admin::on(server).await?;
+    for heartbeat in [Heartbeat::Sync, Heartbeat::Write] {
+        let locker = locker_by(&[server], SESSION, heartbeat).await?;
+        let vigil = Vigil::over(vec![mutex(&locker, "held")?.lock().await?]);
+        let start = Instant::now();
+        let steady = || vigil.guard(0).remaining() + start.elapsed() > SESSION + SESSION / 4;
+        until("heartbeats prove the session", async || steady().then_some(())).await?;
+
+        // Right after the freeze there is no write under way that a sync would have to wait for.
+        let frozen = Instant::now();
+        for &follower in &followers {
+            ensemble.node(follower).pause()?;
+        }
+        admin.sync().await?;
+        until("a session timeout has passed", async || (frozen.elapsed() > SESSION).then_some(())).await?;
+        let lost = vigil.seen(0).lost;
+        println!("{heartbeat:?}: lost {:?} after the freeze", lost.map(|lost| lost - frozen));
+        match heartbeat {
+            Heartbeat::Write => assert!(
+                lost.is_some_and(|lost| lost - frozen < SESSION),
+                "C3: a leader without a quorum proved the session: {lost:?}"
+            ),
+            _ => {
+                admin.sync().await?;
+                assert_eq!(lost, None, "sync is answered, which is what the default relies on");
+            }
+        }
+        for &follower in &followers {
+            ensemble.node(follower).resume()?;
+        }
+        ensemble.wait_until_whole()?;
+        let released = vigil.end().pop().expect("one").release().await?;
+        assert_eq!(released == Released::Freed, lost.is_none(), "C7: {released:?}");
+        locker.shutdown().await?;
+    }
+    Ok(())
+}
