@@ -89,9 +89,24 @@ async fn a_contended_grant_costs_at_most_five_requests_and_a_refused_try_one_rea
     assert_eq!(meter.zxid(), zxid, "a refused try writes nothing");
     let queueing = meter.requests(async { assert!(busy(waiter.attempt(Wait::Queue).await)) }).await;
     // The holder's own.
-    assert_eq!(meter.requests(async { drop(holder.release().await.unwrap()) }).await, 1);
-    let granting = meter.requests(async { drop(lock(&mut waiter).await) }).await;
-    let releasing = meter.requests(async { drop(waiter.release().await.unwrap()) }).await;
+    assert_eq!(
+        meter
+            .requests(async {
+                let _ = holder.release().await.unwrap();
+            })
+            .await,
+        1
+    );
+    let granting = meter
+        .requests(async {
+            let _ = lock(&mut waiter).await;
+        })
+        .await;
+    let releasing = meter
+        .requests(async {
+            let _ = waiter.release().await.unwrap();
+        })
+        .await;
     assert_eq!((queueing, granting, releasing), (3, 1, 1));
     drop(zk);
     bed.assert_clean().await;

@@ -20,7 +20,8 @@ async fn lose_the_reply(bed: &Bed, proxy: &Proxy, claim: &mut Box<dyn Claim>) {
     proxy.set(|toxics| toxics.down.discard = true);
     let reset = async {
         until("the node is made", async || admin.children(&folder).await.len() > before).await;
-        // The proxy resets what it has torn a hole into.
+        // Both at once: a reply that is still under way is lost as well.
+        proxy.reset_all();
         proxy.heal();
     };
     let (attempt, ()) = tokio::join!(claim.attempt(Wait::Queue), reset);
@@ -149,6 +150,7 @@ async fn c7_a_release_whose_reply_was_lost_is_not_undone_by_asking_again() {
     proxy.set(|toxics| toxics.down.discard = true);
     let released = release_in_vain(holder).await;
     bed.assert_clean().await;
+    proxy.reset_all();
     proxy.heal();
     let mut holder = released.await.unwrap();
     let steady = bed.connect(QUERY).await;

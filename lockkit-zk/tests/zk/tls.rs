@@ -34,6 +34,15 @@ async fn zks_needs_the_right_certificate() {
         connect(&crossed.replace(&port.to_string(), &server.addr().port().to_string())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 
+    // Nothing to trust, and a name that no certificate has.
+    let error = connect(&url("localhost", "").replace("&ca=", "")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
+    assert!(error.to_string().contains("ca"), "{error}");
+    for host in ["[::1]", "localhost.", "no_such-host.invalid"] {
+        let error = connect(&url(host, ca.to_str().unwrap())).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+
     let error = connect(&url("localhost", "/nowhere/ca.pem")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
     assert!(error.to_string().contains("/nowhere/ca.pem"), "{error}");

@@ -48,6 +48,7 @@ async fn c2_a_repeated_release_does_not_free_the_lock_of_another_task_of_the_ses
     proxy.set(|toxics| toxics.down.discard = true);
     let freed = async {
         until("it is freed", async || !admin.exists(&node).await).await;
+        proxy.reset_all();
         proxy.heal();
     };
     let (release, ()) = tokio::join!(first.release(), freed);
@@ -70,6 +71,7 @@ async fn c5_a_grant_that_was_not_answered_is_adopted_with_its_token_or_undone() 
         proxy.set(|toxics| toxics.down.discard = true);
         let made = async {
             until("the node is made", async || admin.exists(&node).await).await;
+            proxy.reset_all();
             proxy.heal();
         };
         let (attempt, ()) = tokio::join!(claim.attempt(Wait::Queue), made);
