@@ -40,7 +40,7 @@ async fn c5_a_node_whose_create_was_not_answered_is_adopted_with_its_token() {
         lose_the_reply(&bed, &proxy, &mut claim).await;
         let node = admin.children(&folder).await.pop().unwrap();
         let grant = granted(Ok(persistently(async || claim.attempt(Wait::Queue).await).await));
-        assert_eq!(admin.children(&folder).await, [node.clone()], "no second node");
+        assert_eq!(admin.children(&folder).await, std::slice::from_ref(&node), "no second node");
         assert_eq!(grant.token.get(), admin.created(&format!("{folder}/{node}")).await);
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
@@ -110,7 +110,7 @@ async fn c6_a_create_that_arrives_after_its_future_was_dropped_leaves_no_ghost()
     bed.assert_clean().await;
 }
 
-async fn release_in_vain(mut claim: Box<dyn Claim>) -> JoinHandle<Box<dyn Claim>> {
+fn release_in_vain(mut claim: Box<dyn Claim>) -> JoinHandle<Box<dyn Claim>> {
     tokio::spawn(async move {
         let error = claim.release().await.unwrap_err();
         assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
@@ -125,7 +125,7 @@ async fn c7_a_release_whose_delete_was_swallowed_is_repeated_until_the_node_is_g
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
     proxy.set(|toxics| toxics.up.hold = true);
-    let released = release_in_vain(holder).await;
+    let released = release_in_vain(holder);
     tokio::time::sleep(Duration::from_millis(50)).await;
     // What is under way is lost.
     proxy.reset_all();
@@ -148,7 +148,7 @@ async fn c7_a_release_whose_reply_was_lost_is_not_undone_by_asking_again() {
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
     proxy.set(|toxics| toxics.down.discard = true);
-    let released = release_in_vain(holder).await;
+    let released = release_in_vain(holder);
     bed.assert_clean().await;
     proxy.reset_all();
     proxy.heal();
