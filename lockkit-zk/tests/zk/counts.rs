@@ -139,17 +139,22 @@ async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
     for name in ["a", "b"] {
         let mut holder = claim(&zk, name);
         granted(holder.attempt(Wait::Queue).await);
-        let mut waiters = Vec::new();
+        // Each waits by itself, and comes forward with its grant.
+        let (forward, mut granted) = tokio::sync::mpsc::unbounded_channel();
         for _ in 0..200 {
-            let mut waiter = claim(&zk, name);
+            let (mut waiter, forward) = (claim(&zk, name), forward.clone());
             assert!(busy(waiter.attempt(Wait::Queue).await));
-            waiters.push(waiter);
+            tokio::spawn(async move {
+                woken(&mut waiter).await;
+                lock(&mut waiter).await;
+                // Nobody listens at the end of the test.
+                let _ = forward.send(waiter);
+            });
         }
-        for waiter in waiters.drain(..20) {
+        for _ in 0..20 {
             let next = async {
                 holder.release().await.unwrap();
-                holder = waiter;
-                lock(&mut holder).await;
+                holder = granted.recv().await.unwrap();
             };
             // The delete of one, and a look of the other.
             assert_eq!(meter.requests(next).await, 2);
