@@ -10,8 +10,12 @@ use tokio::task::JoinSet;
 
 use crate::support::*;
 
-/// No heartbeat for 5 s but the first, and no ping for longer.
-const QUIET: &str = "session_timeout=60s";
+/// No heartbeat for 50 s but the first, and no ping for longer.
+const QUIET: &str = "session_timeout=600s";
+
+fn bed() -> Bed {
+    Bed::own(options().with_config("maxSessionTimeout=600000"))
+}
 
 struct Meter {
     bed: Bed,
@@ -56,7 +60,7 @@ async fn lock_and_release(locker: &Locker) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uncontended_pair_costs_three_requests_or_two_without_a_queue() {
-    let bed = Bed::own(options());
+    let bed = bed();
     for (query, first, others) in [(QUIET.to_owned(), 6, 3), (format!("{QUIET}&fair=false"), 5, 2)] {
         let bed = Bed { prefix: format!("{}-{first}", bed.prefix), ..bed.clone() };
         let locker = bed.locker(&query).await;
@@ -74,7 +78,7 @@ async fn an_uncontended_pair_costs_three_requests_or_two_without_a_queue() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_contended_grant_costs_at_most_five_requests_and_a_refused_try_one_read() {
-    let bed = Bed::own(options());
+    let bed = bed();
     let zk = bed.connect(QUIET).await;
     let meter = Meter::on(&bed).await;
     let (mut holder, mut waiter) = (claim(&zk, "a"), claim(&zk, "a"));
@@ -114,7 +118,7 @@ async fn a_contended_grant_costs_at_most_five_requests_and_a_refused_try_one_rea
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_try_through_the_driver_writes_nothing() {
-    let bed = Bed::own(options());
+    let bed = bed();
     let (holding, trying) = (bed.locker(QUIET).await, bed.locker(QUIET).await);
     let guard = holding.mutex("a").unwrap().lock().await.unwrap();
     let meter = Meter::on(&bed).await;
@@ -132,7 +136,7 @@ async fn a_refused_try_through_the_driver_writes_nothing() {
 /// A herd would cost one request per waiter and hand-over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
-    let bed = Bed::own(options());
+    let bed = bed();
     let zk = bed.connect(QUIET).await;
     let meter = Meter::on(&bed).await;
     // Two names, as one of them alone could be a constant.
@@ -165,7 +169,7 @@ async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_waiters_drain_at_five_requests_each() {
     const WAITERS: u64 = 1_000;
-    let bed = Bed::own(options());
+    let bed = bed();
     let locker = bed.locker(QUIET).await;
     let meter = Meter::on(&bed).await;
     let mutex = Arc::new(locker.mutex("a").unwrap());
@@ -177,7 +181,8 @@ async fn a_thousand_waiters_drain_at_five_requests_each() {
             let mutex = Arc::clone(&mutex);
             tasks.spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
         }
-        let queued = async || locker.inspect(mutex.name()).await.unwrap().waiters == Some(WAITERS);
+        let queued =
+            async || locker.inspect(mutex.name()).await.is_ok_and(|seen| seen.waiters == Some(WAITERS));
         while !queued().await {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }

@@ -20,7 +20,7 @@ async fn c13_zks_needs_a_certificate_that_it_trusts() {
     let (right, wrong) = (server.tls_certificate(), other.tls_certificate());
     let (right, wrong) = (right.to_str().unwrap(), wrong.to_str().unwrap());
     let url = |host: &str, port: u16, query: &str| {
-        format!("zks://ann:hunter2@{host}:{port}/?session_timeout=1s&{query}")
+        format!("zks://ann:hunter2@{host}:{port}/?session_timeout=4s&{query}")
     };
     for host in ["localhost", "127.0.0.1"] {
         let locker = locker(connect(&url(host, secure, &format!("ca={right}"))).await.unwrap());
