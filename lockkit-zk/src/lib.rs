@@ -18,7 +18,8 @@
 //! | `acl` | `open` | with `creator`, only the credentials of the URL may touch the locks |
 //! | `connect_timeout` | 2/9 of the session timeout per server, at most `2s` | for how long one server is asked |
 //!
-//! The scheme `zks` uses TLS and needs the cargo feature `tls`; its parameters `ca`, `cert` and `key` name PEM files.
+//! The scheme `zks` uses TLS and needs the cargo feature `tls`. Its parameter `ca` names the PEM file of the
+//! certificates to trust, `cert` and `key` those of a client that must show one.
 //!
 //! All locks of a locker live on one session, which ends with the process. The session timeout, not the ttl, decides
 //! when the servers free what a dead process held; a ttl below it is refused.

@@ -3,14 +3,15 @@
 use std::{fs, path::PathBuf};
 
 use lockkit_core::{ErrorKind, Result, url::StoreUrl};
+use rustls_pki_types::ServerName;
 use zookeeper_client::TlsOptions;
 
 use crate::error;
 
 /// The PEM files of a connection.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tls {
-    ca: Option<PathBuf>,
+    ca: PathBuf,
     identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -20,8 +21,23 @@ impl Tls {
         if url.scheme() != "zks" {
             return Ok(None);
         }
+        // The client would panic once such a host takes the connection.
+        for host in url.hosts() {
+            if ServerName::try_from(host.name.as_str()).is_err() {
+                let reason = format!(
+                    "the store URL can't be used: no certificate can name the host {:?}; give its name or its whole \
+                     address",
+                    host.name
+                );
+                return Err(error::ours(ErrorKind::InvalidUrl, reason));
+            }
+        }
         let mut file = |name| Ok::<_, lockkit_core::Error>(url.params.text(name)?.map(PathBuf::from));
-        let ca = file("ca")?;
+        let Some(ca) = file("ca")? else {
+            let reason = "zks needs the parameter ca, the PEM file of the certificates to trust: the client knows no \
+                          others";
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        };
         let identity = match (file("cert")?, file("key")?) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
@@ -38,10 +54,8 @@ impl Tls {
     /// # Errors
     /// A file can't be read or holds no certificate or key.
     pub(crate) fn options(&self) -> Result<TlsOptions> {
-        let mut options = TlsOptions::new();
-        if let Some(ca) = &self.ca {
-            options = options.with_pem_ca(&read(ca)?).map_err(|error| unusable(ca, &error))?;
-        }
+        let ca = &self.ca;
+        let mut options = TlsOptions::new().with_pem_ca(&read(ca)?).map_err(|error| unusable(ca, &error))?;
         if let Some((cert, key)) = &self.identity {
             let (cert_text, key_text) = (read(cert)?, read(key)?);
             options =

@@ -80,11 +80,7 @@ async fn connect(config: &Config) -> Result<Client> {
 async fn unreachable(config: &Config, said: &str) -> Error {
     let knocks = config.servers().iter().map(async |(host, port)| {
         let found = match timeout(KNOCK, TcpStream::connect((host.as_str(), *port))).await {
-            Ok(Ok(_)) => {
-                "takes connections but grants no session: it may have no quorum, or not be ZooKeeper's \
-                          client port"
-                    .to_owned()
-            }
+            Ok(Ok(_)) => format!("takes connections but grants no session: {}", suspicion(config)),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer".to_owned(),
         };
@@ -93,6 +89,17 @@ async fn unreachable(config: &Config, said: &str) -> Error {
     let found = join_all(knocks).await.join("; ");
     let reason = format!("no session with the ZooKeeper servers ({said}). {found}");
     error::ours(ErrorKind::Unavailable, reason)
+}
+
+/// The client does not pass on why a TLS handshake has failed.
+fn suspicion(config: &Config) -> &'static str {
+    #[cfg(feature = "tls")]
+    if config.tls.is_some() {
+        return "its certificate may not be signed by the parameter ca or not name this host, it may want a \
+                certificate of the client (cert and key), have no quorum, or not be ZooKeeper's secureClientPort";
+    }
+    let _ = config;
+    "it may have no quorum, or not be ZooKeeper's client port"
 }
 
 /// It is not made: a slip of the pen would part those who are to exclude each other.

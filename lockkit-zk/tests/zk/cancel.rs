@@ -1,0 +1,111 @@
+//! What is dropped midway leaves nothing behind.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use lockkit_core::{
+    Kind, LockName, OwnerId,
+    spi::{Attempt, Backend as _, ClaimSpec, Mode, Wait},
+};
+use tokio::{task::JoinSet, time::timeout};
+
+use crate::support::*;
+
+/// From 0 to 3 ms.
+fn patience(round: u64, task: u64) -> Duration {
+    Duration::from_micros((round * 37 + task * 11) % 3000)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c6_claims_dropped_at_any_time_leave_no_node_and_no_watch() {
+    let bed = Bed::shared();
+    let zk = std::sync::Arc::new(bed.connect("").await);
+    let (one, three) = (NonZeroU32::MIN, NonZeroU32::new(3).unwrap());
+    let modes = [
+        (Kind::Mutex, Mode::Exclusive),
+        (Kind::RwLock, Mode::Shared),
+        (Kind::RwLock, Mode::Exclusive),
+        (Kind::Semaphore, Mode::Permits { count: one, limit: three }),
+        (Kind::Semaphore, Mode::Permits { count: three, limit: three }),
+    ];
+    let mut tasks = JoinSet::new();
+    for (task, (kind, mode)) in (0_u64..).zip(modes.into_iter().cycle().take(10)) {
+        let zk = std::sync::Arc::clone(&zk);
+        tasks.spawn(async move {
+            for round in 0..300_u64 {
+                let name = LockName::new(kind, "a").unwrap();
+                let spec = ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT);
+                let mut claim = zk.claim(spec).unwrap();
+                // Now and then one waits for its turn: nothing of those who gave up stands in its way.
+                if round % 20 == 19 {
+                    lock(&mut claim).await;
+                    continue;
+                }
+                let trying = async {
+                    while let Attempt::Busy { .. } = claim.attempt(Wait::Queue).await.unwrap() {
+                        claim.changed().await;
+                    }
+                };
+                let _ = timeout(patience(round, task), trying).await;
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    bed.assert_clean().await;
+}
+
+async fn storm_of_lock_calls(query: &str) {
+    let bed = Bed::shared();
+    let locker = bed.locker(query).await;
+    let mut tasks = JoinSet::new();
+    for task in 0..4_u64 {
+        let mutex = locker.mutex(if task < 3 { "contended" } else { "own" }).unwrap();
+        tasks.spawn(async move {
+            for round in 0..400_u64 {
+                if let Ok(guard) = timeout(patience(round, task), mutex.lock()).await {
+                    drop(guard.unwrap());
+                }
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    // Nothing stands in the way of the next.
+    timeout(SOON, locker.mutex("contended").unwrap().lock()).await.unwrap().unwrap().release().await.unwrap();
+    timeout(SOON, locker.shutdown()).await.unwrap().unwrap();
+    bed.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c6_lock_calls_dropped_at_any_time_leave_nothing() {
+    storm_of_lock_calls("").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c6_lock_calls_without_a_queue_dropped_at_any_time_leave_nothing() {
+    storm_of_lock_calls("fair=false").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c6_tries_dropped_at_any_time_leave_nothing() {
+    let bed = Bed::shared();
+    let locker = bed.locker("").await;
+    let mut tasks = JoinSet::new();
+    for task in 0..4_u64 {
+        let mutex = locker.mutex("a").unwrap();
+        tasks.spawn(async move {
+            for round in 0..400_u64 {
+                if let Ok(Ok(Some(guard))) = timeout(patience(round, task), mutex.try_lock()).await {
+                    guard.release().await.unwrap();
+                }
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    bed.assert_clean().await;
+    timeout(SOON, locker.shutdown()).await.unwrap().unwrap();
+}

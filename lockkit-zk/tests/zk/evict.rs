@@ -1,0 +1,107 @@
+//! Nodes that somebody else deletes.
+
+use std::time::{Duration, Instant};
+
+use lockkit_core::{
+    ErrorKind, Kind,
+    spi::{LossReason, Pulse, Released, Wait},
+};
+use tokio::time::timeout;
+
+use crate::support::*;
+
+const SESSION: Duration = Duration::from_secs(6);
+const QUERY: &str = "session_timeout=6s";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c3_a_holder_whose_node_is_deleted_is_told_within_a_heartbeat() {
+    let bed = Bed::shared();
+    for query in [QUERY.to_owned(), format!("{QUERY}&fair=false")] {
+        let bed = Bed { prefix: format!("{}-{}", bed.prefix, query.len()), ..bed.clone() };
+        let locker = bed.locker(&query).await;
+        let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+        let admin = bed.admin().await;
+        let folder = bed.folder(Kind::Mutex, "a");
+        let node = admin.children(&folder).await.pop().unwrap();
+        admin.delete(&format!("{folder}/{node}")).await;
+        let deleted = Instant::now();
+        let reason = timeout(SOON, guard.lost().wait()).await.unwrap();
+        assert_eq!(reason, LossReason::Evicted);
+        // The next regular renewal would come after 1.2 s at the earliest.
+        let after = deleted.elapsed();
+        assert!(after < SESSION / 12 + Duration::from_millis(400), "{after:?}");
+        assert!(!guard.is_held());
+        assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+        locker.mutex("a").unwrap().try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+        locker.shutdown().await.unwrap();
+        bed.assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn c12_a_waiter_whose_node_is_deleted_queues_up_anew() {
+    let bed = Bed::shared();
+    let zk = bed.connect(QUERY).await;
+    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let mut holder = claim(&zk, "a");
+    granted(holder.attempt(Wait::Queue).await);
+    let (mut waiter, bell) = waiter(&zk, "a");
+    assert!(busy(waiter.attempt(Wait::Queue).await));
+    let old = admin.children(&folder).await;
+    admin.delete(&format!("{folder}/{}", old[1])).await;
+    bell.heard().await;
+    assert!(busy(waiter.attempt(Wait::Queue).await), "it is not the first of those who are there");
+    let new = admin.children(&folder).await;
+    assert_eq!((new.len(), &new[0]), (2, &old[0]));
+    assert_ne!(new[1], old[1]);
+    holder.release().await.unwrap();
+    assert_eq!(lock(&mut waiter).await.token.get(), admin.created(&format!("{folder}/{}", new[1])).await);
+    assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    bed.assert_clean().await;
+}
+
+/// The watch says that the holder is gone, and no heartbeat has seen yet that the own node is gone as well.
+#[tokio::test]
+async fn c8_a_waiter_whose_node_went_together_with_the_holders_gets_a_new_one() {
+    let bed = Bed::shared();
+    let zk = bed.connect("session_timeout=60s").await;
+    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let (mut holder, mut waiter) = (claim(&zk, "a"), claim(&zk, "a"));
+    let before = granted(holder.attempt(Wait::Queue).await).token;
+    assert!(busy(waiter.attempt(Wait::Queue).await));
+    let nodes = admin.children(&folder).await;
+    for node in nodes.iter().rev() {
+        admin.delete(&format!("{folder}/{node}")).await;
+    }
+    woken(&mut waiter).await;
+    let grant = granted(waiter.attempt(Wait::Queue).await);
+    let now = admin.children(&folder).await;
+    assert_eq!(now.len(), 1);
+    assert!(!nodes.contains(&now[0]), "a grant without a node");
+    assert_eq!(grant.token.get(), admin.created(&format!("{folder}/{}", now[0])).await);
+    assert!(grant.token > before);
+    assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    bed.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c14_force_release_frees_the_grant_with_that_token_and_no_foreign_one() {
+    let bed = Bed::shared();
+    let locker = bed.locker(QUERY).await;
+    let handle = locker.mutex("a").unwrap();
+    let guard = handle.lock().await.unwrap();
+    let token = guard.fencing_token();
+    let other = lockkit_core::FencingToken::new(token.get() + 1);
+    assert_eq!(handle.force_release(other).await.unwrap(), Released::NotHeld);
+    assert!(guard.is_held());
+    assert_eq!(handle.force_release(token).await.unwrap(), Released::Freed);
+    assert_eq!(timeout(SOON, guard.lost().wait()).await.unwrap(), LossReason::Evicted);
+    assert_eq!(handle.force_release(token).await.unwrap(), Released::NotHeld);
+    let error = guard.renew().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    drop(guard);
+    locker.shutdown().await.unwrap();
+    bed.assert_clean().await;
+}

@@ -1,0 +1,21 @@
+//! The ZooKeeper backend against real servers, each alone: below the core's driver and under it.
+
+mod acl;
+mod cancel;
+mod container;
+mod counts;
+mod crowd;
+mod evict;
+mod heartbeat;
+mod lost;
+mod names;
+mod outage;
+mod reachable;
+mod refusal;
+mod session;
+mod support;
+#[cfg(feature = "tls")]
+mod tls;
+mod unfair;
+mod unfair_lost;
+mod waiting;

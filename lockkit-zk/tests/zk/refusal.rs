@@ -1,0 +1,148 @@
+//! What can't be done, and says why.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use lockkit_core::{
+    Error, ErrorKind, Kind, LockName, LockOptions, OwnerId,
+    spi::{Backend as _, ClaimSpec, Mode, Wait},
+    url::StoreUrl,
+};
+use lockkit_zk::{Config, ZooKeeper, zookeeper_client as zk};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn c13_a_chroot_must_exist_and_is_where_all_paths_start() {
+    let bed = Bed::shared();
+    let (admin, chroot) = (bed.admin().await, bed.prefix.clone());
+    let url = format!("zk://{}/{chroot}?prefix=locks", bed.server.addr());
+    let error = connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{error}");
+    assert!(error.to_string().contains(&format!("\"/{chroot}\" does not exist")), "{error}");
+    let anyone = zk::Acls::anyone_all();
+    admin.0.create(&format!("/{chroot}"), b"", &zk::CreateMode::Persistent.with_acls(anyone)).await.unwrap();
+    let zk = connect(&url).await.unwrap();
+    let (mut holder, mut waiter) = (claim(&zk, "a"), claim(&zk, "a"));
+    granted(holder.attempt(Wait::Queue).await);
+    assert!(busy(waiter.attempt(Wait::Queue).await));
+    assert_eq!(admin.children(&format!("/{chroot}/locks/mutex/a")).await.len(), 2);
+    holder.release().await.unwrap();
+    lock(&mut waiter).await;
+    waiter.release().await.unwrap();
+    bed.assert_clean().await;
+}
+
+#[test]
+fn c13_parameters_that_make_no_sense_are_refused_without_a_server() {
+    use ErrorKind as K;
+    for (url, kind, word) in [
+        ("zk:///", K::InvalidUrl, "host"),
+        ("zk://h/?session_timeout=soon", K::InvalidUrl, "session_timeout"),
+        ("zk://h/?session_timeout=10ms", K::InvalidOption, "100 ms"),
+        ("zk://h/?session_timeout=25h", K::InvalidOption, "24 h"),
+        ("zk://h/?connect_timeout=3s", K::InvalidOption, "session timeout of 10s"),
+        ("zk://h/?connect_timeout=0s", K::InvalidOption, "1 ms"),
+        ("zk://a,b,c/?connect_timeout=1s&session_timeout=9s", K::InvalidOption, "3 servers"),
+        ("zk://h/?heartbeat=often", K::InvalidUrl, "sync or write"),
+        ("zk://h/?acl=mine", K::InvalidUrl, "open or creator"),
+        ("zk://h/?acl=creator", K::InvalidOption, "user:password@"),
+        ("zk://h/?fair=maybe", K::InvalidUrl, "true or false"),
+        ("zk://h/?prefix=/a", K::InvalidOption, "slash"),
+        ("zk://h/?prefix=zookeeper/a", K::InvalidOption, "/zookeeper"),
+        ("zk://h/a//b", K::InvalidUrl, "empty part"),
+        ("zk://h/?ca=/a", K::UnknownParameter, "ca"),
+        ("zk://h/?sesion_timeout=1s", K::UnknownParameter, "sesion_timeout"),
+        ("zk://user@h/", K::InvalidUrl, "user:password@"),
+    ] {
+        let parsed = StoreUrl::parse(url).and_then(Config::from_url);
+        let error = parsed.map(|config| format!("{config:?}")).unwrap_err();
+        assert_eq!(error.kind(), kind, "{url}: {error}");
+        assert!(error.to_string().contains(word), "{url}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn c13_a_ttl_below_the_negotiated_session_timeout_is_refused_and_both_are_told() {
+    let bed = Bed::shared();
+    let locker = bed.locker("session_timeout=2s").await;
+    assert_eq!(locker.descriptor().min_ttl, Duration::from_secs(2));
+    let options = LockOptions::new().with_ttl(Duration::from_millis(1_900));
+    let mutex = locker.mutex("a").unwrap().with_options(options).unwrap();
+    let error = mutex.lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOption);
+    assert!(error.to_string().contains("1.9s") && error.to_string().contains("2s"), "{error}");
+
+    // The server's bounds are 400 ms and 60 s.
+    for (asked, given) in [("100ms", Duration::from_millis(400)), ("10m", Duration::from_secs(60))] {
+        let zk = bed.connect(&format!("session_timeout={asked}")).await;
+        assert_eq!(zk.descriptor().min_ttl, given);
+        let mut spec = spec("a");
+        spec.ttl = given - Duration::from_millis(1);
+        let error = zk.claim(spec).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOption);
+        let (given, asked) = (format!("{given:?}"), asked.replace("10m", "600s"));
+        assert!(error.to_string().contains(&given) && error.to_string().contains(&asked), "{error}");
+        granted(claim(&zk, "a").attempt(Wait::Queue).await);
+        bed.assert_clean().await;
+    }
+}
+
+async fn permits(zk: &ZooKeeper, limit: u32, wait: Wait) -> Result<(), Error> {
+    let name = LockName::new(Kind::Semaphore, "a").unwrap();
+    let (count, limit) = (NonZeroU32::MIN, NonZeroU32::new(limit).unwrap());
+    let mode = Mode::Permits { count, limit };
+    let mut claim = zk.claim(ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT))?;
+    let outcome = claim.attempt(wait).await.map(drop);
+    claim.release().await?;
+    outcome
+}
+
+#[tokio::test]
+async fn c13_two_numbers_of_permits_for_one_name_are_refused_with_both() {
+    let bed = Bed::shared();
+    let locker = bed.locker("").await;
+    let guard = locker.semaphore("a", 3).unwrap().acquire().await.unwrap();
+    let zk = bed.connect("").await;
+    for wait in [Wait::No, Wait::Queue] {
+        let error = permits(&zk, 2, wait).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOption);
+        assert!(
+            error.to_string().contains("with 3 permits") && error.to_string().contains("with 2"),
+            "{error}"
+        );
+    }
+    permits(&zk, 3, Wait::No).await.unwrap();
+    guard.release().await.unwrap();
+    bed.assert_clean().await;
+    permits(&zk, 2, Wait::No).await.unwrap();
+    bed.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c13_a_folder_that_is_not_a_locks_is_wrong_type_and_is_left_alone() {
+    let bed = Bed::shared();
+    let (zk, admin) = (bed.connect("").await, bed.admin().await);
+    let options = |mode: zk::CreateMode| mode.with_acls(zk::Acls::anyone_all());
+    // Nodes of another program in the folder.
+    let folder = bed.folder(Kind::Mutex, "a");
+    admin.0.create(&folder, b"", &options(zk::CreateMode::Persistent)).await.unwrap();
+    admin.0.create(&format!("{folder}/theirs"), b"", &options(zk::CreateMode::Persistent)).await.unwrap();
+    let mut claim_a = claim(&zk, "a");
+    let error = claim_a.attempt(Wait::Queue).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    assert!(error.to_string().contains("\"theirs\"") && error.to_string().contains(&folder), "{error}");
+    drop(claim_a);
+    assert_eq!(zk.inspect(&mutex("a")).await.unwrap_err().kind(), ErrorKind::WrongType);
+    bed.assert_clean().await;
+    assert_eq!(admin.children(&folder).await, ["theirs"]);
+
+    // An ephemeral node where the folder should be.
+    let folder = bed.folder(Kind::Mutex, "b");
+    admin.0.create(&folder, b"", &options(zk::CreateMode::Ephemeral)).await.unwrap();
+    let error = claim(&zk, "b").attempt(Wait::Queue).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    assert!(error.to_string().contains(&folder), "{error}");
+    assert!(admin.exists(&folder).await);
+    admin.delete(&folder).await;
+    bed.assert_clean().await;
+}

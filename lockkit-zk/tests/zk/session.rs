@@ -1,0 +1,124 @@
+//! Sessions that end, and what stood on them.
+
+use std::time::{Duration, Instant};
+
+use lockkit_core::{
+    Kind,
+    spi::{LossReason, Pulse, Released, Wait},
+};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::support::*;
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// A session ends for its process at once when its runtime goes, and for the server only after its timeout.
+#[test]
+fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
+    let bed = Bed::shared();
+    let (first, second) = (runtime(), runtime());
+    let (zk, mut holder, before) = first.block_on(async {
+        let zk = bed.connect("session_timeout=2s").await;
+        let mut holder = claim(&zk, "a");
+        let grant = granted(holder.attempt(Wait::Queue).await);
+        (zk, holder, grant.token)
+    });
+    let ended = Instant::now();
+    drop(first);
+    second.block_on(async {
+        let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+        let old = admin.children(&folder).await;
+        assert_eq!(old.len(), 1, "the server can't know yet");
+        assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::SessionLost));
+        assert!(busy(holder.attempt(Wait::Queue).await), "the old node is not ours any more");
+        let queue = admin.children(&folder).await;
+        assert_eq!((queue.len(), &queue[0]), (2, &old[0]), "a new node behind the old one");
+        let grant = lock(&mut holder).await;
+        // The last word of the old session was at most one ping before its end.
+        assert!(ended.elapsed() > Duration::from_millis(1_000), "{:?}", ended.elapsed());
+        assert!(grant.token > before);
+        assert_eq!(grant.token.get(), admin.created(&format!("{folder}/{}", queue[1])).await);
+        assert!(!admin.exists(&format!("{folder}/{}", old[0])).await);
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        drop(zk);
+        bed.assert_clean().await;
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c4_an_unanswered_create_of_a_session_that_expired_is_not_adopted_by_the_next() {
+    let bed = Bed::shared();
+    let (zk, proxy) = bed.behind_proxy("session_timeout=600ms").await;
+    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let mut claim = claim(&zk, "a");
+    proxy.set(|toxics| (toxics.down.discard, toxics.refuse) = (true, true));
+    let made = async {
+        until("the node is made", async || !admin.children(&folder).await.is_empty()).await;
+        let node = admin.children(&folder).await.pop().unwrap();
+        let token = admin.created(&format!("{folder}/{node}")).await;
+        proxy.set(|toxics| toxics.down.discard = false);
+        proxy.reset_all();
+        (node, token)
+    };
+    let (attempt, (node, before)) = tokio::join!(claim.attempt(Wait::Queue), made);
+    assert!(attempt.unwrap_err().is_outcome_unknown());
+    let path = format!("{folder}/{node}");
+    until("the session expires", async || !admin.exists(&path).await).await;
+    proxy.heal();
+    let grant = granted(Ok(persistently(async || claim.attempt(Wait::Queue).await).await));
+    assert!(grant.token.get() > before);
+    let nodes = admin.children(&folder).await;
+    assert_eq!(nodes.len(), 1);
+    assert_ne!(nodes[0], node);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    bed.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c3_a_holder_that_is_cut_off_knows_before_the_server_lets_the_next_one_in() {
+    let bed = Bed::shared();
+    let (zk, proxy) = bed.behind_proxy("session_timeout=1200ms").await;
+    let (cut_off, other) = (locker(zk), bed.locker("").await);
+    let holder = cut_off.mutex("a").unwrap().lock().await.unwrap();
+    let before = holder.fencing_token();
+    let waiting = tokio::spawn({
+        let mutex = other.mutex("a").unwrap();
+        async move { (mutex.lock().await.unwrap(), Instant::now()) }
+    });
+    proxy.set(|toxics| toxics.refuse = true);
+    proxy.reset_all();
+    holder.lost().await;
+    let told = Instant::now();
+    assert!(!holder.is_held());
+    let (next, at) = waiting.await.unwrap();
+    assert!(told < at, "told {:?} after the next grant", told - at);
+    assert!(next.fencing_token() > before);
+    // At once, on a new session.
+    proxy.heal();
+    let again = tokio::spawn({
+        let mutex = cut_off.mutex("a").unwrap();
+        async move { mutex.lock().await.unwrap().fencing_token() }
+    });
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+    assert!(again.await.unwrap() > before);
+    drop(holder);
+    cut_off.shutdown().await.unwrap();
+    other.shutdown().await.unwrap();
+    bed.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c9_shutdown_ends_the_session_and_what_is_held_with_it() {
+    let bed = Bed::shared();
+    let locker = bed.locker("session_timeout=60s").await;
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    drop(guard);
+    locker.shutdown().await.unwrap();
+    let clean = Instant::now();
+    bed.assert_clean().await;
+    assert!(clean.elapsed() < Duration::from_secs(5));
+    let next = bed.locker("").await;
+    next.mutex("a").unwrap().try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+}

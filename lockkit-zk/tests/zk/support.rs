@@ -1,0 +1,251 @@
+//! Servers, backends on them, and a second client that looks behind their backs.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, Weak},
+    time::Duration,
+};
+
+use lockkit_conformance::proxy::Proxy;
+use lockkit_core::{
+    Error, Kind, LockName, LockOptions, Locker, OwnerId, Result,
+    spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Hint, Mode, Ring, Wait},
+    url::StoreUrl,
+};
+use lockkit_fixture::{ZooKeeperOptions, ZooKeeperServer};
+use lockkit_zk::{Config, ZooKeeper, zookeeper_client::Client};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
+
+/// At least any session timeout of the tests.
+pub(crate) const TTL: Duration = Duration::from_secs(600);
+pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
+/// What must happen, happens within this, or a test fails. No test waits for it to pass.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// A server, and a prefix on it that no other test has.
+#[derive(Clone)]
+pub(crate) struct Bed {
+    pub(crate) server: Arc<ZooKeeperServer>,
+    pub(crate) prefix: String,
+}
+
+/// Ticks of 200 ms, for short sessions, and long sessions as well.
+pub(crate) fn options() -> ZooKeeperOptions {
+    ZooKeeperOptions::default().with_config("maxSessionTimeout=60000")
+}
+
+impl Bed {
+    /// On the server that the tests share, for as long as any of them runs.
+    pub(crate) fn shared() -> Self {
+        static SERVER: Mutex<Weak<ZooKeeperServer>> = Mutex::new(Weak::new());
+        // A test that failed with it has nothing to do with the server.
+        let mut shared = SERVER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let server = shared.upgrade().unwrap_or_else(|| {
+            let server = Arc::new(ZooKeeperServer::start_with(options()).unwrap());
+            *shared = Arc::downgrade(&server);
+            server
+        });
+        Self::on(server)
+    }
+
+    /// On a server for one test: to be paused, killed, or counted at.
+    pub(crate) fn own(options: ZooKeeperOptions) -> Self {
+        Self::on(Arc::new(ZooKeeperServer::start_with(options).unwrap()))
+    }
+
+    fn on(server: Arc<ZooKeeperServer>) -> Self {
+        Self { server, prefix: format!("t{:016x}", rand::random::<u64>()) }
+    }
+
+    pub(crate) fn url(&self, query: &str) -> String {
+        self.url_at(self.server.addr(), query)
+    }
+
+    pub(crate) fn url_at(&self, addr: SocketAddr, query: &str) -> String {
+        format!("zk://{addr}/?prefix={}&{query}", self.prefix).trim_end_matches('&').to_owned()
+    }
+
+    pub(crate) async fn connect(&self, query: &str) -> ZooKeeper {
+        connect(&self.url(query)).await.unwrap()
+    }
+
+    pub(crate) async fn locker(&self, query: &str) -> Locker {
+        locker(self.connect(query).await)
+    }
+
+    /// A backend whose way to the server can be disturbed.
+    pub(crate) async fn behind_proxy(&self, query: &str) -> (ZooKeeper, Proxy) {
+        let proxy = Proxy::start(self.server.addr()).await.unwrap();
+        (connect(&self.url_at(proxy.addr(), query)).await.unwrap(), proxy)
+    }
+
+    pub(crate) fn folder(&self, kind: Kind, name: &str) -> String {
+        format!("/{}/{kind}/{name}", self.prefix)
+    }
+
+    /// Everything that this prefix still has on the server: ephemeral nodes and watches.
+    fn left(&self) -> Vec<String> {
+        let path = format!("/{}/", self.prefix);
+        let mut left = Vec::new();
+        for word in ["dump", "wchp"] {
+            let answer = self.server.four_letter(word).unwrap();
+            left.extend(
+                answer.lines().filter(|l| l.contains(&path)).map(|l| format!("{word}: {}", l.trim())),
+            );
+        }
+        left
+    }
+
+    /// Fails unless nothing is left soon.
+    pub(crate) async fn assert_clean(&self) {
+        let clean = timeout(SOON, async {
+            while !self.left().is_empty() {
+                sleep(LOOK_AGAIN).await
+            }
+        });
+        assert!(clean.await.is_ok(), "{:#?}", self.left());
+    }
+
+    pub(crate) async fn admin(&self) -> Admin {
+        Admin(Client::connect(&self.server.addr().to_string()).await.unwrap())
+    }
+}
+
+pub(crate) async fn connect(url: &str) -> Result<ZooKeeper> {
+    ZooKeeper::connect(Config::from_url(StoreUrl::parse(url).unwrap())?).await
+}
+
+pub(crate) fn locker(backend: ZooKeeper) -> Locker {
+    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
+    Locker::new(backend).with_defaults(options).unwrap()
+}
+
+pub(crate) fn mutex(name: &str) -> LockName {
+    LockName::new(Kind::Mutex, name).unwrap()
+}
+
+pub(crate) fn spec(name: &str) -> ClaimSpec {
+    ClaimSpec::new(mutex(name), OwnerId::random(), Mode::Exclusive, TTL, OP_TIMEOUT)
+}
+
+pub(crate) fn claim(backend: &ZooKeeper, name: &str) -> Box<dyn Claim> {
+    backend.claim(spec(name)).unwrap()
+}
+
+/// A claim, and the bell that is rung for it.
+pub(crate) fn waiter(backend: &ZooKeeper, name: &str) -> (Box<dyn Claim>, Arc<Bell>) {
+    let (bell, mut spec) = (Arc::new(Bell::default()), spec(name));
+    spec.hint = Hint::to(&bell);
+    (backend.claim(spec).unwrap(), bell)
+}
+
+pub(crate) fn granted(attempt: Result<Attempt>) -> Grant {
+    match attempt.unwrap() {
+        Attempt::Granted(grant) => grant,
+        busy @ Attempt::Busy { .. } => panic!("{busy:?}"),
+    }
+}
+
+/// Whether it stands in the queue.
+pub(crate) fn busy(attempt: Result<Attempt>) -> bool {
+    match attempt.unwrap() {
+        Attempt::Busy { queued, .. } => queued,
+        granted @ Attempt::Granted(_) => panic!("{granted:?}"),
+    }
+}
+
+/// Attempts until granted. Between attempts waits for the store alone: a lost wake-up fails.
+pub(crate) async fn lock(claim: &mut Box<dyn Claim>) -> Grant {
+    loop {
+        match claim.attempt(Wait::Queue).await.unwrap() {
+            Attempt::Granted(grant) => return grant,
+            // The store says that it can't wake us.
+            Attempt::Busy { retry_after: Some(pause), .. } => sleep(pause).await,
+            Attempt::Busy { .. } => woken(claim).await,
+        }
+    }
+}
+
+pub(crate) async fn woken(claim: &mut Box<dyn Claim>) {
+    let woken = timeout(SOON, claim.changed()).await.is_ok();
+    assert!(woken, "nobody woke {claim:?}");
+}
+
+/// Asks again for as long as the error says that this may help.
+pub(crate) async fn persistently<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> T {
+    let answer = timeout(SOON, async {
+        loop {
+            match ask().await {
+                Ok(answer) => return answer,
+                Err(error) => assert!(error.is_temporary(), "{error}"),
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    });
+    answer.await.expect("no answer")
+}
+
+/// Waits until it is so.
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            sleep(LOOK_AGAIN).await;
+        }
+    };
+    timeout(SOON, waiting).await.unwrap_or_else(|_| panic!("it never came true: {what}"));
+}
+
+/// What a user sees of an error.
+pub(crate) fn texts(error: &Error) -> String {
+    let mut texts = format!("{error} {error:?}");
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        texts.push_str(&format!(" {error} {error:?}"));
+        source = error.source();
+    }
+    texts
+}
+
+/// What the core's waiter would be: remembers one ring.
+#[derive(Default)]
+pub(crate) struct Bell(Notify);
+
+impl Ring for Bell {
+    fn ring(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+impl Bell {
+    pub(crate) async fn heard(&self) {
+        timeout(SOON, self.0.notified()).await.expect("nobody rang");
+    }
+}
+
+/// A second client, with the plain client library.
+pub(crate) struct Admin(pub(crate) Client);
+
+impl Admin {
+    pub(crate) async fn children(&self, folder: &str) -> Vec<String> {
+        let mut children = self.0.list_children(folder).await.unwrap_or_default();
+        children.sort_by_key(|name| name.rsplit('-').next().map(str::to_owned));
+        children
+    }
+
+    /// The zxid that made a node.
+    pub(crate) async fn created(&self, path: &str) -> u64 {
+        self.0.check_stat(path).await.unwrap().unwrap().czxid.cast_unsigned()
+    }
+
+    pub(crate) async fn exists(&self, path: &str) -> bool {
+        self.0.check_stat(path).await.unwrap().is_some()
+    }
+
+    pub(crate) async fn delete(&self, path: &str) {
+        self.0.delete(path, None).await.unwrap();
+    }
+}

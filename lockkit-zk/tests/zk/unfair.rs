@@ -1,0 +1,135 @@
+//! Mutexes without a queue: one node at a fixed path.
+
+use lockkit_core::{
+    ErrorKind, FencingToken, Kind,
+    spi::{Backend as _, LossReason, Pulse, Released, Wait},
+};
+use tokio::task::JoinSet;
+
+use crate::support::*;
+
+const QUERY: &str = "fair=false&session_timeout=10s";
+
+#[tokio::test]
+async fn c1_two_clients_exclude_each_other_and_the_loser_is_woken() {
+    let bed = Bed::shared();
+    let (one, two) = (bed.connect(QUERY).await, bed.connect(QUERY).await);
+    assert!(!one.descriptor().capabilities.fair);
+    let (mut a, mut b) = (claim(&one, "a"), claim(&two, "a"));
+    let first = granted(a.attempt(Wait::Queue).await).token;
+    assert!(!busy(b.attempt(Wait::No).await));
+    assert!(!busy(b.attempt(Wait::Queue).await), "there is no queue");
+    assert!(matches!(a.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(granted(a.attempt(Wait::Queue).await).token, first, "the same grant");
+    assert_eq!(a.release().await.unwrap(), Released::Freed);
+    assert_eq!(a.release().await.unwrap(), Released::NotHeld);
+    woken(&mut b).await;
+    assert!(granted(b.attempt(Wait::Queue).await).token > first);
+    assert_eq!(b.release().await.unwrap(), Released::Freed);
+    bed.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_c4_clients_that_race_are_served_one_by_one_with_rising_tokens() {
+    let bed = Bed::shared();
+    let lockers = [bed.locker(QUERY).await, bed.locker(QUERY).await];
+    let last = std::sync::Arc::new(tokio::sync::Mutex::new(0));
+    let mut tasks = JoinSet::new();
+    for task in 0..6 {
+        let (mutex, last) = (lockers[task % 2].mutex("a").unwrap(), last.clone());
+        tasks.spawn(async move {
+            for _ in 0..25 {
+                let guard = mutex.lock().await.unwrap();
+                {
+                    let mut last = last.try_lock().expect("two holders");
+                    assert!(guard.fencing_token().get() > *last);
+                    *last = guard.fencing_token().get();
+                    tokio::task::yield_now().await;
+                }
+                assert_eq!(guard.release().await.unwrap(), Released::Freed);
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    for locker in lockers {
+        locker.shutdown().await.unwrap();
+    }
+    bed.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c2_a_past_owner_changes_nothing_for_the_present_one() {
+    let bed = Bed::shared();
+    let (one, two) = (bed.connect(QUERY).await, bed.connect(QUERY).await);
+    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
+    let (mut a, mut b) = (claim(&one, "a"), claim(&two, "a"));
+    granted(a.attempt(Wait::Queue).await);
+    admin.delete(&node).await;
+    granted(b.attempt(Wait::Queue).await);
+    let standing = admin.created(&node).await;
+    assert_eq!(a.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(a.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(admin.created(&node).await, standing);
+    assert!(matches!(b.keep_alive().await.unwrap(), Pulse::Alive(_)));
+
+    // The same by a drop, which leaves it to the session, and on one's own session.
+    let (mut c, mut d) = (claim(&one, "b"), claim(&one, "b"));
+    let node = bed.folder(Kind::Mutex, "b") + "/held";
+    granted(c.attempt(Wait::Queue).await);
+    admin.delete(&node).await;
+    granted(d.attempt(Wait::Queue).await);
+    let standing = admin.created(&node).await;
+    drop(c);
+    // The session pays its debts in the order of its requests.
+    let mut probe = claim(&one, "probe");
+    for _ in 0..20 {
+        granted(probe.attempt(Wait::Queue).await);
+        probe.release().await.unwrap();
+    }
+    assert_eq!(admin.created(&node).await, standing);
+    assert_eq!(b.release().await.unwrap(), Released::Freed);
+    assert_eq!(d.release().await.unwrap(), Released::Freed);
+    bed.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c14_inspect_and_force_release_by_token() {
+    let bed = Bed::shared();
+    let zk = bed.connect(QUERY).await;
+    let mut spec = spec("a");
+    (spec.label, spec.owner) = (Some("host-1".into()), lockkit_core::OwnerId::random());
+    let owner = spec.owner;
+    let mut holder = zk.claim(spec).unwrap();
+    assert!(zk.inspect(&mutex("a")).await.unwrap().holders.is_empty());
+    let token = granted(holder.attempt(Wait::Queue).await).token;
+    let seen = zk.inspect(&mutex("a")).await.unwrap();
+    let [seen] = &seen.holders[..] else { panic!("{seen:?}") };
+    assert_eq!((seen.owner, seen.token, seen.label.as_deref()), (Some(owner), Some(token), Some("host-1")));
+    let other = FencingToken::new(token.get() - 1);
+    assert_eq!(zk.force_release(&mutex("a"), other).await.unwrap(), Released::NotHeld);
+    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(zk.force_release(&mutex("a"), token).await.unwrap(), Released::Freed);
+    assert_eq!(zk.force_release(&mutex("a"), token).await.unwrap(), Released::NotHeld);
+    assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
+    bed.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c1_queues_and_their_absence_don_t_mix_under_one_prefix() {
+    for (first, second) in [("fair=true", "fair=false"), ("fair=false", "fair=true")] {
+        let bed = Bed::shared();
+        let zk = bed.connect(first).await;
+        let error = connect(&bed.url(second)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
+        for word in [first, second, &*bed.prefix, "use another prefix"] {
+            assert!(error.to_string().contains(word), "{word}: {error}");
+        }
+        drop(zk);
+        // The other kinds have a queue anyway, and a prefix keeps its strategy when nobody uses it.
+        connect(&bed.url(second)).await.unwrap_err();
+        connect(&bed.url(first)).await.unwrap();
+    }
+}

@@ -1,0 +1,90 @@
+//! Mutexes without a queue, and requests and replies that the network loses.
+
+use std::time::Duration;
+
+use lockkit_core::{
+    Kind,
+    spi::{Pulse, Released, Wait},
+};
+use tokio::time::timeout;
+
+use crate::support::*;
+
+const QUERY: &str = "fair=false&session_timeout=10s";
+
+#[tokio::test]
+async fn c2_c7_a_release_that_arrives_late_does_not_free_the_next_owners_lock() {
+    let bed = Bed::shared();
+    let (zk, proxy) = bed.behind_proxy(QUERY).await;
+    let (steady, admin) = (bed.connect(QUERY).await, bed.admin().await);
+    let node = bed.folder(Kind::Mutex, "a") + "/held";
+    let (mut first, mut second) = (claim(&zk, "a"), claim(&steady, "a"));
+    granted(first.attempt(Wait::Queue).await);
+    proxy.set(|toxics| toxics.up.hold = true);
+    assert!(timeout(Duration::from_millis(100), first.release()).await.is_err());
+    // Meanwhile an operator frees it, and somebody else takes it.
+    admin.delete(&node).await;
+    granted(second.attempt(Wait::Queue).await);
+    let standing = admin.created(&node).await;
+    proxy.heal();
+    assert_eq!(persistently(async || first.release().await).await, Released::NotHeld);
+    drop(first);
+    // A request of the same session, behind all of those.
+    assert!(!busy(claim(&zk, "a").attempt(Wait::No).await));
+    assert_eq!(admin.created(&node).await, standing);
+    assert!(matches!(second.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(second.release().await.unwrap(), Released::Freed);
+    bed.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c2_a_repeated_release_does_not_free_the_lock_of_another_task_of_the_session() {
+    let bed = Bed::shared();
+    let (zk, proxy) = bed.behind_proxy(QUERY).await;
+    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
+    let (mut first, mut second) = (claim(&zk, "a"), claim(&zk, "a"));
+    granted(first.attempt(Wait::Queue).await);
+    // The reply of the release is lost.
+    proxy.set(|toxics| toxics.down.discard = true);
+    let freed = async {
+        until("it is freed", async || !admin.exists(&node).await).await;
+        proxy.reset_all();
+        proxy.heal();
+    };
+    let (release, ()) = tokio::join!(first.release(), freed);
+    assert!(release.unwrap_err().is_outcome_unknown());
+    granted(Ok(persistently(async || second.attempt(Wait::Queue).await).await));
+    let standing = admin.created(&node).await;
+    assert_eq!(persistently(async || first.release().await).await, Released::NotHeld);
+    assert_eq!(admin.created(&node).await, standing);
+    assert_eq!(second.release().await.unwrap(), Released::Freed);
+    bed.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c5_a_grant_that_was_not_answered_is_adopted_with_its_token_or_undone() {
+    let bed = Bed::shared();
+    let (zk, proxy) = bed.behind_proxy(QUERY).await;
+    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
+    for adopt in [true, false, true, false] {
+        let mut claim = claim(&zk, "a");
+        proxy.set(|toxics| toxics.down.discard = true);
+        let made = async {
+            until("the node is made", async || admin.exists(&node).await).await;
+            proxy.reset_all();
+            proxy.heal();
+        };
+        let (attempt, ()) = tokio::join!(claim.attempt(Wait::Queue), made);
+        let error = attempt.unwrap_err();
+        assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
+        let created = admin.created(&node).await;
+        if adopt {
+            let grant = granted(Ok(persistently(async || claim.attempt(Wait::Queue).await).await));
+            assert_eq!((grant.token.get(), admin.created(&node).await), (created, created));
+            assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        } else {
+            drop(claim);
+        }
+        bed.assert_clean().await;
+    }
+}
