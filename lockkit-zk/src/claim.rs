@@ -7,12 +7,12 @@ use lockkit_core::{
     Error, ErrorKind, FencingToken, Result,
     spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Pulse, Released, Wait},
 };
-use zookeeper_client::{Acls, Client, CreateMode, CreateSequence, Error as ZkError, Stat};
+use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
 use crate::{
     error::{self, Fate, Phase, fate},
-    folder,
-    queue::{MOST_WATCHES, Obstacle, Queue, Role, Turn},
+    folder::{self, InFolder},
+    queue::{Obstacle, Queue, Role, Turn},
     record::Record,
     session::{Debt, Place, Pool},
     stand::Stand,
@@ -21,6 +21,8 @@ use crate::{
 
 /// How often a node that somebody deletes under our hands is made anew in one attempt.
 const MOST_STARTS: u32 = 3;
+/// How often a queue that changes meanwhile is looked at in one attempt.
+const MOST_LOOKS: u32 = 16;
 const SEQUENCE_DIGITS: usize = 10;
 const QUEUED: Attempt = Attempt::Busy { queued: true, retry_after: None };
 
@@ -33,15 +35,13 @@ pub(crate) struct QueueClaim {
     folder: String,
     place: Option<Place>,
     watching: Option<Watching>,
-    /// Others may have seen us wait.
-    waited: bool,
     /// It was our turn; that stays so for as long as the node stands.
     granted: bool,
 }
 
 impl QueueClaim {
     pub(crate) fn new(pool: Arc<Pool>, folder: String, role: Role, spec: ClaimSpec) -> Self {
-        Self { pool, spec, role, folder, place: None, watching: None, waited: false, granted: false }
+        Self { pool, spec, role, folder, place: None, watching: None, granted: false }
     }
 
     /// Stands in the queue, or finds that an earlier attempt of ours does. Answers what is in the queue, if that was
@@ -60,8 +60,7 @@ impl QueueClaim {
     }
 
     fn start_over(&mut self) {
-        self.watching = None;
-        (self.waited, self.granted) = (false, false);
+        (self.watching, self.granted) = (None, false);
         if let Some(mut place) = self.place.take()
             && place.is_gone()
         {
@@ -73,45 +72,32 @@ impl QueueClaim {
     async fn create(&mut self) -> Result<Option<Vec<String>>> {
         let stem = self.role.stem(&format!("{:032x}", rand::random::<u128>()));
         let prefix = format!("{}/{stem}", self.folder);
-        let place = self.pool.place(self.watched_bytes(prefix.len())).await?;
-        let session = Arc::clone(place.session());
-        self.pool.config().check_ttl(self.spec.ttl, session.timeout())?;
+        let room = self.pool.room(prefix.len() + SEQUENCE_DIGITS).await?;
+        let session = Arc::clone(room.session());
+        let config = self.pool.config();
+        config.check_ttl(self.spec.ttl, session.timeout())?;
         session.ready().await?;
         let client = session.client()?;
-        let place = self.place.insert(place);
+        let place = self.place.insert(Place::new(room));
         place.owe(Debt::Place { folder: self.folder.clone(), stem, path: None });
         let request = Request {
-            client: &client,
             folder: &self.folder,
             prefix: &prefix,
-            data: Record::new(self.spec.owner, self.spec.label.as_deref()).to_bytes(),
-            acls: self.pool.config().acl.acls(),
+            data: record(&self.spec, false),
+            acls: config.acl.acls(),
         };
-        let folders = self.pool.folders();
-        let known = folders.contains(&self.folder);
-        let mut answer = if known { request.send().await } else { request.send_with_folder().await };
-        if known && matches!(answer.0, Err(ZkError::NoNode)) {
-            folders.remove(&self.folder);
-            answer = request.send_with_folder().await;
-        }
-        if matches!(answer.0, Err(ZkError::NoNode)) {
-            let kind = self.pool.config().layout().kind(self.spec.name.kind());
-            folder::make(&client, &kind, self.pool.config().acl).await?;
-            answer = request.send_with_folder().await;
-        }
-        let (created, children) = answer;
-        match created {
-            Ok((stat, sequence)) => {
-                folders.insert(&self.folder);
-                place.created(format!("{prefix}{sequence}"), stat.czxid, self.spec.hint.clone());
-            }
+        let into = (self.spec.name.kind(), self.folder.as_str());
+        let answer = folder::send_into(&request, &client, config, self.pool.folders(), into).await?;
+        let (path, created, children) = match answer {
+            Ok(made) => made,
             Err(error) => {
                 if fate(&error) != Fate::Unknown {
                     place.settled();
                 }
                 return Err(session.failed(error, Phase::Write, "creating", &prefix));
             }
-        }
+        };
+        place.created(path, created, self.spec.hint.clone());
         match children {
             Ok(children) => Ok(Some(children)),
             Err(error) => Err(session.failed(error, Phase::Write, "listing", &self.folder)),
@@ -134,7 +120,7 @@ impl QueueClaim {
         if children.is_none() && self.granted {
             return self.confirm(&stand).await;
         }
-        loop {
+        for _ in 0..MOST_LOOKS {
             let children_now = match children.take() {
                 Some(children) => children,
                 None => match stand.list(&self.folder).await? {
@@ -142,9 +128,15 @@ impl QueueClaim {
                     None => return Ok(None),
                 },
             };
-            let obstacle = match self.queue(children_now)?.turn(stand.node()) {
+            let queue = self.queue(children_now)?;
+            let obstacle = match queue.turn(stand.node()) {
                 Turn::Missing => return Ok(None),
-                Turn::Granted => return Ok(Some(self.grant(&stand))),
+                Turn::Granted => {
+                    if !queue.is_last(stand.node()) {
+                        self.tell_successor(&stand);
+                    }
+                    return Ok(Some(self.grant(&stand)));
+                }
                 Turn::Disagrees { limit } => return Err(self.disagrees(limit)),
                 Turn::After(_) if wait == Wait::No => return self.leave().await.map(Some),
                 Turn::After(obstacle) => obstacle,
@@ -153,26 +145,28 @@ impl QueueClaim {
                 return Ok(Some(QUEUED));
             }
             let last = matches!(obstacle, Obstacle::Last(_));
-            match Watching::arm(&stand, &self.folder, obstacle).await? {
+            match Watching::arm(&stand.session, &stand.client, &self.folder, obstacle).await? {
                 Armed::Set(watching) => {
-                    (self.watching, self.waited) = (Some(watching), true);
+                    self.watching = Some(watching);
                     return Ok(Some(QUEUED));
                 }
                 Armed::Behind(watching, children_now) => {
-                    (self.watching, self.waited) = (Some(watching), true);
+                    self.watching = Some(watching);
                     children = Some(children_now);
                 }
                 Armed::Gone if last => return self.confirm(&stand).await,
                 Armed::Gone => {}
             }
         }
+        // It changes faster than we can look: the next poll will do.
+        Ok(Some(QUEUED))
     }
 
     /// What the watch says, or a look of our own if it says nothing: a watch may be lost.
     async fn news(&mut self, stand: &Stand) -> Result<News> {
         let Some(watching) = &mut self.watching else { return Ok(News::Changed) };
         match watching.news() {
-            News::Nothing => watching.probe(stand).await,
+            News::Nothing => watching.probe(&stand.session, &stand.client, &self.folder).await,
             news => Ok(news),
         }
     }
@@ -182,12 +176,16 @@ impl QueueClaim {
         Ok(stand.is_there().await?.then(|| self.grant(stand)))
     }
 
-    fn grant(&mut self, stand: &Stand) -> Attempt {
-        if self.waited && matches!(self.role, Role::Permits { .. }) {
-            // Who stands behind us took us for a waiter, and watches us alone. If this is lost, its poll finds out.
-            drop(stand.client.set_data(&stand.path, &self.record(true), None));
+    /// Who stands behind us for permits may have taken us for a waiter, and watch us alone. If this is lost, its poll
+    /// finds out.
+    fn tell_successor(&self, stand: &Stand) {
+        if matches!(self.role, Role::Permits { .. }) {
+            drop(stand.client.set_data(&stand.path, &record(&self.spec, true), None));
         }
-        (self.watching, self.waited, self.granted) = (None, false, true);
+    }
+
+    fn grant(&mut self, stand: &Stand) -> Attempt {
+        (self.watching, self.granted) = (None, true);
         if let Some(place) = &mut self.place {
             place.stop_waiting();
         }
@@ -236,18 +234,6 @@ impl QueueClaim {
     fn loss(&self) -> LossReason {
         let over = self.place.as_ref().is_some_and(|place| place.session().is_over());
         if over { LossReason::SessionLost } else { LossReason::Evicted }
-    }
-
-    fn record(&self, granted: bool) -> Vec<u8> {
-        let mut record = Record::new(self.spec.owner, self.spec.label.as_deref());
-        record.granted = granted;
-        record.to_bytes()
-    }
-
-    /// What a reconnecting client would name to the server.
-    fn watched_bytes(&self, prefix: usize) -> usize {
-        let most = if matches!(self.role, Role::Permits { .. }) { MOST_WATCHES + 1 } else { 1 };
-        (prefix + SEQUENCE_DIGITS) * most
     }
 
     fn disagrees(&self, theirs: NonZeroU32) -> Error {
@@ -302,38 +288,29 @@ impl Claim for QueueClaim {
     }
 }
 
-/// The requests that make a node, each flush in one packet.
+fn record(spec: &ClaimSpec, granted: bool) -> Vec<u8> {
+    let mut record = Record::new(spec.owner, spec.label.as_deref());
+    record.granted = granted;
+    record.to_bytes()
+}
+
+/// Makes a node and reads the queue, in one packet.
 struct Request<'a> {
-    client: &'a Client,
     folder: &'a str,
     prefix: &'a str,
     data: Vec<u8>,
     acls: Acls<'static>,
 }
 
-type Created = (Result<(Stat, CreateSequence), ZkError>, Result<Vec<String>, ZkError>);
+impl InFolder for Request<'_> {
+    /// The path, the zxid that made it, and the queue.
+    type Answer = (String, i64, Result<Vec<String>, ZkError>);
 
-impl Request<'_> {
-    async fn send(&self) -> Created {
+    async fn send(&self, client: &Client) -> Result<Self::Answer, ZkError> {
         let options = CreateMode::EphemeralSequential.with_acls(self.acls);
-        let created = self.client.create(self.prefix, &self.data, &options);
-        let listed = self.client.list_children(self.folder);
-        (created.await, listed.await)
-    }
-
-    /// For a brand-new name, or one that was idle for so long that the servers deleted its folder. Not a
-    /// transaction: in one, 3.8.0 does not tell the zxid of what it has made (ZOOKEEPER-4026).
-    async fn send_with_folder(&self) -> Created {
-        let (container, ephemeral) = (CreateMode::Container, CreateMode::EphemeralSequential);
-        let folder = self.client.create(self.folder, b"", &container.with_acls(self.acls));
-        let created = self.client.create(self.prefix, &self.data, &ephemeral.with_acls(self.acls));
-        let listed = self.client.list_children(self.folder);
-        match folder.await {
-            Ok(_) | Err(ZkError::NodeExists | ZkError::NoNode) => (created.await, listed.await),
-            Err(error) => match created.await {
-                Err(ZkError::NoNode) => (Err(error), listed.await),
-                created => (created, listed.await),
-            },
-        }
+        let created = client.create(self.prefix, &self.data, &options);
+        let listed = client.list_children(self.folder);
+        let (stat, sequence) = created.await?;
+        Ok((format!("{}{sequence}", self.prefix), stat.czxid, listed.await))
     }
 }

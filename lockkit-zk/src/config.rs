@@ -156,6 +156,9 @@ impl Config {
             }
             return Err(invalid("a chroot begins with a slash"));
         };
+        if relative.contains(',') {
+            return Err(invalid("a chroot can't hold a comma, which parts servers"));
+        }
         check_prefix(relative).map_err(|why| invalid(&format!("the chroot {path:?} is no path: {why}")))?;
         self.chroot = Some(path.to_owned());
         Ok(self)
@@ -244,6 +247,9 @@ impl Config {
         if self.servers.is_empty() {
             return Err(error::ours(ErrorKind::InvalidOption, "no server is named"));
         }
+        if self.servers.iter().any(|(_, port)| *port == 0) {
+            return Err(invalid("no server listens on port 0"));
+        }
         if self.acl == Acl::Creator && self.credentials.is_none() {
             let reason = "acl=creator needs credentials, user:password@ in the URL: without them the nodes would be \
                           nobody's";
@@ -307,15 +313,8 @@ impl Config {
 
     /// The servers and the chroot, as the client wants them.
     pub(crate) fn connect_string(&self) -> String {
-        let mut text = String::new();
-        for (host, port) in &self.servers {
-            let separator = if text.is_empty() { "" } else { "," };
-            // An IPv6 address.
-            let host =
-                if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.clone() };
-            text.push_str(&format!("{separator}{host}:{port}"));
-        }
-        text + self.chroot.as_deref().unwrap_or("")
+        let servers: Vec<_> = self.servers.iter().map(|(host, port)| address(host, *port)).collect();
+        servers.join(",") + self.chroot.as_deref().unwrap_or("")
     }
 }
 
@@ -330,6 +329,15 @@ impl fmt::Debug for Config {
             .field("acl", &self.acl)
             .field("fair", &self.fair)
             .finish_non_exhaustive()
+    }
+}
+
+/// A server, with an IPv6 address in brackets.
+pub(crate) fn address(host: &str, port: u16) -> String {
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
     }
 }
 

@@ -64,6 +64,9 @@ pub(crate) fn from_zk(error: zk::Error, phase: Phase, what: &str, path: &str) ->
             (ErrorKind::ReadOnly, "the server has lost its quorum and takes no writes".into())
         }
         E::QuotaExceeded => (ErrorKind::StoreFull, "a quota is set on this part of the tree".into()),
+        E::NoNode => {
+            (ErrorKind::Unavailable, "the chroot, or a folder of lockkit's, was deleted in use".into())
+        }
         E::NoChildrenForEphemerals => {
             (ErrorKind::WrongType, "an ephemeral node of another program stands where the folder should be".into())
         }

@@ -5,6 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use futures_util::future::join;
 use lockkit_core::{ErrorKind, Kind, Result};
 use zookeeper_client::{Client, CreateMode, Error};
 
@@ -69,6 +70,62 @@ pub(crate) async fn check_strategy(client: &Client, config: &Config) -> Result<(
          would not exclude each other; use another prefix"
     );
     Err(error::ours(ErrorKind::InvalidOption, reason))
+}
+
+/// A request for a node in the folder of a lock.
+pub(crate) trait InFolder: Sync {
+    type Answer: Send;
+
+    fn send(&self, client: &Client) -> impl Future<Output = Result<Self::Answer, Error>> + Send;
+}
+
+/// Sends a request, and makes the folder of the lock in the same packet if it may be missing: of a brand-new name, or
+/// of one that was idle for so long that the servers deleted it.
+///
+/// Not a transaction: in one, servers of the 3.8 series don't tell the zxid of what they made (ZOOKEEPER-4026).
+///
+/// # Errors
+/// The folders above can't be made. The inner error is the request's own.
+pub(crate) async fn send_into<R: InFolder>(
+    request: &R,
+    client: &Client,
+    config: &Config,
+    known: &Known,
+    (kind, folder): (Kind, &str),
+) -> Result<Result<R::Answer, Error>> {
+    if known.contains(folder) {
+        match request.send(client).await {
+            Err(Error::NoNode) => known.remove(folder),
+            answer => return Ok(answer),
+        }
+    }
+    let mut answer = send_with_folder(request, client, config, folder).await;
+    if matches!(answer, Err(Error::NoNode)) {
+        match kind {
+            Kind::Mutex => check_strategy(client, config).await?,
+            kind => make(client, &config.layout().kind(kind), config.acl).await?,
+        }
+        answer = send_with_folder(request, client, config, folder).await;
+    }
+    if answer.is_ok() {
+        known.insert(folder);
+    }
+    Ok(answer)
+}
+
+async fn send_with_folder<R: InFolder>(
+    request: &R,
+    client: &Client,
+    config: &Config,
+    folder: &str,
+) -> Result<R::Answer, Error> {
+    let container = CreateMode::Container.with_acls(config.acl.acls());
+    // Polled in this order, so that both leave in one packet.
+    let (made, sent) = join(client.create(folder, b"", &container), request.send(client)).await;
+    match (made, sent) {
+        (Err(error), Err(Error::NoNode)) if !matches!(error, Error::NodeExists | Error::NoNode) => Err(error),
+        (_, sent) => sent,
+    }
 }
 
 /// Makes a folder and its parents as persistent nodes, unless they are there.

@@ -7,8 +7,7 @@ use crate::{
     error::{self, Phase},
     queue::{Queue, Role},
     record::Record,
-    session::{Session, delete_single},
-    unfair::NODE,
+    session::{HELD, Session, delete_single},
 };
 
 /// Holders that are read at a time; a read/write lock may have many.
@@ -72,7 +71,7 @@ pub(crate) async fn queue(session: &Session, folder: &str, kind: Kind) -> Result
 /// No answer.
 pub(crate) async fn single(session: &Session, folder: &str) -> Result<Option<Seen>> {
     let client = session.client()?;
-    let path = format!("{folder}/{NODE}");
+    let path = format!("{folder}/{HELD}");
     let failed = |error| session.failed(error, Phase::Read, "reading", &path);
     let (synced, read) = (client.sync(folder), client.get_data(&path));
     synced.await.map_err(failed)?;
@@ -80,29 +79,25 @@ pub(crate) async fn single(session: &Session, folder: &str) -> Result<Option<See
         Ok((data, stat)) => {
             // The last line tells tries apart.
             let record = data.rsplitn(2, |byte| *byte == b'\n').nth(1).and_then(Record::parse);
-            Ok(Some(Seen { node: NODE.to_owned(), role: None, created: stat.czxid, data, record }))
+            Ok(Some(Seen { node: HELD.to_owned(), role: None, created: stat.czxid, data, record }))
         }
         Err(ZkError::NoNode) => Ok(None),
         Err(error) => Err(failed(error)),
     }
 }
 
-/// Frees a mutex without a queue if its folder was last written by the grant with this zxid.
+/// Frees a mutex without a queue if it was granted with this zxid.
 ///
 /// # Errors
 /// No answer: it may have been freed.
 pub(crate) async fn free_single(session: &Session, folder: &str, created: i64) -> Result<Released> {
-    let client = session.client()?;
-    let path = format!("{folder}/{NODE}");
-    let failed = |error| session.failed(error, Phase::Write, "deleting", &path);
-    let (synced, read) = (client.sync(folder), client.get_data(folder));
-    synced.await.map_err(failed)?;
-    let version = match read.await {
-        Ok((_, stat)) if stat.mzxid == created => stat.version,
-        Ok(_) | Err(ZkError::NoNode) => return Ok(Released::NotHeld),
-        Err(error) => return Err(failed(error)),
+    let Some(seen) = single(session, folder).await? else { return Ok(Released::NotHeld) };
+    let id = seen.data.rsplit(|byte| *byte == b'\n').next().and_then(|id| std::str::from_utf8(id).ok());
+    let Some(id) = id.filter(|_| seen.created == created && seen.record.is_some()) else {
+        return Ok(Released::NotHeld);
     };
-    delete_single(&client, folder, &path, version).await.map_err(failed)
+    let freed = delete_single(&*session.client()?, folder, id).await;
+    freed.map_err(|error| session.failed(error, Phase::Write, "freeing", folder))
 }
 
 /// Deletes a holder's node, whose name nobody else ever has.

@@ -15,7 +15,7 @@ use std::num::NonZeroU32;
 use lockkit_core::{Kind, spi::Mode};
 
 /// Past this many holders, the first waiter for permits watches the whole folder.
-pub(crate) const MOST_WATCHES: usize = 16;
+const MOST_WATCHES: usize = 16;
 
 /// What a node wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +153,11 @@ impl Queue {
             Some(at) => turn(&self.0[..at], self.0[at].role),
             None => Turn::Missing,
         }
+    }
+
+    /// Whether nobody stands behind the member with this name.
+    pub(crate) fn is_last(&self, name: &str) -> bool {
+        self.0.last().is_some_and(|member| member.name == name)
     }
 
     /// What it would look like from behind the last one.

@@ -1,30 +1,29 @@
 //! A mutex without a queue: one node at a fixed path, for which all race.
 //!
-//! Whoever makes the node writes its record to the folder in the same transaction. The folder's version then proves
-//! who made the node that stands there, so that a release that comes late never takes away another one's.
+//! Beside it, and in the same transaction, stands a node whose name nobody else ever has. A release deletes both or
+//! neither, so that one that comes late never takes away another one's.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures_util::future::join;
 use lockkit_core::{
     FencingToken, Result,
     spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Pulse, Released, Wait},
 };
-use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult, Stat};
+use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult};
 
 use crate::{
     error::{Fate, Phase, fate},
-    folder,
+    folder::{self, InFolder},
     queue::Obstacle,
     record::Record,
-    session::{Debt, Place, Pool, Session},
+    session::{Debt, HELD, Place, Pool, Room, Session},
     stand::Stand,
     watching::{Armed, Watching},
 };
 
-/// The name of the node in its folder.
-pub(crate) const NODE: &str = "held";
+/// How often a race is run in one attempt when the winner is gone before it can be watched.
+const MOST_RACES: u32 = 2;
 
 /// A claim that races.
 #[derive(Debug)]
@@ -36,13 +35,13 @@ pub(crate) struct UnfairClaim {
     /// From the first try on: it may have been applied.
     place: Option<Place>,
     granted: bool,
-    /// A watch, and the session that it is on.
-    watching: Option<Watching>,
+    /// On the holder's node, with the room for it.
+    watching: Option<(Watching, Room)>,
 }
 
 impl UnfairClaim {
     pub(crate) fn new(pool: Arc<Pool>, folder: String, spec: ClaimSpec) -> Self {
-        let path = format!("{folder}/{NODE}");
+        let path = format!("{folder}/{HELD}");
         Self { pool, spec, folder, path, place: None, granted: false, watching: None }
     }
 
@@ -64,43 +63,26 @@ impl UnfairClaim {
     }
 
     /// One transaction; `None` if somebody has it.
-    async fn race(&mut self, session: &Arc<Session>) -> Result<Option<Attempt>> {
-        let (client, acls) = (session.client()?, self.pool.config().acl.acls());
-        let record = unique_record(&self.spec);
-        let debt = Debt::Single {
-            folder: self.folder.clone(),
-            path: self.path.clone(),
-            record: record.clone(),
-            version: None,
-        };
-        let place = self.place.insert(session.place());
-        place.owe(debt);
+    async fn race(&mut self, room: Room) -> Result<Option<Attempt>> {
+        let (session, config) = (Arc::clone(room.session()), self.pool.config());
+        let client = session.client()?;
+        let id = format!("{:032x}", rand::random::<u128>());
+        let place = self.place.insert(Place::new(room));
+        place.owe(Debt::Single { folder: self.folder.clone(), id: id.clone() });
+        let mut data = Record::new(self.spec.owner, self.spec.label.as_deref()).to_bytes();
+        data.extend_from_slice(format!("\n{id}").as_bytes());
         let request =
-            Request { client: &client, folder: &self.folder, path: &self.path, record: &record, acls };
-        let folders = self.pool.folders();
-        let known = folders.contains(&self.folder);
-        let mut answer = if known { request.send().await } else { request.send_with_folder().await };
-        if known && answer == Err(ZkError::NoNode) {
-            folders.remove(&self.folder);
-            answer = request.send_with_folder().await;
-        }
-        if answer == Err(ZkError::NoNode) {
-            let kind = self.pool.config().layout().kind(self.spec.name.kind());
-            folder::make(&client, &kind, self.pool.config().acl).await?;
-            answer = request.send_with_folder().await;
-        }
-        match answer {
-            Ok(stat) => {
-                folders.insert(&self.folder);
-                place.granted_by(stat.version);
-                place.created(self.path.clone(), stat.mzxid, self.spec.hint.clone());
-            }
+            Request { path: &self.path, proof: format!("{}-{id}", self.path), data, acls: config.acl.acls() };
+        let into = (self.spec.name.kind(), self.folder.as_str());
+        match folder::send_into(&request, &client, config, self.pool.folders(), into).await? {
+            Ok(created) => place.created(self.path.clone(), created, self.spec.hint.clone()),
             Err(error) => {
                 if fate(&error) != Fate::Unknown {
                     place.settled();
                     self.place = None;
                 }
                 if error == ZkError::NodeExists {
+                    self.pool.folders().insert(&self.folder);
                     return Ok(None);
                 }
                 return Err(session.failed(error, Phase::Write, "creating", &self.path));
@@ -116,20 +98,19 @@ impl UnfairClaim {
     }
 
     /// Sets a watch on the holder's node; `false` if there is none any more.
-    async fn watch(&mut self, session: &Arc<Session>) -> Result<bool> {
-        let obstacle = Obstacle::Next(NODE.to_owned());
-        if self.watching.as_ref().is_some_and(|watching| watching.is_for(&obstacle)) {
-            return self.is_taken(session).await;
+    async fn watch(&mut self) -> Result<bool> {
+        let obstacle = Obstacle::Next(HELD.to_owned());
+        if let Some((watching, room)) = &mut self.watching
+            && watching.is_for(&obstacle)
+        {
+            let session = Arc::clone(room.session());
+            return self.is_taken(&session).await;
         }
-        let stand = Stand {
-            session: Arc::clone(session),
-            client: session.client()?,
-            path: self.path.clone(),
-            created: 0,
-        };
-        match Watching::arm(&stand, &self.folder, obstacle).await? {
+        let room = self.pool.room(self.path.len()).await?;
+        let session = room.session();
+        match Watching::arm(session, &*session.client()?, &self.folder, obstacle).await? {
             Armed::Set(watching) | Armed::Behind(watching, _) => {
-                self.watching = Some(watching);
+                self.watching = Some((watching, room));
                 Ok(true)
             }
             Armed::Gone => Ok(false),
@@ -151,17 +132,18 @@ impl Claim for UnfairClaim {
         if let Some(granted) = self.earlier().await? {
             return Ok(granted);
         }
-        let session = self.pool.session().await?;
-        self.pool.config().check_ttl(self.spec.ttl, session.timeout())?;
-        session.ready().await?;
-        if wait == Wait::No && self.is_taken(&session).await? {
-            return Ok(TAKEN);
-        }
-        for _ in 0..2 {
-            if let Some(granted) = self.race(&session).await? {
+        for _ in 0..MOST_RACES {
+            let room = self.pool.room(0).await?;
+            let session = Arc::clone(room.session());
+            self.pool.config().check_ttl(self.spec.ttl, session.timeout())?;
+            session.ready().await?;
+            if wait == Wait::No && self.is_taken(&session).await? {
+                return Ok(TAKEN);
+            }
+            if let Some(granted) = self.race(room).await? {
                 return Ok(granted);
             }
-            if wait == Wait::No || self.watch(&session).await? {
+            if wait == Wait::No || self.watch().await? {
                 return Ok(TAKEN);
             }
         }
@@ -188,38 +170,34 @@ impl Claim for UnfairClaim {
 
     async fn changed(&mut self) {
         match &mut self.watching {
-            Some(watching) => watching.changed().await,
+            Some((watching, _)) => watching.changed().await,
             None => std::future::pending().await,
         }
     }
 }
 
-/// A record that no other try writes.
-fn unique_record(spec: &ClaimSpec) -> Vec<u8> {
-    let mut record = Record::new(spec.owner, spec.label.as_deref()).to_bytes();
-    record.extend_from_slice(format!("\n{:032x}", rand::random::<u128>()).as_bytes());
-    record
-}
-
-/// The requests of one try.
+/// Makes both nodes. The last step is for its answer: a node made in a transaction has no valid zxid in the 3.8 series
+/// (ZOOKEEPER-4026), a written one has.
 struct Request<'a> {
-    client: &'a Client,
-    folder: &'a str,
     path: &'a str,
-    record: &'a [u8],
+    proof: String,
+    data: Vec<u8>,
     acls: Acls<'static>,
 }
 
-impl Request<'_> {
-    /// Makes the node, and writes the record to its folder and to itself. Answers what became of the folder: a node
-    /// made in a transaction has no valid zxid in 3.8.0 (ZOOKEEPER-4026), a written one has the same.
-    async fn send(&self) -> Result<Stat, ZkError> {
-        let mut writer = self.client.new_multi_writer();
-        writer.add_set_data(self.folder, self.record, None)?;
-        writer.add_create(self.path, self.record, &CreateMode::Ephemeral.with_acls(self.acls))?;
+impl InFolder for Request<'_> {
+    /// The zxid that made them.
+    type Answer = i64;
+
+    async fn send(&self, client: &Client) -> Result<i64, ZkError> {
+        let ephemeral = CreateMode::Ephemeral.with_acls(self.acls);
+        let mut writer = client.new_multi_writer();
+        writer.add_create(self.path, &self.data, &ephemeral)?;
+        writer.add_create(&self.proof, b"", &ephemeral)?;
+        writer.add_set_data(self.path, &self.data, None)?;
         match writer.commit().await {
-            Ok(results) => match results.first() {
-                Some(MultiWriteResult::SetData { stat }) => Ok(*stat),
+            Ok(results) => match results.last() {
+                Some(MultiWriteResult::SetData { stat }) => Ok(stat.czxid),
                 _ => {
                     Err(ZkError::UnexpectedError("a transaction was answered with other results".to_owned()))
                 }
@@ -227,19 +205,6 @@ impl Request<'_> {
             Err(
                 MultiWriteError::OperationFailed { source, .. } | MultiWriteError::RequestFailed { source },
             ) => Err(source),
-        }
-    }
-
-    /// As [`send`](Self::send), for a brand-new or long idle name.
-    async fn send_with_folder(&self) -> Result<Stat, ZkError> {
-        let container = CreateMode::Container.with_acls(self.acls);
-        let made = self.client.create(self.folder, b"", &container);
-        // Polled in this order, so that both leave in one packet.
-        let (made, sent) = join(made, self.send()).await;
-        match (made, sent) {
-            (Ok(_) | Err(ZkError::NodeExists | ZkError::NoNode), sent) => sent,
-            (Err(error), Err(ZkError::NoNode)) => Err(error),
-            (Err(_), sent) => sent,
         }
     }
 }

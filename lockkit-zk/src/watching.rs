@@ -1,6 +1,6 @@
 //! Waiting for what stands in the way, by watches that fire once.
 
-use std::{fmt, panic::AssertUnwindSafe};
+use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::{
     FutureExt as _, StreamExt as _,
@@ -8,9 +8,14 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use lockkit_core::Result;
-use zookeeper_client::{Error as ZkError, EventType, OneshotWatcher};
+use zookeeper_client::{Client, Error as ZkError, EventType, OneshotWatcher};
 
-use crate::{queue::Obstacle, record::Record, stand::Stand};
+use crate::{
+    error::Phase,
+    queue::Obstacle,
+    record::Record,
+    session::{Room, Session},
+};
 
 /// What became of an obstacle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +40,8 @@ pub(crate) struct Watching {
     obstacle: Obstacle,
     events: FuturesUnordered<BoxFuture<'static, News>>,
     news: News,
+    /// For more paths than the one that its claim has room for.
+    _room: Option<Room>,
 }
 
 impl Watching {
@@ -42,15 +49,25 @@ impl Watching {
     ///
     /// # Errors
     /// No answer.
-    pub(crate) async fn arm(stand: &Stand, folder: &str, obstacle: Obstacle) -> Result<Armed> {
+    pub(crate) async fn arm(
+        session: &Arc<Session>,
+        client: &Client,
+        folder: &str,
+        obstacle: Obstacle,
+    ) -> Result<Armed> {
         let names = match &obstacle {
-            Obstacle::Folder => return Self::arm_folder(stand, folder).await,
+            Obstacle::Folder => return Self::arm_folder(session, client, folder, obstacle).await,
             Obstacle::Last(name) | Obstacle::Next(name) => std::slice::from_ref(name),
             Obstacle::Any(names) => names,
         };
         let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
+        // A waiter has room for one path.
+        let more = paths.iter().skip(1).map(|path| path.len() + session.chroot_bytes()).sum();
+        let Some(room) = Room::on(session, more) else {
+            return Self::arm_folder(session, client, folder, obstacle).await;
+        };
         // All are asked for before the first is awaited.
-        let asked: Vec<_> = paths.iter().map(|path| stand.client.get_and_watch_data(path)).collect();
+        let asked: Vec<_> = paths.iter().map(|path| client.get_and_watch_data(path)).collect();
         let (events, mut gone) = (FuturesUnordered::new(), false);
         for (asked, path) in asked.into_iter().zip(&paths) {
             match asked.await {
@@ -61,25 +78,29 @@ impl Watching {
                     events.push(event(watcher));
                 }
                 Err(ZkError::NoNode) => gone = true,
-                Err(error) => return Err(stand.failed(error, "watching", path)),
+                Err(error) => return Err(session.failed(error, Phase::Write, "watching", path)),
             }
         }
         if gone {
             return Ok(Armed::Gone);
         }
-        Ok(Armed::Set(Self { obstacle, events, news: News::Nothing }))
+        Ok(Armed::Set(Self { obstacle, events, news: News::Nothing, _room: Some(room) }))
     }
 
-    async fn arm_folder(stand: &Stand, folder: &str) -> Result<Armed> {
-        match stand.client.get_and_watch_children(folder).await {
+    async fn arm_folder(
+        session: &Arc<Session>,
+        client: &Client,
+        folder: &str,
+        obstacle: Obstacle,
+    ) -> Result<Armed> {
+        match client.get_and_watch_children(folder).await {
             Ok((children, _, watcher)) => {
                 let events = FuturesUnordered::new();
                 events.push(event(watcher));
-                let watching = Self { obstacle: Obstacle::Folder, events, news: News::Nothing };
-                Ok(Armed::Behind(watching, children))
+                Ok(Armed::Behind(Self { obstacle, events, news: News::Nothing, _room: None }, children))
             }
             Err(ZkError::NoNode) => Ok(Armed::Gone),
-            Err(error) => Err(stand.failed(error, "watching", folder)),
+            Err(error) => Err(session.failed(error, Phase::Write, "watching", folder)),
         }
     }
 
@@ -104,20 +125,18 @@ impl Watching {
         self.news
     }
 
-    /// Asks the server what the watches may have missed: one small read, unless several nodes matter.
+    /// Asks the server what the watches may have missed: one small read, unless more than one node's presence
+    /// matters.
     ///
     /// # Errors
     /// No answer.
-    pub(crate) async fn probe(&mut self, stand: &Stand) -> Result<News> {
+    pub(crate) async fn probe(&mut self, session: &Session, client: &Client, folder: &str) -> Result<News> {
         let (Obstacle::Last(name) | Obstacle::Next(name)) = &self.obstacle else { return Ok(News::Changed) };
-        let Some((folder, _)) = stand.path.rsplit_once('/') else { return Ok(News::Changed) };
         let path = format!("{folder}/{name}");
-        match stand.client.check_stat(&path).await {
-            // Of a waiter's semaphore, the one ahead may have been granted.
-            Ok(Some(stat)) if stat.version == 0 => Ok(News::Nothing),
-            Ok(Some(_)) => Ok(News::Changed),
+        match client.check_stat(&path).await {
+            Ok(Some(_)) => Ok(News::Nothing),
             Ok(None) => Ok(News::Gone),
-            Err(error) => Err(stand.failed(error, "looking for", &path)),
+            Err(error) => Err(session.failed(error, Phase::Write, "looking for", &path)),
         }
     }
 

@@ -134,6 +134,11 @@ impl Actor<'_> {
                 self.shared.prove(self.proof.at());
             }
             Err(error) if fate(&error) == Fate::SessionOver => self.shared.end(),
+            // Opening the next session tells why.
+            Err(error) if fate(&error) == Fate::Refused && self.shared.remaining().is_zero() => {
+                tracing::warn!(target: "lockkit", %error, "heartbeats are refused: the session is given up");
+                self.shared.end();
+            }
             Err(error) => tracing::debug!(target: "lockkit", %error, "a heartbeat was not answered"),
         }
     }

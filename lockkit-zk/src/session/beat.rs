@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, atomic::Ordering::Release};
 
-use zookeeper_client::{Acls, Client, CreateMode, Error, MultiReadResult};
+use zookeeper_client::{Client, CreateMode, Error, MultiReadResult};
 
 use super::{Node, Shared, lock};
+use crate::config::Acl;
 
 /// Paths per request: a server takes 1 MiB, and answers other requests in between.
 const PATHS_PER_READ: usize = 500;
@@ -15,8 +16,9 @@ pub(super) enum Pulse {
     Sync,
     /// Writes to this node, which belongs to the session.
     Write {
+        folder: String,
         path: String,
-        acls: Acls<'static>,
+        acl: Acl,
     },
 }
 
@@ -30,7 +32,7 @@ pub(super) async fn beat(client: Arc<Client>, pulse: Pulse, shared: Arc<Shared>)
     let proof = async {
         match &pulse {
             Pulse::Sync => client.sync("/").await,
-            Pulse::Write { path, acls } => write(&client, path, *acls).await,
+            Pulse::Write { folder, path, acl } => write(&client, folder, path, *acl).await,
         }
     };
     let looks = async {
@@ -52,15 +54,18 @@ pub(super) async fn beat(client: Arc<Client>, pulse: Pulse, shared: Arc<Shared>)
     proof.and(looks)
 }
 
-async fn write(client: &Client, path: &str, acls: Acls<'static>) -> Result<(), Error> {
+async fn write(client: &Client, folder: &str, path: &str, acl: Acl) -> Result<(), Error> {
     match client.set_data(path, b"", None).await {
         Ok(_) => Ok(()),
         // Somebody has deleted it.
-        Err(Error::NoNode) => {
-            client.create(path, b"", &CreateMode::Ephemeral.with_acls(acls)).await.map(drop)
-        }
+        Err(Error::NoNode) => make(client, folder, path, acl).await,
         Err(error) => Err(error),
     }
+}
+
+async fn make(client: &Client, folder: &str, path: &str, acl: Acl) -> Result<(), Error> {
+    client.mkdir(folder, &CreateMode::Persistent.with_acls(acl.acls())).await?;
+    client.create(path, b"", &CreateMode::Ephemeral.with_acls(acl.acls())).await.map(drop)
 }
 
 fn compare(nodes: &[Arc<Node>], seen: &[MultiReadResult]) {

@@ -3,6 +3,9 @@
 use lockkit_core::spi::Released;
 use zookeeper_client::{Client, Error, MultiWriteError, Stat};
 
+/// The node of an unfair mutex in its folder. Its data ends with the id of the try that made it.
+pub(crate) const HELD: &str = "held";
+
 /// Something of a claim that is or may be in the tree. Paying is idempotent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Debt {
@@ -13,15 +16,8 @@ pub(crate) enum Debt {
         /// Once it is known.
         path: Option<String>,
     },
-    /// The one node of an unfair mutex, which is ours for as long as the folder says so.
-    Single {
-        folder: String,
-        path: String,
-        /// The folder's data of our grant, which no other grant writes.
-        record: Vec<u8>,
-        /// The folder's version by our grant, once it is known.
-        version: Option<i32>,
-    },
+    /// The node of an unfair mutex, and the one beside it whose name proves whose it is.
+    Single { folder: String, id: String },
 }
 
 impl Debt {
@@ -41,11 +37,15 @@ impl Debt {
                 let Some(path) = path.clone() else { return Ok(None) };
                 Ok(client.check_stat(&path).await?.map(|stat| (path, stat)))
             }
-            Self::Single { folder, path, record, version } => {
-                let Some(folder) = written(client, folder, record).await? else { return Ok(None) };
-                *version = Some(folder.version);
-                let stat = client.check_stat(path).await?;
-                Ok(stat.filter(|stat| stat.czxid == folder.mzxid).map(|stat| (path.clone(), stat)))
+            Self::Single { folder, id } => {
+                let path = format!("{folder}/{HELD}");
+                let (synced, read) = (client.sync(folder), client.get_data(&path));
+                synced.await?;
+                match read.await {
+                    Ok((data, stat)) if data.ends_with(id.as_bytes()) => Ok(Some((path, stat))),
+                    Ok(_) | Err(Error::NoNode) => Ok(None),
+                    Err(error) => Err(error),
+                }
             }
         }
     }
@@ -67,13 +67,7 @@ impl Debt {
                     Err(error) => Err(error),
                 }
             }
-            Self::Single { folder, path, record, version } => {
-                if version.is_none() {
-                    *version = written(client, folder, record).await?.map(|stat| stat.version);
-                }
-                let Some(version) = *version else { return Ok(Released::NotHeld) };
-                delete_single(client, folder, path, version).await
-            }
+            Self::Single { folder, id } => delete_single(client, folder, id).await,
         }
     }
 }
@@ -95,35 +89,22 @@ async fn look_for(client: &Client, folder: &str, stem: &str) -> Result<Option<St
     }
 }
 
-/// The folder's version and when it was written, if its data is still `record`.
-async fn written(client: &Client, folder: &str, record: &[u8]) -> Result<Option<Stat>, Error> {
-    let (synced, read) = (client.sync(folder), client.get_data(folder));
-    let data = match synced.await {
-        Ok(()) => read.await,
-        Err(error) => Err(error),
-    };
-    match data {
-        Ok((data, stat)) => Ok((data == record).then_some(stat)),
-        Err(Error::NoNode) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Deletes the node of an unfair mutex, unless the folder was written by a later grant.
-pub(crate) async fn delete_single(
-    client: &Client,
-    folder: &str,
-    path: &str,
-    version: i32,
-) -> Result<Released, Error> {
+/// Deletes the node of an unfair mutex together with the one that proves whose it is, or neither.
+pub(crate) async fn delete_single(client: &Client, folder: &str, id: &str) -> Result<Released, Error> {
+    let proof = format!("{folder}/{HELD}-{id}");
     let mut writer = client.new_multi_writer();
-    writer.add_check_version(folder, version)?;
-    writer.add_delete(path, None)?;
+    writer.add_delete(&proof, None)?;
+    writer.add_delete(&format!("{folder}/{HELD}"), None)?;
     match writer.commit().await {
         Ok(_) => Ok(Released::Freed),
-        Err(MultiWriteError::OperationFailed { source: Error::BadVersion | Error::NoNode, .. }) => {
-            Ok(Released::NotHeld)
+        // Somebody has deleted the node alone.
+        Err(MultiWriteError::OperationFailed { index: 1, source: Error::NoNode }) => {
+            match client.delete(&proof, None).await {
+                Ok(()) | Err(Error::NoNode) => Ok(Released::NotHeld),
+                Err(error) => Err(error),
+            }
         }
+        Err(MultiWriteError::OperationFailed { source: Error::NoNode, .. }) => Ok(Released::NotHeld),
         Err(MultiWriteError::OperationFailed { source, .. } | MultiWriteError::RequestFailed { source }) => {
             Err(source)
         }

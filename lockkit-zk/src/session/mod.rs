@@ -8,6 +8,7 @@ mod open;
 mod place;
 mod pool;
 mod proof;
+mod room;
 
 use std::{
     collections::HashMap,
@@ -16,7 +17,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{
             AtomicBool, AtomicU64, AtomicUsize,
-            Ordering::{AcqRel, Acquire, Relaxed},
+            Ordering::{AcqRel, Acquire},
         },
     },
     time::Duration,
@@ -30,14 +31,13 @@ use tokio::sync::Notify;
 use zookeeper_client::{Client, SessionState};
 
 pub(crate) use self::{
-    debt::{Debt, delete_single},
+    debt::{Debt, HELD, delete_single},
     place::Place,
     pool::Pool,
+    room::Room,
 };
 use crate::error::{self, Fate, Phase};
 
-/// A reconnecting client names all watched paths in one packet, which servers refuse from 128 KiB on.
-const MOST_WATCHED_BYTES: usize = 100 * 1024;
 /// A grant on a session that could end sooner than this part of its timeout would be a short joy.
 const LEAST_REMAINING: u32 = 3;
 /// A proof older than this part of the timeout says that heartbeats are not answered.
@@ -52,6 +52,7 @@ pub(crate) struct Session {
     id: i64,
     timeout: Duration,
     watched_bytes: AtomicUsize,
+    chroot_bytes: usize,
     shared: Arc<Shared>,
 }
 
@@ -81,17 +82,17 @@ pub(super) struct Node {
 }
 
 impl Session {
-    /// A place without a watch.
-    pub(crate) fn place(self: &Arc<Self>) -> Place {
-        Place::new(Arc::clone(self), 0)
-    }
-
     /// The client, for one request or several in a row.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] after [`close`](Self::close).
     pub(crate) fn client(&self) -> Result<Arc<Client>> {
         lock(&self.client).clone().ok_or_else(|| error::ours(ErrorKind::Closed, "the locker was shut down"))
+    }
+
+    /// What the chroot adds to each path on the wire.
+    pub(crate) fn chroot_bytes(&self) -> usize {
+        self.chroot_bytes
     }
 
     /// What the servers agreed to.
@@ -159,16 +160,6 @@ impl Session {
             self.shared.end();
         }
         error::from_zk(error, phase, what, path)
-    }
-
-    /// Sets room for a watch of so many bytes aside; `false` if there is none left.
-    fn reserve(&self, bytes: usize) -> bool {
-        let more = |used: usize| Some(used + bytes).filter(|&sum| sum <= MOST_WATCHED_BYTES || used == 0);
-        self.watched_bytes.fetch_update(AcqRel, Relaxed, more).is_ok()
-    }
-
-    fn give_room_back(&self, bytes: usize) {
-        self.watched_bytes.fetch_sub(bytes, AcqRel);
     }
 
     /// Ends the session and waits until the servers know, for a while.

@@ -1,15 +1,19 @@
 //! Asking the servers for a session, and saying why there is none.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::catch_unwind, sync::Arc, time::Duration};
 
+use async_net::TcpStream;
 use futures_util::future::join_all;
 use lockkit_core::{Clock, Error, ErrorKind, Result};
-use tokio::{net::TcpStream, runtime::Handle, time::timeout};
+use tokio::{
+    runtime::Handle,
+    time::{sleep, timeout},
+};
 use zookeeper_client::{Client, CreateMode, Error as ZkError};
 
 use super::{Session, Shared, actor, beat::Pulse};
 use crate::{
-    config::{Config, Heartbeat},
+    config::{Config, Heartbeat, address},
     error::{self, Phase, from_zk},
     folder,
 };
@@ -27,6 +31,10 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     let Ok(runtime) = Handle::try_current() else {
         return Err(error::ours(ErrorKind::NoRuntime, "a session can only be opened inside a tokio runtime"));
     };
+    if !has_timers() {
+        let reason = "the tokio runtime here has no timers; build it with `enable_time` or `enable_all`";
+        return Err(error::ours(ErrorKind::NoRuntime, reason));
+    }
     let connecting = Clock::Boot.now();
     let client = connect(config).await?;
     check_chroot(&client, config).await?;
@@ -41,7 +49,14 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
         reason = "a session has one task of its own, for all of its claims"
     )]
     runtime.spawn(actor);
-    Ok(Session { client: Some(client).into(), id, timeout, watched_bytes: 0.into(), shared })
+    let (client, watched_bytes) = (Some(client).into(), 0.into());
+    let chroot_bytes = config.chroot().map_or(0, str::len);
+    Ok(Session { client, id, timeout, watched_bytes, chroot_bytes, shared })
+}
+
+/// tokio tells it by a panic only.
+fn has_timers() -> bool {
+    catch_unwind(|| drop(sleep(Duration::ZERO))).is_ok()
 }
 
 async fn connect(config: &Config) -> Result<Client> {
@@ -84,7 +99,7 @@ async fn unreachable(config: &Config, said: &str) -> Error {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer".to_owned(),
         };
-        format!("{host}:{port}: {found}")
+        format!("{}: {found}", address(host, *port))
     });
     let found = join_all(knocks).await.join("; ");
     let reason = format!("no session with the ZooKeeper servers ({said}). {found}");
@@ -122,10 +137,10 @@ async fn pulse(client: &Client, config: &Config) -> Result<Pulse> {
         return Ok(Pulse::Sync);
     }
     let folder = config.layout().sessions();
-    let (acls, path) = (config.acl.acls(), format!("{folder}/{:032x}", rand::random::<u128>()));
-    folder::make(client, &folder, config.acl).await?;
-    match client.create(&path, b"", &CreateMode::Ephemeral.with_acls(acls)).await {
-        Ok(_) => Ok(Pulse::Write { path, acls }),
+    let (acl, path) = (config.acl, format!("{folder}/{:032x}", rand::random::<u128>()));
+    folder::make(client, &folder, acl).await?;
+    match client.create(&path, b"", &CreateMode::Ephemeral.with_acls(acl.acls())).await {
+        Ok(_) => Ok(Pulse::Write { folder, path, acl }),
         Err(error) => Err(from_zk(error, Phase::Write, "creating", &path)),
     }
 }

@@ -13,7 +13,7 @@ use lockkit_core::{
     spi::{Hint, Released},
 };
 
-use super::{Debt, Node, Session, Shared, lock};
+use super::{Debt, Node, Room, Session, Shared, lock};
 use crate::error::Phase;
 
 /// From before a node is asked for until it is surely gone. Dropped earlier, the rest is the session's to do.
@@ -21,13 +21,14 @@ pub(crate) struct Place {
     session: Arc<Session>,
     debt: Option<Debt>,
     node: Option<Watched>,
-    reserved: usize,
+    /// For the watch of a waiter.
+    room: Option<Room>,
 }
 
 impl Place {
-    /// With room for watches set aside. Nothing is asked for yet.
-    pub(super) fn new(session: Arc<Session>, reserved: usize) -> Self {
-        Self { session, debt: None, node: None, reserved }
+    /// Nothing is asked for yet.
+    pub(crate) fn new(room: Room) -> Self {
+        Self { session: Arc::clone(room.session()), debt: None, node: None, room: Some(room) }
     }
 
     /// From here on this may be in the tree.
@@ -74,13 +75,6 @@ impl Place {
         }
     }
 
-    /// The grant of an unfair mutex, whose folder has this version by it.
-    pub(crate) fn granted_by(&mut self, folder_version: i32) {
-        if let Some(Debt::Single { version, .. }) = &mut self.debt {
-            *version = Some(folder_version);
-        }
-    }
-
     /// The zxid that made the node.
     pub(crate) fn created_by(&self) -> Option<i64> {
         self.node.as_ref().map(|node| node.node.created)
@@ -100,7 +94,7 @@ impl Place {
 
     /// No watch will be needed any more.
     pub(crate) fn stop_waiting(&mut self) {
-        self.session.give_room_back(std::mem::take(&mut self.reserved));
+        self.room = None;
     }
 
     /// Nothing of it is in the tree.
@@ -140,7 +134,6 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.stop_waiting();
         if let Some(debt) = self.debt.take()
             && !self.session.is_over()
         {

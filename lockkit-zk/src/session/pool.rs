@@ -8,9 +8,10 @@ use std::sync::{
     },
 };
 
+use futures_util::future::join_all;
 use lockkit_core::{ErrorKind, Result};
 
-use super::{Place, Session, lock, open::open};
+use super::{Room, Session, lock, open::open};
 use crate::{config::Config, error, folder};
 
 /// Opens sessions as they are needed.
@@ -48,7 +49,7 @@ impl Pool {
         &self.folders
     }
 
-    /// A session that lives, for a single request.
+    /// A session that lives.
     ///
     /// # Errors
     /// Why there is none.
@@ -56,47 +57,43 @@ impl Pool {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn session(&self) -> Result<Arc<Session>> {
-        self.with_room_for(0).await
+        Ok(Arc::clone(self.room(0).await?.session()))
     }
 
-    /// A place for a claim, on a session with room for its watches.
+    /// A session that lives, with room for watches of paths of so many bytes, without the chroot.
     ///
     /// # Errors
-    /// Why there is no session.
+    /// Why there is none.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn place(&self, watched_bytes: usize) -> Result<Place> {
-        let session = self.with_room_for(watched_bytes).await?;
-        // Nothing is awaited from here on, so the room is not lost.
-        Ok(Place::new(session, watched_bytes))
-    }
-
-    async fn with_room_for(&self, bytes: usize) -> Result<Arc<Session>> {
-        if let Some(session) = self.find(bytes)? {
-            return Ok(session);
+    pub(crate) async fn room(&self, bytes: usize) -> Result<Room> {
+        let bytes = if bytes == 0 { 0 } else { bytes + self.config.chroot().map_or(0, str::len) };
+        if let Some(room) = self.find(bytes)? {
+            return Ok(room);
         }
         let _opening = self.opening.lock().await;
-        if let Some(session) = self.find(bytes)? {
-            return Ok(session);
+        if let Some(room) = self.find(bytes)? {
+            return Ok(room);
         }
         let session = Arc::new(open(&self.config).await?);
-        session.reserve(bytes);
-        lock(&self.sessions).push(Arc::clone(&session));
+        // A session that nobody uses yet has room for anything.
+        let room = Room::on(&session, bytes).ok_or_else(closed)?;
+        lock(&self.sessions).push(session);
         if self.closed.load(Acquire) {
             self.close().await;
             return Err(closed());
         }
-        Ok(session)
+        Ok(room)
     }
 
-    fn find(&self, bytes: usize) -> Result<Option<Arc<Session>>> {
+    fn find(&self, bytes: usize) -> Result<Option<Room>> {
         if self.closed.load(Acquire) {
             return Err(closed());
         }
         let mut sessions = lock(&self.sessions);
         let mut is_first = true;
-        // Those that were opened for a crowd go when the crowd has gone.
+        // Those that were opened for a crowd go at the next use after the crowd has gone.
         let retired: Vec<_> = sessions
             .extract_if(.., |session| {
                 let needed = !session.is_over() && (is_first || Arc::strong_count(session) > 1);
@@ -104,7 +101,7 @@ impl Pool {
                 !needed
             })
             .collect();
-        let found = sessions.iter().find(|session| session.reserve(bytes)).cloned();
+        let found = sessions.iter().find_map(|session| Room::on(session, bytes));
         drop(sessions);
         drop(retired); // outside the lock
         Ok(found)
@@ -114,9 +111,7 @@ impl Pool {
     pub(crate) async fn close(&self) {
         self.closed.store(true, Release);
         let sessions = std::mem::take(&mut *lock(&self.sessions));
-        for session in sessions {
-            session.close().await;
-        }
+        join_all(sessions.iter().map(|session| session.close())).await;
     }
 }
 
