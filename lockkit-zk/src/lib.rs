@@ -5,6 +5,16 @@
 //! `InterProcessMutex` or `InterProcessReadWriteLock` on the same path queue up with lockkit's. A waiter watches the
 //! one node that stands in its way. Works with ZooKeeper 3.6 and later.
 //!
+//! A Java program meets the mutex `orders/42` of lockkit, and the read/write lock of that name, at
+//!
+//! ```java
+//! new InterProcessMutex(client, "/lockkit/mutex/orders%2F42")
+//! new InterProcessReadWriteLock(client, "/lockkit/rwlock/orders%2F42")
+//! ```
+//!
+//! Inspection shows a Java holder by the data of its node alone, and `force_release` leaves it alone. Semaphores, and
+//! mutexes with `fair=false`, are lockkit's own.
+//!
 //! ```text
 //! zk://[user:password@]host[:port][,host[:port]…][/chroot][?parameter=value&…]
 //! ```
