@@ -166,6 +166,8 @@ impl QueueClaim {
     async fn news(&mut self, stand: &Stand) -> Result<News> {
         let Some(watching) = &mut self.watching else { return Ok(News::Changed) };
         match watching.news() {
+            // That the one ahead was granted shows in the queue alone.
+            News::Nothing if matches!(self.role, Role::Permits { .. }) => Ok(News::Changed),
             News::Nothing => watching.probe(&stand.session, &stand.client, &self.folder).await,
             news => Ok(news),
         }
