@@ -296,7 +296,7 @@ fn record(spec: &ClaimSpec, granted: bool) -> Vec<u8> {
     record.to_bytes()
 }
 
-/// Makes a node and reads the queue, in one packet.
+/// Makes a node and reads the queue behind it, without waiting in between.
 struct Request<'a> {
     folder: &'a str,
     prefix: &'a str,

@@ -235,7 +235,7 @@ impl Config {
     }
 
     /// Lets mutexes do without a queue: one node at a fixed path, for which all waiters race. Cheaper where there
-    /// is hardly any contention; all users of a prefix must agree.
+    /// is hardly any contention: each release wakes all who wait. All users of a prefix must agree.
     #[must_use]
     pub fn with_unfair_mutexes(mut self) -> Self {
         self.fair = false;

@@ -79,7 +79,7 @@ pub(crate) trait InFolder: Sync {
     fn send(&self, client: &Client) -> impl Future<Output = Result<Self::Answer, Error>> + Send;
 }
 
-/// Sends a request, and makes the folder of the lock in the same packet if it may be missing: of a brand-new name, or
+/// Sends a request, and right before it one for the folder of the lock if that may be missing: of a brand-new name, or
 /// of one that was idle for so long that the servers deleted it.
 ///
 /// Not a transaction: in one, servers of the 3.8 series don't tell the zxid of what they made (ZOOKEEPER-4026).
@@ -120,7 +120,7 @@ async fn send_with_folder<R: InFolder>(
     folder: &str,
 ) -> Result<R::Answer, Error> {
     let container = CreateMode::Container.with_acls(config.acl.acls());
-    // Polled in this order, so that both leave in one packet.
+    // Polled in this order, and both are queued before either is awaited.
     let (made, sent) = join(client.create(folder, b"", &container), request.send(client)).await;
     match (made, sent) {
         (Err(error), Err(Error::NoNode)) if !matches!(error, Error::NodeExists | Error::NoNode) => Err(error),

@@ -31,12 +31,16 @@
 //! The scheme `zks` uses TLS and needs the cargo feature `tls`. Its parameter `ca` names the PEM file of the
 //! certificates to trust, `cert` and `key` those of a client that must show one.
 //!
-//! All locks of a locker live on one session, which ends with the process. The session timeout, not the ttl, decides
-//! when the servers free what a dead process held; a ttl below it is refused.
+//! The locks of a locker live on one session, or several where very many wait, which end with the process. The session
+//! timeout, not the ttl, decides when the servers free what a dead process held; a ttl below it is refused.
 //!
-//! What can break it: an ensemble that is rebuilt or restored from a backup forgets locks and its count of
-//! transactions, and with it the order of fencing tokens (`token_base` mends that). With `heartbeat=sync`, leases
-//! assume that a deposed leader stops answering within a third of the session timeout; `heartbeat=write` does not.
+//! What can break it:
+//! * An ensemble that is rebuilt or restored from a backup forgets locks and its count of transactions, and with it the
+//!   order of fencing tokens; `token_base` mends that.
+//! * With `heartbeat=sync`, leases assume that a deposed leader stops answering within a third of the session timeout;
+//!   `heartbeat=write` does not.
+//! * Leases assume a session timeout of two server ticks at least, which holds unless `minSessionTimeout` was lowered;
+//!   no observer master; and that nobody lowers `maxSessionTimeout` below the session timeout while clients run.
 
 mod backend;
 mod claim;

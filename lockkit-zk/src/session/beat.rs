@@ -28,7 +28,7 @@ pub(super) enum Pulse {
 /// One was not answered.
 pub(super) async fn beat(client: Arc<Client>, pulse: Pulse, shared: Arc<Shared>) -> Result<(), Error> {
     let nodes: Vec<_> = lock(&shared.nodes).values().cloned().collect();
-    // All requests are queued here, before the first is awaited: they leave in one packet.
+    // All requests are queued before the first is awaited, the proof first: the looks are never older than it.
     let proof = async {
         match &pulse {
             Pulse::Sync => client.sync("/").await,
