@@ -55,6 +55,44 @@ async fn c6_claims_dropped_at_any_time_leave_no_node_and_no_watch() {
     bed.assert_clean().await;
 }
 
+/// Whoever forgets what a dropped call may have done leaves it behind once the same claim is used on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c6_claims_that_are_used_on_after_dropped_calls_leave_nothing() {
+    let bed = Bed::shared();
+    let zk = bed.connect("").await;
+    let (one, two) = (NonZeroU32::MIN, NonZeroU32::new(2).unwrap());
+    for (kind, modes) in [
+        (Kind::Mutex, [Mode::Exclusive; 3]),
+        (Kind::RwLock, [Mode::Exclusive, Mode::Shared, Mode::Shared]),
+        (
+            Kind::Semaphore,
+            [1, 2, 1].map(|n| Mode::Permits { count: if n == 1 { one } else { two }, limit: two }),
+        ),
+    ] {
+        let mut kept = std::collections::VecDeque::new();
+        for round in 0..400_u64 {
+            let name = LockName::new(kind, "a").unwrap();
+            let mode = modes[usize::try_from(round % 3).unwrap()];
+            let mut claim = zk.claim(ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT)).unwrap();
+            for step in 0..4 {
+                let wait = if round % 5 == 0 { Wait::No } else { Wait::Queue };
+                let _ = timeout(patience(round, step * 12), claim.attempt(wait)).await;
+                let _ = timeout(patience(round, step * 12) / 2, claim.changed()).await;
+            }
+            let _ = timeout(patience(round, 0) / 3, claim.release()).await;
+            // Some live on, in whatever state they are.
+            if round % 4 == 0 {
+                kept.push_back(claim);
+            }
+            if kept.len() > 5 {
+                kept.pop_front();
+            }
+        }
+        drop(kept);
+        bed.assert_clean().await;
+    }
+}
+
 async fn storm_of_lock_calls(query: &str) {
     let bed = Bed::shared();
     let locker = bed.locker(query).await;

@@ -10,14 +10,9 @@ use tokio::task::JoinSet;
 
 use crate::support::*;
 
-fn eager() -> Bed {
-    let reaper = ["checkIntervalMs=100", "maxPerMinute=100000"];
-    Bed::own(reaper.into_iter().fold(options(), |o, line| o.with_java(format!("-Dznode.container.{line}"))))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_tokens_rise_over_the_deletion_of_an_idle_name() {
-    let bed = eager();
+    let bed = Bed::own(eager());
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
     for query in ["", "fair=false"] {
         let bed = Bed { prefix: format!("{}{}", bed.prefix, query.len()), ..bed.clone() };
@@ -45,7 +40,7 @@ async fn c4_tokens_rise_over_the_deletion_of_an_idle_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c11_names_work_while_their_folders_are_deleted() {
-    let bed = eager();
+    let bed = Bed::own(eager());
     for query in ["", "fair=false"] {
         let bed = Bed { prefix: format!("{}{}", bed.prefix, query.len()), ..bed.clone() };
         let mut tasks = JoinSet::new();

@@ -2,6 +2,8 @@
 
 mod acl;
 mod cancel;
+#[path = "../storm/chance.rs"]
+mod chance;
 mod container;
 mod counts;
 mod crowd;
@@ -10,12 +12,16 @@ mod heartbeat;
 mod lost;
 mod names;
 mod outage;
+mod permits;
 mod reachable;
 mod refusal;
+mod runtime;
 mod session;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
 mod unfair;
 mod unfair_lost;
+mod unfair_storm;
+mod unfair_tampered;
 mod waiting;

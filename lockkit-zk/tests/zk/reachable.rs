@@ -45,6 +45,10 @@ async fn c13_each_server_that_gives_no_session_is_named_with_its_reason() {
     let (error, _) = refused("no-such-host.invalid:2181").await;
     assert!(error.to_string().contains("no-such-host.invalid:2181: "), "{error}");
     assert!(error.to_string().contains("lookup"), "{error}");
+
+    // In brackets, or nobody can tell the address from its port.
+    let (error, _) = refused(&format!("[::1]:{}", closed.port())).await;
+    assert!(error.to_string().contains(&format!(" [::1]:{}: ", closed.port())), "{error}");
 }
 
 #[tokio::test]

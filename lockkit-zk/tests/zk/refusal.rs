@@ -1,10 +1,10 @@
 //! What can't be done, and says why.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::time::Duration;
 
 use lockkit_core::{
-    Error, ErrorKind, Kind, LockName, LockOptions, OwnerId,
-    spi::{Backend as _, ClaimSpec, Mode, Wait},
+    Error, ErrorKind, Kind, LockOptions,
+    spi::{Backend as _, Wait},
     url::StoreUrl,
 };
 use lockkit_zk::{Config, ZooKeeper, zookeeper_client as zk};
@@ -53,6 +53,11 @@ fn c13_parameters_that_make_no_sense_are_refused_without_a_server() {
         ("zk://h/?ca=/a", K::UnknownParameter, "ca"),
         ("zk://h/?sesion_timeout=1s", K::UnknownParameter, "sesion_timeout"),
         ("zk://user@h/", K::InvalidUrl, "user:password@"),
+        // The client library takes what follows for another server, and says that none answers.
+        ("zk://h/a,b", K::InvalidUrl, "comma"),
+        ("zk://h/a%2Cb", K::InvalidUrl, "comma"),
+        ("zk://h:0/", K::InvalidUrl, "port 0"),
+        ("zk://a,b:0,c/", K::InvalidUrl, "port 0"),
     ] {
         let parsed = StoreUrl::parse(url).and_then(Config::from_url);
         let error = parsed.map(|config| format!("{config:?}")).unwrap_err();
@@ -87,11 +92,8 @@ async fn c13_a_ttl_below_the_negotiated_session_timeout_is_refused_and_both_are_
     }
 }
 
-async fn permits(zk: &ZooKeeper, limit: u32, wait: Wait) -> Result<(), Error> {
-    let name = LockName::new(Kind::Semaphore, "a").unwrap();
-    let (count, limit) = (NonZeroU32::MIN, NonZeroU32::new(limit).unwrap());
-    let mode = Mode::Permits { count, limit };
-    let mut claim = zk.claim(ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT))?;
+async fn try_permit(zk: &ZooKeeper, limit: u32, wait: Wait) -> Result<(), Error> {
+    let mut claim = permits(zk, "a", 1, limit);
     let outcome = claim.attempt(wait).await.map(drop);
     claim.release().await?;
     outcome
@@ -104,17 +106,17 @@ async fn c13_two_numbers_of_permits_for_one_name_are_refused_with_both() {
     let guard = locker.semaphore("a", 3).unwrap().acquire().await.unwrap();
     let zk = bed.connect("").await;
     for wait in [Wait::No, Wait::Queue] {
-        let error = permits(&zk, 2, wait).await.unwrap_err();
+        let error = try_permit(&zk, 2, wait).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOption);
         assert!(
             error.to_string().contains("with 3 permits") && error.to_string().contains("with 2"),
             "{error}"
         );
     }
-    permits(&zk, 3, Wait::No).await.unwrap();
+    try_permit(&zk, 3, Wait::No).await.unwrap();
     guard.release().await.unwrap();
     bed.assert_clean().await;
-    permits(&zk, 2, Wait::No).await.unwrap();
+    try_permit(&zk, 2, Wait::No).await.unwrap();
     bed.assert_clean().await;
 }
 

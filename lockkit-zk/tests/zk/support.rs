@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    num::NonZeroU32,
     sync::{Arc, Mutex, Weak},
     time::Duration,
 };
@@ -13,7 +14,10 @@ use lockkit_core::{
     url::StoreUrl,
 };
 use lockkit_fixture::{ZooKeeperOptions, ZooKeeperServer};
-use lockkit_zk::{Config, ZooKeeper, zookeeper_client::Client};
+use lockkit_zk::{
+    Config, ZooKeeper,
+    zookeeper_client::{self, Client},
+};
 use tokio::{
     sync::Notify,
     time::{sleep, timeout},
@@ -36,6 +40,12 @@ pub(crate) struct Bed {
 /// Ticks of 200 ms, for short sessions, and long sessions as well.
 pub(crate) fn options() -> ZooKeeperOptions {
     ZooKeeperOptions::default().with_config("maxSessionTimeout=60000")
+}
+
+/// A server that deletes the folder of an idle name at once.
+pub(crate) fn eager() -> ZooKeeperOptions {
+    let reaper = ["checkIntervalMs=100", "maxPerMinute=100000"];
+    reaper.into_iter().fold(options(), |o, line| o.with_java(format!("-Dznode.container.{line}")))
 }
 
 impl Bed {
@@ -134,6 +144,15 @@ pub(crate) fn spec(name: &str) -> ClaimSpec {
 
 pub(crate) fn claim(backend: &ZooKeeper, name: &str) -> Box<dyn Claim> {
     backend.claim(spec(name)).unwrap()
+}
+
+/// A claim for some of the permits of a semaphore.
+pub(crate) fn permits(backend: &ZooKeeper, name: &str, count: u32, limit: u32) -> Box<dyn Claim> {
+    let number = |n| NonZeroU32::new(n).unwrap();
+    let mut spec = spec(name);
+    spec.name = LockName::new(Kind::Semaphore, name).unwrap();
+    spec.mode = Mode::Permits { count: number(count), limit: number(limit) };
+    backend.claim(spec).unwrap()
 }
 
 /// A claim, and the bell that is rung for it.
@@ -247,5 +266,15 @@ impl Admin {
 
     pub(crate) async fn delete(&self, path: &str) {
         self.0.delete(path, None).await.unwrap();
+    }
+
+    /// Deletes a node and all that is below it, as an operator does by hand.
+    pub(crate) async fn delete_all(&self, path: &str) {
+        for child in self.children(path).await {
+            Box::pin(self.delete_all(&format!("{path}/{child}"))).await;
+        }
+        let deleted = self.0.delete(path, None).await;
+        // Its session may have been faster.
+        assert!(matches!(deleted, Ok(()) | Err(zookeeper_client::Error::NoNode)), "{path}: {deleted:?}");
     }
 }

@@ -133,3 +133,25 @@ async fn c1_queues_and_their_absence_don_t_mix_under_one_prefix() {
         connect(&bed.url(first)).await.unwrap();
     }
 }
+
+/// Under a locker that lives: a prefix that is made anew forgets the strategy, unless it is written down again.
+#[tokio::test]
+async fn c1_a_prefix_that_is_made_anew_keeps_the_strategy_of_its_live_locker() {
+    let bed = Bed::shared();
+    let (zk, admin) = (bed.connect(QUERY).await, bed.admin().await);
+    let mut before = claim(&zk, "before");
+    granted(before.attempt(Wait::Queue).await);
+    before.release().await.unwrap();
+    admin.delete_all(&format!("/{}", bed.prefix)).await;
+    // Of a name that was known, and of a new one.
+    for name in ["before", "after"] {
+        let mut holder = claim(&zk, name);
+        granted(holder.attempt(Wait::Queue).await);
+        let error = connect(&bed.url("fair=true")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
+        assert!(!busy(claim(&bed.connect(QUERY).await, name).attempt(Wait::No).await));
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        admin.delete_all(&format!("/{}", bed.prefix)).await;
+    }
+    bed.assert_clean().await;
+}

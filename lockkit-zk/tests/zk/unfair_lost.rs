@@ -88,3 +88,28 @@ async fn c5_a_grant_that_was_not_answered_is_adopted_with_its_token_or_undone() 
         bed.assert_clean().await;
     }
 }
+
+/// A lost reply, and a reaper: nothing of the folder in which the release was applied is the same.
+#[tokio::test]
+async fn c2_c7_a_release_asked_again_after_its_folder_was_reaped_spares_the_next_owner() {
+    let bed = Bed::own(eager());
+    let (zk, proxy) = bed.behind_proxy(QUERY).await;
+    let (steady, third, admin) = (bed.connect(QUERY).await, bed.connect(QUERY).await, bed.admin().await);
+    let (mut first, mut second) = (claim(&zk, "a"), claim(&steady, "a"));
+    granted(first.attempt(Wait::Queue).await);
+    proxy.set(|toxics| toxics.down.discard = true);
+    let taken = async {
+        let folder = bed.folder(Kind::Mutex, "a");
+        until("the folder is deleted", async || !admin.exists(&folder).await).await;
+        granted(second.attempt(Wait::Queue).await);
+        proxy.reset_all();
+        proxy.heal();
+    };
+    let (release, ()) = tokio::join!(first.release(), taken);
+    assert!(release.unwrap_err().is_outcome_unknown());
+    assert_eq!(persistently(async || first.release().await).await, Released::NotHeld);
+    assert!(!busy(claim(&third, "a").attempt(Wait::No).await), "a third one got it");
+    assert!(matches!(second.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(second.release().await.unwrap(), Released::Freed);
+    bed.assert_clean().await;
+}

@@ -1,0 +1,105 @@
+//! Waiters for permits, who are granted in a row: the one behind hears of it.
+
+use std::time::Duration;
+
+use lockkit_core::{
+    Kind,
+    spi::{Attempt, Claim, Released, Wait},
+};
+use tokio::time::timeout;
+
+use crate::support::*;
+
+const QUERY: &str = "session_timeout=10s";
+
+/// How often the driver asks a store that says nothing.
+const POLL: Duration = Duration::from_millis(200);
+
+/// Asks as the driver does: once woken, or after a while.
+async fn polled(claim: &mut Box<dyn Claim>) {
+    let waiting = async {
+        while let Attempt::Busy { .. } = claim.attempt(Wait::Queue).await.unwrap() {
+            // Nothing said: the poll must do.
+            let _ = timeout(POLL, claim.changed()).await;
+        }
+    };
+    timeout(SOON, waiting).await.expect("a permit is free, and its waiter sleeps");
+}
+
+/// One that looked before the release is granted only as it sets its watch. An implementation that tells its successor
+/// only of grants that it waited for, or whose poll looks at the predecessor's presence alone, forgets the one behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c8_a_waiter_behind_one_that_was_granted_before_its_watch_gets_its_permit() {
+    let bed = Bed::shared();
+    let ((slow, proxy), fast) = (bed.behind_proxy(QUERY).await, bed.connect(QUERY).await);
+    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Semaphore, "a"));
+    let mut holder = permits(&fast, "a", 2, 2);
+    granted(holder.attempt(Wait::Queue).await);
+    proxy.set(|toxics| toxics.up.delay = Duration::from_millis(200));
+    let (mut first, mut second) = (permits(&slow, "a", 1, 2), permits(&fast, "a", 1, 2));
+    let released = async {
+        until("the first stands in the queue", async || admin.children(&folder).await.len() == 2).await;
+        assert!(busy(second.attempt(Wait::Queue).await));
+        // It takes the first 200 ms from its look to its watch.
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    };
+    let (attempt, ()) = tokio::join!(first.attempt(Wait::Queue), released);
+    granted(attempt);
+    // Nobody polls here.
+    lock(&mut second).await;
+    drop((first, second));
+    bed.assert_clean().await;
+}
+
+/// The first list of a waiter grants it, and shows one behind it that took it for a waiter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c8_a_waiter_whose_first_look_grants_tells_the_one_behind_it() {
+    let bed = Bed::shared();
+    let ((slow, proxy), fast) = (bed.behind_proxy(QUERY).await, bed.connect(QUERY).await);
+    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Semaphore, "a"));
+    let mut holder = permits(&fast, "a", 2, 2);
+    granted(holder.attempt(Wait::Queue).await);
+    let (mut first, mut second) = (permits(&slow, "a", 1, 2), permits(&fast, "a", 1, 2));
+    // Its node is made, and the answer, the list with it, is lost: the next look is its first.
+    proxy.set(|toxics| toxics.down.discard = true);
+    let behind = async {
+        until("the first stands in the queue", async || admin.children(&folder).await.len() == 2).await;
+        assert!(busy(second.attempt(Wait::Queue).await));
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        proxy.reset_all();
+        proxy.heal();
+    };
+    let (lost, ()) = tokio::join!(first.attempt(Wait::Queue), behind);
+    assert!(lost.unwrap_err().is_outcome_unknown());
+    granted(Ok(persistently(async || first.attempt(Wait::Queue).await).await));
+    // Nobody polls here.
+    lock(&mut second).await;
+    drop((first, second));
+    bed.assert_clean().await;
+}
+
+/// A poll that looks at the predecessor's presence alone never finds out that it holds a permit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c8_a_grant_that_nobody_was_told_of_is_found_by_a_poll() {
+    let bed = Bed::shared();
+    let ((slow, proxy), fast) = (bed.behind_proxy(QUERY).await, bed.connect(QUERY).await);
+    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Semaphore, "a"));
+    let mut holder = permits(&fast, "a", 2, 2);
+    granted(holder.attempt(Wait::Queue).await);
+    let (mut first, mut second) = (permits(&slow, "a", 1, 2), permits(&fast, "a", 1, 2));
+    assert!(busy(first.attempt(Wait::Queue).await));
+    assert!(busy(second.attempt(Wait::Queue).await));
+    let nodes = admin.children(&folder).await;
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    woken(&mut first).await;
+    // What it says to the one behind is under way when the connection breaks.
+    proxy.set(|toxics| toxics.up.delay = Duration::from_millis(200));
+    granted(first.attempt(Wait::Queue).await);
+    proxy.reset_all();
+    proxy.heal();
+    polled(&mut second).await;
+    let mark = admin.0.check_stat(&format!("{folder}/{}", nodes[1])).await.unwrap().unwrap();
+    assert_eq!(mark.version, 0, "it was told after all: the test shows nothing");
+    drop((first, second));
+    bed.assert_clean().await;
+}

@@ -1,0 +1,72 @@
+//! Mutexes without a queue, when somebody else deletes or writes what is theirs.
+
+use lockkit_core::{
+    Kind,
+    spi::{Backend as _, LossReason, Pulse, Released, Wait},
+};
+
+use crate::support::*;
+
+const QUERY: &str = "fair=false&session_timeout=10s";
+
+/// A release that goes by the version of the folder: one that is made anew counts its versions anew.
+#[tokio::test]
+async fn c2_a_release_after_the_folder_was_made_anew_spares_the_next_owner() {
+    let bed = Bed::shared();
+    let (one, two, three) = (bed.connect(QUERY).await, bed.connect(QUERY).await, bed.connect(QUERY).await);
+    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    for drops in [false, true] {
+        let (mut first, mut second) = (claim(&one, "a"), claim(&two, "a"));
+        granted(first.attempt(Wait::Queue).await);
+        admin.delete_all(&folder).await;
+        granted(second.attempt(Wait::Queue).await);
+        if drops {
+            drop(first);
+            // A request of the same session, behind what the drop left to it.
+            assert!(!busy(claim(&one, "a").attempt(Wait::Queue).await));
+        } else {
+            assert_eq!(first.release().await.unwrap(), Released::NotHeld);
+        }
+        assert!(!busy(claim(&three, "a").attempt(Wait::No).await), "a third one got it");
+        assert!(matches!(second.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert_eq!(second.release().await.unwrap(), Released::Freed);
+        bed.assert_clean().await;
+    }
+}
+
+/// A release that takes each write to the folder for a change of the owner leaves its node behind.
+#[tokio::test]
+async fn c7_a_release_after_somebody_wrote_to_the_folder_leaves_no_ghost() {
+    let bed = Bed::shared();
+    let (one, two) = (bed.connect(QUERY).await, bed.connect(QUERY).await);
+    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let mut holder = claim(&one, "a");
+    granted(holder.attempt(Wait::Queue).await);
+    admin.0.set_data(&folder, b"note", None).await.unwrap();
+    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    assert!(admin.children(&folder).await.is_empty());
+    granted(claim(&two, "a").attempt(Wait::No).await);
+    bed.assert_clean().await;
+}
+
+/// The node beside it, whose name tells the owner, must not outlast the one that was deleted by hand.
+#[tokio::test]
+async fn c2_c6_nothing_is_left_of_a_lock_whose_node_alone_was_deleted() {
+    let bed = Bed::shared();
+    let (zk, admin, folder) = (bed.connect(QUERY).await, bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    for drops in [false, true] {
+        let mut holder = claim(&zk, "a");
+        granted(holder.attempt(Wait::Queue).await);
+        admin.delete(&format!("{folder}/held")).await;
+        if drops {
+            drop(holder);
+        } else {
+            assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+            assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
+            assert!(admin.children(&folder).await.is_empty());
+        }
+        bed.assert_clean().await;
+    }
+    assert!(zk.inspect(&mutex("a")).await.unwrap().holders.is_empty());
+}
