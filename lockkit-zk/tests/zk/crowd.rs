@@ -68,3 +68,22 @@ async fn c8_waiters_that_one_session_can_not_watch_get_another_and_all_survive_a
     until("the extra sessions end", async || connections() == 1).await;
     bed.assert_clean().await;
 }
+
+#[tokio::test]
+async fn who_gives_up_and_who_holds_takes_no_room_from_the_waiters() {
+    let bed = Bed::own(options());
+    let zk = bed.connect("session_timeout=20s").await;
+    let name = long_name();
+    let mut holder = claim(&zk, &name);
+    granted(holder.attempt(Wait::Queue).await);
+    for _ in 0..WAITERS {
+        assert!(busy(claim(&zk, &name).attempt(Wait::Queue).await));
+    }
+    let mut held = Vec::new();
+    for number in 0..WAITERS {
+        let mut other = claim(&zk, &format!("{}{number:03}", "🔒".repeat(63)));
+        granted(other.attempt(Wait::Queue).await);
+        held.push(other);
+    }
+    assert_eq!(bed.server.metric("zk_num_alive_connections").unwrap() - 1, 1);
+}
