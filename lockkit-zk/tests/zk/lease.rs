@@ -76,18 +76,22 @@ async fn c3_a_new_connection_counts_from_before_the_old_one_was_lost() {
 }
 
 #[tokio::test]
-async fn c8_a_waiter_is_granted_only_what_has_a_third_of_its_lease_left() {
+async fn c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_a_third_left() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy("session_timeout=6s").await;
     let steady = bed.connect("").await;
     let (mut holder, mut waiter) = (claim(&steady, "a"), claim(&zk, "a"));
+    let mut own = claim(&zk, "b");
     granted(holder.attempt(Wait::Queue).await);
+    granted(own.attempt(Wait::Queue).await);
     assert!(busy(waiter.attempt(Wait::Queue).await));
     holder.release().await.unwrap();
     // Each heartbeat is answered, so the session lives, and too late to prove it. After two thirds of its timeout
     // less than one is left.
     proxy.set(|toxics| toxics.down.delay = Duration::from_millis(700));
     sleep(Duration::from_millis(4_700)).await;
+    let error = own.keep_alive().await.unwrap_err();
+    assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
     let healed = async {
         sleep(HELD).await;
         proxy.heal();
