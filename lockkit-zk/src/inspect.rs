@@ -7,7 +7,7 @@ use crate::{
     error::{self, Phase},
     queue::{Queue, Role},
     record::Record,
-    session::{HELD, Session, delete_single},
+    session::{HELD, Session, Single},
 };
 
 /// Holders that are read at a time; a read/write lock may have many.
@@ -92,11 +92,9 @@ pub(crate) async fn single(session: &Session, folder: &str) -> Result<Option<See
 /// No answer: it may have been freed.
 pub(crate) async fn free_single(session: &Session, folder: &str, created: i64) -> Result<Released> {
     let Some(seen) = single(session, folder).await? else { return Ok(Released::NotHeld) };
-    let id = seen.data.rsplit(|byte| *byte == b'\n').next().and_then(|id| std::str::from_utf8(id).ok());
-    let Some(id) = id.filter(|_| seen.created == created && seen.record.is_some()) else {
-        return Ok(Released::NotHeld);
-    };
-    let freed = delete_single(&*session.client()?, folder, id).await;
+    let grant = Single::of(folder, &seen.data).filter(|_| seen.created == created && seen.record.is_some());
+    let Some(mut grant) = grant else { return Ok(Released::NotHeld) };
+    let freed = grant.free(&*session.client()?).await;
     freed.map_err(|error| session.failed(error, Phase::Write, "freeing", folder))
 }
 

@@ -1,23 +1,21 @@
 //! A mutex without a queue: one node at a fixed path, for which all race.
-//!
-//! Beside it, and in the same transaction, stands a node whose name nobody else ever has. A release deletes both or
-//! neither, so that one that comes late never takes away another one's.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::future::join;
 use lockkit_core::{
     FencingToken, Result,
     spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Pulse, Released, Wait},
 };
-use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult};
+use zookeeper_client::{Acls, Client, Error as ZkError, Stat};
 
 use crate::{
-    error::{Fate, Phase, fate},
+    error::{self, Fate, Phase, fate},
     folder::{self, InFolder},
     queue::Obstacle,
     record::Record,
-    session::{Debt, HELD, Place, Pool, Room, Session},
+    session::{Debt, HELD, Place, Pool, Room, Session, Single},
     stand::Stand,
     watching::{Armed, Watching},
 };
@@ -54,10 +52,11 @@ impl UnfairClaim {
                 && stand.is_there().await?
             {
                 stand.session.ready().await?;
-                return Ok(Some(self.grant(&stand)));
+                let children = stand.list(&self.folder).await?.unwrap_or_default();
+                return self.grant(&stand, &children).map(Some);
             }
         }
-        place.settled();
+        // What an operator left of it is the session's to clear away.
         (self.place, self.granted) = (None, false);
         Ok(None)
     }
@@ -66,16 +65,18 @@ impl UnfairClaim {
     async fn race(&mut self, room: Room) -> Result<Option<Attempt>> {
         let (session, config) = (Arc::clone(room.session()), self.pool.config());
         let client = session.client()?;
-        let id = format!("{:032x}", rand::random::<u128>());
+        let single = Single::new(&self.folder);
         let place = self.place.insert(Place::new(room));
-        place.owe(Debt::Single { folder: self.folder.clone(), id: id.clone() });
-        let mut data = Record::new(self.spec.owner, self.spec.label.as_deref()).to_bytes();
-        data.extend_from_slice(format!("\n{id}").as_bytes());
-        let request =
-            Request { path: &self.path, proof: format!("{}-{id}", self.path), data, acls: config.acl.acls() };
+        place.owe(Debt::Single(single.clone()));
+        let record = Record::new(self.spec.owner, self.spec.label.as_deref()).to_bytes();
+        let request = Request { single, folder: &self.folder, record, acls: config.acl.acls() };
         let into = (self.spec.name.kind(), self.folder.as_str());
-        match folder::send_into(&request, &client, config, self.pool.folders(), into).await? {
-            Ok(created) => place.created(self.path.clone(), created, self.spec.hint.clone()),
+        let children = match folder::send_into(&request, &client, config, self.pool.folders(), into).await? {
+            Ok((folder, children)) => {
+                place.granted_by(folder.version);
+                place.created(self.path.clone(), folder.mzxid, self.spec.hint.clone());
+                children.map_err(|error| session.failed(error, Phase::Write, "listing", &self.folder))?
+            }
             Err(error) => {
                 if fate(&error) != Fate::Unknown {
                     place.settled();
@@ -87,14 +88,23 @@ impl UnfairClaim {
                 }
                 return Err(session.failed(error, Phase::Write, "creating", &self.path));
             }
+        };
+        match Stand::of(place) {
+            Some(stand) => self.grant(&stand, &children).map(Some),
+            None => Ok(None),
         }
-        Ok(Stand::of(place).map(|stand| self.grant(&stand)))
     }
 
-    fn grant(&mut self, stand: &Stand) -> Attempt {
+    /// Nobody may stand in a queue beside us: whoever does, and whoever comes, sees us in turn.
+    fn grant(&mut self, stand: &Stand, children: &[String]) -> Result<Attempt> {
+        if let Some(stranger) = children.iter().find(|name| !Single::is_known(name)) {
+            // The session takes back what we made.
+            self.place = None;
+            return Err(error::stranger(&self.folder, stranger));
+        }
         (self.watching, self.granted) = (None, true);
         let token = FencingToken::new(stand.created.cast_unsigned());
-        Attempt::Granted(Grant { token, lease: stand.session.lease(self.spec.clock) })
+        Ok(Attempt::Granted(Grant { token, lease: stand.session.lease(self.spec.clock) }))
     }
 
     /// Sets a watch on the holder's node; `false` if there is none any more.
@@ -176,35 +186,22 @@ impl Claim for UnfairClaim {
     }
 }
 
-/// Makes both nodes. The last step is for its answer: a node made in a transaction has no valid zxid in the 3.8 series
-/// (ZOOKEEPER-4026), a written one has.
+/// Makes the node and reads the folder behind it, without waiting in between.
 struct Request<'a> {
-    path: &'a str,
-    proof: String,
-    data: Vec<u8>,
+    single: Single,
+    folder: &'a str,
+    record: Vec<u8>,
     acls: Acls<'static>,
 }
 
 impl InFolder for Request<'_> {
-    /// The zxid that made them.
-    type Answer = i64;
+    /// The folder as it was written, and what is in it.
+    type Answer = (Stat, Result<Vec<String>, ZkError>);
 
-    async fn send(&self, client: &Client) -> Result<i64, ZkError> {
-        let ephemeral = CreateMode::Ephemeral.with_acls(self.acls);
-        let mut writer = client.new_multi_writer();
-        writer.add_create(self.path, &self.data, &ephemeral)?;
-        writer.add_create(&self.proof, b"", &ephemeral)?;
-        writer.add_set_data(self.path, &self.data, None)?;
-        match writer.commit().await {
-            Ok(results) => match results.last() {
-                Some(MultiWriteResult::SetData { stat }) => Ok(stat.czxid),
-                _ => {
-                    Err(ZkError::UnexpectedError("a transaction was answered with other results".to_owned()))
-                }
-            },
-            Err(
-                MultiWriteError::OperationFailed { source, .. } | MultiWriteError::RequestFailed { source },
-            ) => Err(source),
-        }
+    async fn send(&self, client: &Client) -> Result<Self::Answer, ZkError> {
+        // Polled in this order, and both are queued before either is awaited.
+        let made = self.single.make(client, &self.record, self.acls);
+        let (made, listed) = join(made, async { client.list_children(self.folder).await }).await;
+        Ok((made?, listed))
     }
 }

@@ -1,10 +1,9 @@
 //! What has to be undone in the tree, and how: by the claim's release, or by the session's actor if that is given up.
 
 use lockkit_core::spi::Released;
-use zookeeper_client::{Client, Error, MultiWriteError, Stat};
+use zookeeper_client::{Client, Error, Stat};
 
-/// The node of an unfair mutex in its folder. Its data ends with the id of the try that made it.
-pub(crate) const HELD: &str = "held";
+use super::single::Single;
 
 /// Something of a claim that is or may be in the tree. Paying is idempotent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,14 +15,16 @@ pub(crate) enum Debt {
         /// Once it is known.
         path: Option<String>,
     },
-    /// The node of an unfair mutex, and the one beside it whose name proves whose it is.
-    Single { folder: String, id: String },
+    /// The node of an unfair mutex, and what proves whose it is.
+    Single(Single),
 }
 
 impl Debt {
     pub(super) fn folder(&self) -> &str {
-        let (Self::Place { folder, .. } | Self::Single { folder, .. }) = self;
-        folder
+        match self {
+            Self::Place { folder, .. } => folder,
+            Self::Single(single) => single.folder(),
+        }
     }
 
     /// Looks for what a request without an answer may have made.
@@ -37,16 +38,7 @@ impl Debt {
                 let Some(path) = path.clone() else { return Ok(None) };
                 Ok(client.check_stat(&path).await?.map(|stat| (path, stat)))
             }
-            Self::Single { folder, id } => {
-                let path = format!("{folder}/{HELD}");
-                let (synced, read) = (client.sync(folder), client.get_data(&path));
-                synced.await?;
-                match read.await {
-                    Ok((data, stat)) if data.ends_with(id.as_bytes()) => Ok(Some((path, stat))),
-                    Ok(_) | Err(Error::NoNode) => Ok(None),
-                    Err(error) => Err(error),
-                }
-            }
+            Self::Single(single) => single.find(client).await,
         }
     }
 
@@ -67,7 +59,7 @@ impl Debt {
                     Err(error) => Err(error),
                 }
             }
-            Self::Single { folder, id } => delete_single(client, folder, id).await,
+            Self::Single(single) => single.free(client).await,
         }
     }
 }
@@ -86,27 +78,5 @@ async fn look_for(client: &Client, folder: &str, stem: &str) -> Result<Option<St
             .map(|name| format!("{folder}/{name}"))),
         Err(Error::NoNode) => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// Deletes the node of an unfair mutex together with the one that proves whose it is, or neither.
-pub(crate) async fn delete_single(client: &Client, folder: &str, id: &str) -> Result<Released, Error> {
-    let proof = format!("{folder}/{HELD}-{id}");
-    let mut writer = client.new_multi_writer();
-    writer.add_delete(&proof, None)?;
-    writer.add_delete(&format!("{folder}/{HELD}"), None)?;
-    match writer.commit().await {
-        Ok(_) => Ok(Released::Freed),
-        // Somebody has deleted the node alone.
-        Err(MultiWriteError::OperationFailed { index: 1, source: Error::NoNode }) => {
-            match client.delete(&proof, None).await {
-                Ok(()) | Err(Error::NoNode) => Ok(Released::NotHeld),
-                Err(error) => Err(error),
-            }
-        }
-        Err(MultiWriteError::OperationFailed { source: Error::NoNode, .. }) => Ok(Released::NotHeld),
-        Err(MultiWriteError::OperationFailed { source, .. } | MultiWriteError::RequestFailed { source }) => {
-            Err(source)
-        }
     }
 }

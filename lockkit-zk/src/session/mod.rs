@@ -9,6 +9,7 @@ mod place;
 mod pool;
 mod proof;
 mod room;
+mod single;
 
 use std::{
     collections::HashMap,
@@ -31,10 +32,11 @@ use tokio::sync::Notify;
 use zookeeper_client::{Client, SessionState};
 
 pub(crate) use self::{
-    debt::{Debt, HELD, delete_single},
+    debt::Debt,
     place::Place,
     pool::Pool,
     room::Room,
+    single::{HELD, Single},
 };
 use crate::error::{self, Fate, Phase};
 

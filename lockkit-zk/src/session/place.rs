@@ -49,7 +49,7 @@ impl Place {
     pub(crate) fn created(&mut self, path: String, created: i64, hint: Hint) {
         match &mut self.debt {
             Some(Debt::Place { path: known, .. }) => *known = Some(path.clone()),
-            Some(Debt::Single { .. }) | None => {}
+            Some(Debt::Single(_)) | None => {}
         }
         self.node =
             Some(Watched::new(&self.session.shared, Node { path, created, gone: false.into(), hint }));
@@ -72,6 +72,13 @@ impl Place {
                 Ok(true)
             }
             _ => Ok(false),
+        }
+    }
+
+    /// The grant of an unfair mutex has given this version to the folder.
+    pub(crate) fn granted_by(&mut self, version: i32) {
+        if let Some(Debt::Single(single)) = &mut self.debt {
+            single.granted_by(version);
         }
     }
 

@@ -161,3 +161,21 @@ async fn c6_sessions_without_a_connection_are_closed_at_once() {
     timeout(Duration::from_secs(3), zk.close()).await.expect("it takes too long").unwrap();
     drop((holder, waiters));
 }
+
+#[tokio::test]
+async fn who_gives_up_and_who_holds_takes_no_room_from_the_waiters() {
+    let bed = Bed::own(options());
+    let (zk, name) = (bed.connect(QUERY).await, long_name(WAITERS));
+    let mut holder = claim(&zk, &name);
+    granted(holder.attempt(Wait::Queue).await);
+    for _ in 0..WAITERS {
+        assert!(busy(claim(&zk, &name).attempt(Wait::Queue).await));
+    }
+    let mut held = Vec::new();
+    for number in 0..WAITERS {
+        let mut other = claim(&zk, &long_name(number));
+        granted(other.attempt(Wait::Queue).await);
+        held.push(other);
+    }
+    assert_eq!(connections(&bed), 1);
+}

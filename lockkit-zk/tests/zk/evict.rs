@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use lockkit_core::{
-    ErrorKind, Kind,
-    spi::{LossReason, Pulse, Released, Wait},
+    ErrorKind, FencingToken, Kind,
+    spi::{Backend as _, LossReason, Pulse, Released, Wait},
 };
+use lockkit_zk::zookeeper_client::{Acls, CreateMode};
 use tokio::time::timeout;
 
 use crate::support::*;
@@ -93,7 +94,7 @@ async fn c14_force_release_frees_the_grant_with_that_token_and_no_foreign_one() 
     let handle = locker.mutex("a").unwrap();
     let guard = handle.lock().await.unwrap();
     let token = guard.fencing_token();
-    let other = lockkit_core::FencingToken::new(token.get() + 1);
+    let other = FencingToken::new(token.get() + 1);
     assert_eq!(handle.force_release(other).await.unwrap(), Released::NotHeld);
     assert!(guard.is_held());
     assert_eq!(handle.force_release(token).await.unwrap(), Released::Freed);
@@ -104,4 +105,21 @@ async fn c14_force_release_frees_the_grant_with_that_token_and_no_foreign_one() 
     drop(guard);
     locker.shutdown().await.unwrap();
     bed.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c14_force_release_leaves_a_foreign_clients_node_alone_even_by_its_zxid() {
+    let bed = Bed::shared();
+    let zk = bed.connect(QUERY).await;
+    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let mut ours = claim(&zk, "a");
+    granted(ours.attempt(Wait::Queue).await);
+    let foreign = format!("{folder}/_c_00112233-4455-6677-8899-aabbccddeeff-lock-");
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let (stat, sequence) = admin.0.create(&foreign, b"192.168.1.7", &options).await.unwrap();
+    assert_eq!(ours.release().await.unwrap(), Released::Freed);
+    let token = FencingToken::new(stat.czxid.cast_unsigned());
+    assert_eq!(zk.inspect(&mutex("a")).await.unwrap().holders.len(), 1);
+    assert_eq!(zk.force_release(&mutex("a"), token).await.unwrap(), Released::NotHeld);
+    assert!(admin.exists(&format!("{foreign}{sequence}")).await);
 }

@@ -182,3 +182,18 @@ async fn c6_a_held_claim_that_is_dropped_in_an_outage_is_freed_after_it() {
     }
     drop(zk);
 }
+
+#[tokio::test]
+async fn c8_a_try_after_an_unanswered_attempt_leaves_the_queue() {
+    let bed = Bed::shared();
+    let (zk, proxy) = bed.behind_proxy(QUERY).await;
+    let steady = bed.connect(QUERY).await;
+    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let (mut holder, mut second) = (claim(&steady, "a"), claim(&zk, "a"));
+    granted(holder.attempt(Wait::Queue).await);
+    lose_the_reply(&bed, &proxy, &mut second).await;
+    assert!(!busy(Ok(persistently(async || second.attempt(Wait::No).await).await)));
+    assert_eq!(admin.children(&folder).await.len(), 1, "only the holder");
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    bed.assert_clean().await;
+}

@@ -9,6 +9,7 @@ mod counts;
 mod crowd;
 mod evict;
 mod heartbeat;
+mod lease;
 mod lost;
 mod names;
 mod outage;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockkit_core::{
     Kind,
-    spi::{LossReason, Pulse, Released, Wait},
+    spi::{Backend as _, LossReason, Pulse, Released, Wait},
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -19,15 +19,16 @@ fn runtime() -> Runtime {
 fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
     let bed = Bed::shared();
     let (first, second) = (runtime(), runtime());
-    let (zk, mut holder, before) = first.block_on(async {
+    let (zk, (mut holder, bell), before) = first.block_on(async {
         let zk = bed.connect("session_timeout=2s").await;
-        let mut holder = claim(&zk, "a");
+        let (mut holder, bell) = waiter(&zk, "a");
         let grant = granted(holder.attempt(Wait::Queue).await);
-        (zk, holder, grant.token)
+        (zk, (holder, bell), grant.token)
     });
     let ended = Instant::now();
     drop(first);
     second.block_on(async {
+        bell.heard().await;
         let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
         let old = admin.children(&folder).await;
         assert_eq!(old.len(), 1, "the server can't know yet");
@@ -121,4 +122,16 @@ async fn c9_shutdown_ends_the_session_and_what_is_held_with_it() {
     assert!(clean.elapsed() < Duration::from_secs(5));
     let next = bed.locker("").await;
     next.mutex("a").unwrap().try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+}
+
+/// What is held would keep the session alive, if closing did not end it.
+#[tokio::test]
+async fn c9_closing_ends_the_session_under_a_claim_that_is_still_held() {
+    let bed = Bed::shared();
+    let zk = bed.connect("session_timeout=60s").await;
+    let mut holder = claim(&zk, "a");
+    granted(holder.attempt(Wait::Queue).await);
+    zk.close().await.unwrap();
+    bed.assert_clean().await;
+    assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::SessionLost));
 }

@@ -155,3 +155,34 @@ async fn c1_a_prefix_that_is_made_anew_keeps_the_strategy_of_its_live_locker() {
     }
     bed.assert_clean().await;
 }
+
+#[tokio::test]
+async fn c2_a_holder_whose_node_is_replaced_at_once_is_told_by_a_heartbeat() {
+    let bed = Bed::shared();
+    let (one, two) = (bed.connect("fair=false&session_timeout=2s").await, bed.connect(QUERY).await);
+    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
+    let ((mut first, bell), mut second) = (waiter(&one, "a"), claim(&two, "a"));
+    granted(first.attempt(Wait::Queue).await);
+    admin.delete(&node).await;
+    granted(second.attempt(Wait::Queue).await);
+    bell.heard().await;
+    assert_eq!(first.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(second.release().await.unwrap(), Released::Freed);
+    bed.assert_clean().await;
+}
+
+/// No heartbeat has seen yet that the node is gone.
+#[tokio::test]
+async fn c2_a_holder_that_asks_again_after_its_node_was_deleted_gets_no_grant_of_the_past() {
+    let bed = Bed::shared();
+    let zk = bed.connect("fair=false&session_timeout=60s").await;
+    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
+    let mut holder = claim(&zk, "a");
+    let before = granted(holder.attempt(Wait::Queue).await).token;
+    admin.delete(&node).await;
+    let again = granted(holder.attempt(Wait::Queue).await).token;
+    assert!(again > before, "a grant without a node");
+    assert_eq!(again.get(), admin.created(&node).await);
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    bed.assert_clean().await;
+}

@@ -113,3 +113,49 @@ async fn c2_c7_a_release_asked_again_after_its_folder_was_reaped_spares_the_next
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;
 }
+
+#[tokio::test]
+async fn c1_c2_an_attempt_that_was_lost_on_its_way_neither_takes_over_nor_frees_what_another_task_holds() {
+    let bed = Bed::shared();
+    let (zk, proxy) = bed.behind_proxy(QUERY).await;
+    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
+    for give_up in [false, true] {
+        let (mut first, mut second) = (claim(&zk, "a"), claim(&zk, "a"));
+        proxy.set(|toxics| toxics.up.hold = true);
+        let lost = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            proxy.reset_all();
+            proxy.heal();
+        };
+        let (attempt, ()) = tokio::join!(first.attempt(Wait::Queue), lost);
+        assert!(attempt.unwrap_err().is_outcome_unknown());
+        // On the same session: only what was written tells the two apart.
+        granted(Ok(persistently(async || second.attempt(Wait::Queue).await).await));
+        let standing = admin.created(&node).await;
+        if !give_up {
+            assert!(!busy(first.attempt(Wait::Queue).await));
+        }
+        assert_eq!(first.release().await.unwrap(), Released::NotHeld);
+        assert_eq!(admin.created(&node).await, standing);
+        assert_eq!(second.release().await.unwrap(), Released::Freed);
+        bed.assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn c7_a_release_after_an_unanswered_attempt_frees_it_and_does_not_say_that_it_was_held() {
+    let bed = Bed::shared();
+    let (zk, proxy) = bed.behind_proxy(QUERY).await;
+    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
+    let mut claim = claim(&zk, "a");
+    proxy.set(|toxics| toxics.down.discard = true);
+    let made = async {
+        until("the node is made", async || admin.exists(&node).await).await;
+        proxy.reset_all();
+        proxy.heal();
+    };
+    let (attempt, ()) = tokio::join!(claim.attempt(Wait::Queue), made);
+    assert!(attempt.unwrap_err().is_outcome_unknown());
+    assert_eq!(persistently(async || claim.release().await).await, Released::NotHeld);
+    bed.assert_clean().await;
+}

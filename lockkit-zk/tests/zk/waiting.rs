@@ -1,12 +1,12 @@
 //! Queues: who is woken, and by whom.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use lockkit_core::{
-    Kind,
-    spi::{Released, Wait},
+    Kind, LockName, OwnerId,
+    spi::{Backend as _, ClaimSpec, Mode, Released, Wait},
 };
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::support::*;
 
@@ -134,4 +134,74 @@ async fn many_lockers_of_one_machine_use_one_connection_each() {
     }
     until("all are gone", async || bed.server.metric("zk_num_alive_connections").unwrap() == 1).await;
     bed.assert_clean().await;
+}
+
+/// A watch fires once, and also for what changes nothing.
+#[tokio::test]
+async fn c1_c8_a_waiter_is_neither_granted_nor_kept_busy_by_a_change_of_its_predecessor() {
+    let bed = Bed::shared();
+    let zk = bed.connect("").await;
+    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let (mut holder, mut second, mut third) = (claim(&zk, "a"), claim(&zk, "a"), claim(&zk, "a"));
+    granted(holder.attempt(Wait::Queue).await);
+    assert!(busy(second.attempt(Wait::Queue).await));
+    assert!(busy(third.attempt(Wait::Queue).await));
+    let nodes = admin.children(&folder).await;
+    for (waiter, predecessor) in [&mut second, &mut third].into_iter().zip(&nodes) {
+        let path = format!("{folder}/{predecessor}");
+        admin.0.set_data(&path, b"changed", None).await.unwrap();
+        woken(waiter).await;
+        assert!(busy(waiter.attempt(Wait::Queue).await), "its predecessor still stands");
+        let again = timeout(Duration::from_millis(100), waiter.changed()).await;
+        assert!(again.is_err(), "woken by what it has seen");
+    }
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    woken(&mut second).await;
+    granted(second.attempt(Wait::Queue).await);
+    assert_eq!(second.release().await.unwrap(), Released::Freed);
+    woken(&mut third).await;
+    granted(third.attempt(Wait::Queue).await);
+    assert_eq!(third.release().await.unwrap(), Released::Freed);
+    bed.assert_clean().await;
+}
+
+/// Each watches the one before it alone, which stays where it is: it has to say that it holds by now.
+#[tokio::test]
+async fn c8_one_release_wakes_all_whom_its_permits_suffice_for() {
+    let bed = Bed::shared();
+    let zk = bed.connect("").await;
+    let permits = |count: u32| {
+        let name = LockName::new(Kind::Semaphore, "a").unwrap();
+        let [count, limit] = [count, 3].map(|n| NonZeroU32::new(n).unwrap());
+        let mode = Mode::Permits { count, limit };
+        zk.claim(ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT)).unwrap()
+    };
+    let mut holder = permits(3);
+    granted(holder.attempt(Wait::Queue).await);
+    let mut waiters = [permits(1), permits(1), permits(1)];
+    for waiter in &mut waiters {
+        assert!(busy(waiter.attempt(Wait::Queue).await));
+    }
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    for waiter in &mut waiters {
+        woken(waiter).await;
+        granted(waiter.attempt(Wait::Queue).await);
+    }
+    drop((holder, waiters));
+    bed.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c6_a_claim_that_has_ended_is_not_looked_after_any_more() {
+    let bed = Bed::shared();
+    for query in ["", "fair=false"] {
+        let bed = Bed { prefix: format!("{}-{}", bed.prefix, query.len()), ..bed.clone() };
+        let zk = bed.connect(query).await;
+        let (mut ended, bell) = waiter(&zk, "a");
+        granted(ended.attempt(Wait::Queue).await);
+        assert!(Arc::weak_count(&bell) > 0);
+        assert_eq!(ended.release().await.unwrap(), Released::Freed);
+        drop(ended);
+        assert_eq!(Arc::weak_count(&bell), 0, "its session still knows it");
+    }
 }
