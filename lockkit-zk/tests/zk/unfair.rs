@@ -167,6 +167,7 @@ async fn c2_a_holder_whose_node_is_replaced_at_once_is_told_by_a_heartbeat() {
     granted(second.attempt(Wait::Queue).await);
     bell.heard().await;
     assert_eq!(first.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(first.release().await.unwrap(), Released::NotHeld);
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;
 }
