@@ -55,6 +55,8 @@ fn execute_within(
 }
 
 fn run(case: Case, store: &dyn Store, flavor: Flavor) -> Result<(), Failure> {
+    // With some of its features, tokio keeps files from the first runtime of a process on.
+    drop(runtime());
     let baseline = Baseline::new();
     let runtime = runtime().map_err(|error| format!("no runtime: {error}"))?;
     let outcome = runtime.block_on(inside(case, store, flavor));
