@@ -187,3 +187,23 @@ async fn c2_a_holder_that_asks_again_after_its_node_was_deleted_gets_no_grant_of
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;
 }
+
+/// The other way round: those with queues come first to a prefix that was deleted under a locker without.
+#[tokio::test]
+async fn c1_nobody_is_granted_beside_a_queue_that_was_there_first() {
+    let bed = Bed::shared();
+    let (unfair, admin) = (bed.connect(QUERY).await, bed.admin().await);
+    admin.delete_all(&format!("/{}", bed.prefix)).await;
+    let fair = bed.connect("fair=true").await;
+    let mut holder = claim(&fair, "a");
+    granted(holder.attempt(Wait::Queue).await);
+    let folder = bed.folder(Kind::Mutex, "a");
+    for wait in [Wait::Queue, Wait::No] {
+        let error = claim(&unfair, "a").attempt(wait).await.expect_err("two hold it");
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        until("only the queue is left", async || admin.children(&folder).await.len() == 1).await;
+    }
+    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    bed.assert_clean().await;
+}
