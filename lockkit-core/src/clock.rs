@@ -26,6 +26,11 @@ impl Tick {
         Self(self.0.saturating_add(saturating_nanos(duration)))
     }
 
+    /// The last multiple of `step` that is not after this.
+    pub(crate) fn rounded_down(self, step: Duration) -> Self {
+        Self(self.0 - self.0 % saturating_nanos(step).max(1))
+    }
+
     /// How long it is from here to `later`: zero if that is past, [`Duration::MAX`] if it never comes.
     #[must_use]
     pub fn until(self, later: Self) -> Duration {

@@ -1,6 +1,6 @@
 //! A held lock.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{any::Any, fmt, future::Future, sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle as Runtime, sync::oneshot};
 
@@ -16,7 +16,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     lost::Lost,
     name::LockName,
-    spi::{Mode, Released},
+    spi::{Attachment, Mode, Released},
     token::{FencingToken, OwnerId},
 };
 
@@ -79,6 +79,14 @@ impl LockGuard {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
+    }
+
+    /// What the store gives beside the lock, if it is a `T`. The backend's documentation tells what there is.
+    #[must_use]
+    pub fn attachment<T: Attachment>(&self) -> Option<Arc<T>> {
+        let attachment = Arc::clone(self.held.attachment()?);
+        let attachment: Arc<dyn Any + Send + Sync> = attachment;
+        attachment.downcast().ok()
     }
 
     /// The signal that the lock is lost. It fires at the local deadline at the latest, also when the store is
@@ -194,6 +202,9 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.released {
             self.held.give_back();
+            if let Some(attachment) = self.held.attachment() {
+                attachment.guard_dropped();
+            }
             let chore = Chore::Release(Arc::clone(&self.held), None);
             self.keeper.agenda().retire(&self.held, Some(chore));
         }

@@ -42,7 +42,7 @@ impl Locker {
     /// Makes a locker over a backend that may be shared with others.
     #[must_use]
     pub fn from_dyn(backend: Arc<dyn Backend>) -> Self {
-        let keeper = Keeper::new(Agenda::new(Clock::Boot, backend.descriptor().name, None));
+        let keeper = Keeper::new(Agenda::new(Clock::Boot, backend.descriptor(), None));
         let (defaults, closed) = (Arc::default(), Arc::default());
         Self { backend, keeper, token_base: 0, defaults, closed }
     }
@@ -60,7 +60,7 @@ impl Locker {
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         let observer = self.keeper.agenda().observer().cloned();
-        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor().name, observer));
+        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor(), observer));
         self.closed = Arc::default();
         self
     }
@@ -69,7 +69,7 @@ impl Locker {
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
         let clock = self.keeper.agenda().clock;
-        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor().name, Some(observer)));
+        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor(), Some(observer)));
         self.closed = Arc::default();
         self
     }

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result, Tick,
-    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Pulse, Released, Wait},
+    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Pulse, Released, Strays, Wait},
 };
 use redis::{RedisResult, Value};
 
@@ -15,7 +15,6 @@ use crate::{
     keys::Keys,
     link::Link,
     notify::Place,
-    pending::Pending,
     script::{self, Acquired, Arg, Call},
 };
 
@@ -30,7 +29,7 @@ pub(crate) struct ExclusiveClaim {
     /// In ms.
     lease: i64,
     fence: Option<i64>,
-    pending: Pending,
+    strays: Strays,
     /// Where we stand among this process's waiters.
     place: Option<Place>,
 }
@@ -47,16 +46,7 @@ impl ExclusiveClaim {
             // Writing to a String can't fail.
             let _ = write!(owner, ":{label}");
         }
-        Ok(Self {
-            connection,
-            spec,
-            keys,
-            owner,
-            lease,
-            fence: None,
-            pending: Pending::default(),
-            place: None,
-        })
+        Ok(Self { connection, spec, keys, owner, lease, fence: None, strays: Strays::default(), place: None })
     }
 
     /// Asks once, or twice if our idea of the server's time was wrong.
@@ -69,7 +59,7 @@ impl ExclusiveClaim {
                 Ok(acquired) => acquired,
                 Err(error) => {
                     if !error.is_outcome_unknown() {
-                        self.pending.refused();
+                        self.strays.refused();
                     }
                     return Err(error);
                 }
@@ -77,18 +67,18 @@ impl ExclusiveClaim {
             link.clock().observe(sent, acquired.now(), Clock::Boot.now());
             match acquired {
                 Acquired::Busy { now, ttl } => {
-                    self.pending.settled(now);
+                    self.strays.settled(now);
                     return Ok(self.busy(ttl));
                 }
                 Acquired::Granted { now, lease, fence } => {
-                    self.pending.settled(now);
+                    self.strays.settled(now);
                     return self.granted(lease, fence);
                 }
                 Acquired::Exhausted { .. } => {
-                    self.pending.refused();
+                    self.strays.refused();
                     return Err(self.exhausted());
                 }
-                Acquired::Late { .. } => self.pending.refused(),
+                Acquired::Late { .. } => self.strays.refused(),
             }
         }
         let reason = format!(
@@ -100,7 +90,7 @@ impl ExclusiveClaim {
 
     async fn send(&mut self, link: &Arc<Link>, deadline: Tick) -> RedisResult<Value> {
         let not_after = link.clock().at(deadline);
-        self.pending.attempt(link, not_after);
+        self.strays.attempt(link.number(), not_after);
         let keys = [self.keys.lock.as_str(), &self.keys.fence];
         let args = [Arg::Text(&self.owner), Arg::Number(self.lease), Arg::Number(not_after)];
         let call = Call { script: &script::ACQUIRE, keys: &keys, args: &args };
@@ -184,11 +174,11 @@ impl Claim for ExclusiveClaim {
 
     async fn release(&mut self) -> Result<Released> {
         self.place = None;
-        if self.fence.is_none() && !self.pending.is_any() {
+        if self.fence.is_none() && !self.strays.is_any() {
             return Ok(Released::NotHeld);
         }
         let link = self.connection.link().await?;
-        let strays_until = self.pending.release(&link);
+        let strays_until = self.strays.release(link.number());
         let args = [Arg::Text(&self.owner), Arg::Text(&self.keys.channel), Arg::Number(strays_until)];
         let call = Call { script: &script::RELEASE, keys: &[&self.keys.lock], args: &args };
         let answer = link.run(&call).await.and_then(|reply| script::number(&reply));
@@ -199,7 +189,7 @@ impl Claim for ExclusiveClaim {
             _ => return Err(nonsense().with_outcome_unknown()),
         };
         self.fence = None;
-        self.pending = Pending::default();
+        self.strays = Strays::default();
         Ok(released)
     }
 }

@@ -13,7 +13,7 @@ use futures_util::{
     FutureExt as _,
     future::{BoxFuture, Shared},
 };
-use lockkit_core::{Clock, Result, Tick};
+use lockkit_core::{Clock, Result, Tick, spi::ServerClock};
 use redis::{
     AsyncConnectionConfig, Client, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
     aio::MultiplexedConnection,
@@ -26,7 +26,6 @@ use crate::{
     link::Link,
     notify::Waiters,
     script::{self, Call},
-    server_clock::ServerClock,
 };
 
 /// How many requests may be queued before callers have to wait for a place in the queue.

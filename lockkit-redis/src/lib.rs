@@ -27,9 +27,7 @@ mod error;
 mod keys;
 mod link;
 mod notify;
-mod pending;
 mod script;
-mod server_clock;
 
 use std::sync::Arc;
 

@@ -11,11 +11,11 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use lockkit_core::{Clock, Tick};
+use lockkit_core::{Clock, Tick, spi::ServerClock};
 use redis::{Cmd, Pipeline, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection};
 use tokio::task;
 
-use crate::{script::Call, server_clock::ServerClock};
+use crate::script::Call;
 
 /// A multiplexed connection, shared by all claims. What is sent on it is applied in the order in which it was sent.
 pub(crate) struct Link {

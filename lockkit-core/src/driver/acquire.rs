@@ -27,7 +27,7 @@ use crate::{
     name::LockName,
     observe::Event,
     options::{Limits, LockOptions},
-    spi::{Attempt, Backend, ClaimSpec, Grant, Hint, Mode, Poll, Wait},
+    spi::{Attempt, Backend, Caller, ClaimSpec, Grant, Hint, Mode, Poll, Wait},
     token::FencingToken,
 };
 
@@ -82,6 +82,7 @@ pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option
     spec.label.clone_from(&options.label);
     spec.clock = agenda.clock;
     spec.hint = Hint::to(&held);
+    spec.caller = Caller::of(&held);
     let life = Life::new(Arc::clone(agenda), limits.ttl);
     if agenda.is_draining() {
         return Err(explain(closed()));
@@ -332,6 +333,9 @@ impl<'a> Bid<'a> {
             return Err(Error::new(ErrorKind::Unexpected, "a lock that was never held is in use"));
         };
         if let State::Idle(claim) = std::mem::replace(&mut self.state, State::Gone) {
+            if let Some(attachment) = claim.attachment() {
+                held.attach(attachment);
+            }
             *slot = Some(claim);
         }
         drop(slot);
@@ -366,6 +370,7 @@ impl<'a> Bid<'a> {
 impl Drop for Bid<'_> {
     fn drop(&mut self) {
         let held = Arc::clone(&self.held);
+        held.abandon();
         let chore = match std::mem::replace(&mut self.state, State::Gone) {
             State::Idle(claim) if self.dirty => Chore::Claim(claim, held),
             State::Idle(_) | State::Gone => return,

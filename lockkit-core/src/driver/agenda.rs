@@ -23,7 +23,7 @@ use crate::{
     clock::{Clock, Tick},
     error::Result,
     observe::{Event, Observer},
-    spi::{LossReason, Released},
+    spi::{Cadence, Descriptor, LossReason, Released},
 };
 
 /// Timers taken in one grip of the lock. Renewals in flight are not capped: a silent shard of a store must not
@@ -75,6 +75,7 @@ pub(crate) struct Agenda {
     pub(crate) clock: Clock,
     /// The backend's short name, for errors and traces.
     pub(crate) store: &'static str,
+    pub(crate) cadence: Cadence,
     /// Whether a task works on this agenda.
     pub(crate) attended: AtomicBool,
     /// Wakes the task.
@@ -117,10 +118,11 @@ pub(crate) struct Work {
 }
 
 impl Agenda {
-    pub(crate) fn new(clock: Clock, store: &'static str, observer: Option<Arc<dyn Observer>>) -> Self {
+    pub(crate) fn new(clock: Clock, descriptor: &Descriptor, observer: Option<Arc<dyn Observer>>) -> Self {
         Self {
             clock,
-            store,
+            store: descriptor.name,
+            cadence: descriptor.cadence,
             attended: AtomicBool::new(false),
             bell: Notify::new(),
             closing: Notify::new(),

@@ -8,9 +8,11 @@ use std::{
             Ordering::{Acquire, Relaxed, Release, SeqCst},
         },
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
+use futures_util::task::AtomicWaker;
 use tokio::sync::{Mutex, Notify};
 
 use super::{
@@ -23,7 +25,7 @@ use crate::{
     name::LockName,
     observe::Event,
     options::{Limits, Renewal},
-    spi::{Lease, LossReason, Mode, Ring},
+    spi::{Attachment, Attendance, Lease, LossReason, Mode, Ring},
     token::{FencingToken, OwnerId},
 };
 
@@ -60,6 +62,10 @@ pub(crate) struct Held {
     token: AtomicU64,
     deadline: AtomicU64,
     ending: OnceLock<Ending>,
+    attachment: OnceLock<Arc<dyn Attachment>>,
+    /// Nobody waits for the attempt in flight any more.
+    abandoned: AtomicBool,
+    attempting: AtomicWaker,
 }
 
 impl Held {
@@ -87,6 +93,9 @@ impl Held {
             token: AtomicU64::new(0),
             deadline: AtomicU64::new(Tick::NEVER.nanos()),
             ending: OnceLock::new(),
+            attachment: OnceLock::new(),
+            abandoned: AtomicBool::new(false),
+            attempting: AtomicWaker::new(),
         }
     }
 
@@ -149,6 +158,21 @@ impl Held {
         self.agenda.observe(|| Event::Lost { name, token, reason });
     }
 
+    pub(crate) fn attach(&self, attachment: Arc<dyn Attachment>) {
+        // Granted once.
+        let _ = self.attachment.set(attachment);
+    }
+
+    pub(crate) fn attachment(&self) -> Option<&Arc<dyn Attachment>> {
+        self.attachment.get()
+    }
+
+    /// The caller has gone: an attempt in flight need not wait inside the store any more.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, SeqCst);
+        self.attempting.wake();
+    }
+
     /// The holder is done with it: no loss is signalled any more.
     pub(crate) fn give_back(&self) {
         // A loss that came first stays a loss.
@@ -179,6 +203,13 @@ impl Ring for Held {
             let agenda = Arc::clone(&self.agenda);
             agenda.rung(self);
         }
+    }
+}
+
+impl Attendance for Held {
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.attempting.register(cx.waker());
+        if self.abandoned.load(SeqCst) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

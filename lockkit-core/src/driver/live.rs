@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     future::{Future, pending},
-    panic::AssertUnwindSafe,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
 };
@@ -13,7 +13,7 @@ use futures_util::FutureExt as _;
 use super::{agenda::Agenda, within::within};
 use crate::{
     error::{Error, ErrorKind, Result},
-    spi::{Attempt, Claim, Pulse, Released, Wait},
+    spi::{Attachment, Attempt, Claim, Pulse, Released, Wait},
 };
 
 /// A claim, its requests bounded in time and their panics caught. A shutdown waits until none lives.
@@ -39,6 +39,11 @@ impl LiveClaim {
 
     pub(crate) async fn release(&mut self, budget: Duration) -> Result<Released> {
         bounded(budget, self.claim.release()).await
+    }
+
+    /// A panic here gives nothing more than no attachment.
+    pub(crate) fn attachment(&self) -> Option<Arc<dyn Attachment>> {
+        catch_unwind(AssertUnwindSafe(|| self.claim.attachment())).ok().flatten()
     }
 
     /// A watch that panics tells nothing any more; the poll goes on.

@@ -17,13 +17,21 @@ use crate::{
     error::{Error, ErrorKind, Result},
     observe::Event,
     options::Renewal,
-    spi::{LossReason, Pulse},
+    spi::{Cadence, LossReason, Pulse},
 };
+
+/// Holds that are renewed together are due at multiples of this share of their ttl: up to a quarter early.
+const SLOTS: u32 = 12;
 
 /// When a hold that was granted or renewed just now is due: after a third of what is left, spread by jitter.
 pub(crate) fn first_due(held: &Held, now: Tick) -> Tick {
     match held.renewal {
-        Renewal::Auto => now.after(between(held.limits.ttl.min(now.until(held.deadline())), 0.3, 1.0 / 3.0)),
+        Renewal::Auto => {
+            let Cadence { longest, together } = held.agenda.cadence;
+            let lease = held.limits.ttl.min(now.until(held.deadline()));
+            let due = now.after(between(lease, 0.3, 1.0 / 3.0).min(longest));
+            if together { due.rounded_down(held.limits.ttl / SLOTS).max(now) } else { due }
+        }
         Renewal::Manual => held.deadline(),
     }
 }

@@ -23,11 +23,13 @@ pub struct Descriptor {
     pub min_ttl: Duration,
     /// What a lease belongs to.
     pub lease_scope: LeaseScope,
+    /// When holds are renewed.
+    pub cadence: Cadence,
 }
 
 impl Descriptor {
     /// A store that can do nothing yet: no patience, a poll of 10 ms to 200 ms, no capability, no exception, any
-    /// ttl, and a lease for each claim.
+    /// ttl, a lease for each claim, and each renewed on its own.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self {
@@ -39,6 +41,7 @@ impl Descriptor {
             takeover_delay: Duration::ZERO,
             min_ttl: Duration::ZERO,
             lease_scope: LeaseScope::Claim,
+            cadence: Cadence { longest: Duration::MAX, together: false },
         }
     }
 
@@ -90,6 +93,13 @@ impl Descriptor {
         self.lease_scope = lease_scope;
         self
     }
+
+    /// Sets when holds are renewed.
+    #[must_use]
+    pub const fn with_cadence(mut self, longest: Duration, together: bool) -> Self {
+        self.cadence = Cadence { longest, together };
+        self
+    }
 }
 
 /// What a lease belongs to, and so what has to end before the store frees a lock by itself.
@@ -112,6 +122,17 @@ pub struct Poll {
     pub min: Duration,
     /// The longest pause.
     pub max: Duration,
+}
+
+/// When holds are renewed, beside the rule that it is done after a third of the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cadence {
+    /// Never less often than this, however long the ttl is: for a store in which only a renewal tells that a
+    /// connection has died.
+    pub longest: Duration,
+    /// Renewals that are due at about the same time are made due at the same instant: for a backend that sends them
+    /// as one request.
+    pub together: bool,
 }
 
 /// What a backend can do. A capability that is off is refused with a clear error when somebody asks for it.

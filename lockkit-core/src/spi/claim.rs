@@ -4,7 +4,7 @@ use std::{fmt, future, num::NonZeroU32, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use super::Hint;
+use super::{Attachment, Caller, Hint};
 use crate::{
     clock::{Clock, Tick},
     error::Result,
@@ -27,7 +27,8 @@ pub trait Claim: fmt::Debug + Send + 'static {
     ///   request, never shortened).
     /// * With [`Wait::No`] it leaves nothing in the store unless it is granted.
     /// * With [`Wait::Queue`] it may leave a place in the queue; then `Busy { queued: true, .. }` says so.
-    /// * With [`Wait::Block`] it may wait in the store, for at most that long.
+    /// * With [`Wait::Block`] it may wait in the store, for at most that long, and ends the wait when the
+    ///   [caller](ClaimSpec::caller) has gone.
     /// * Where the store can check it, a request that arrives after `op_timeout` does nothing.
     ///
     /// # Errors
@@ -66,6 +67,11 @@ pub trait Claim: fmt::Debug + Send + 'static {
     async fn changed(&mut self) {
         future::pending().await
     }
+
+    /// What the holder gets from the store beside the lock. Asked once, right after the grant.
+    fn attachment(&self) -> Option<Arc<dyn Attachment>> {
+        None
+    }
 }
 
 /// What a claim is about.
@@ -88,14 +94,17 @@ pub struct ClaimSpec {
     pub clock: Clock,
     /// Rung by the backend when something may have changed.
     pub hint: Hint,
+    /// Whoever waits for the attempts.
+    pub caller: Caller,
 }
 
 impl ClaimSpec {
-    /// A claim without a label, on the boot clock, with a hint that nobody hears.
+    /// A claim without a label, on the boot clock, with a hint that nobody hears and a caller that
+    /// never goes.
     #[must_use]
     pub fn new(name: LockName, owner: OwnerId, mode: Mode, ttl: Duration, op_timeout: Duration) -> Self {
-        let (label, clock, hint) = (None, Clock::Boot, Hint::none());
-        Self { name, owner, mode, ttl, op_timeout, label, clock, hint }
+        let (label, clock, hint, caller) = (None, Clock::Boot, Hint::none(), Caller::patient());
+        Self { name, owner, mode, ttl, op_timeout, label, clock, hint, caller }
     }
 }
 

@@ -7,16 +7,24 @@
 //! Both traits, and [`Connector`](crate::Connector), are implemented under `#[async_trait::async_trait]`, from the
 //! crate of that name. A test with `lockkit-conformance` then proves what the backend claims.
 
+mod attachment;
 mod backend;
+mod caller;
 mod capability;
 mod claim;
 mod hint;
 mod inspection;
+mod server_clock;
+mod strays;
 
 pub use self::{
+    attachment::Attachment,
     backend::Backend,
-    capability::{Capabilities, Descriptor, Exceptions, LeaseScope, Poll},
+    caller::{Attendance, Caller},
+    capability::{Cadence, Capabilities, Descriptor, Exceptions, LeaseScope, Poll},
     claim::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Pulse, Released, Wait},
     hint::{Hint, Ring},
     inspection::{Holder, Inspection},
+    server_clock::ServerClock,
+    strays::Strays,
 };

@@ -2,30 +2,33 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use lockkit_core::Tick;
+use crate::clock::Tick;
 
 /// An estimate of the server's wall clock, in µs, that is not behind it: each time that the server tells is taken as
 /// the time at which the question was *sent*. It is ahead by one round trip at most.
 #[derive(Debug)]
-pub(crate) struct ServerClock {
+pub struct ServerClock {
     zero: Tick,
     /// Server time at `zero`.
     offset: AtomicI64,
 }
 
 impl ServerClock {
-    pub(crate) fn new(zero: Tick, server_time: i64) -> Self {
+    /// From the first answer: the server's time, and when the question was sent.
+    #[must_use]
+    pub fn new(zero: Tick, server_time: i64) -> Self {
         Self { zero, offset: AtomicI64::new(server_time) }
     }
 
     /// The estimate for a local instant.
-    pub(crate) fn at(&self, tick: Tick) -> i64 {
+    #[must_use]
+    pub fn at(&self, tick: Tick) -> i64 {
         self.offset.load(Ordering::Relaxed).saturating_add(self.local(tick))
     }
 
     /// Learns from an answer. A slow one tells little: it counts only if it shows that the estimate is wrong, because
     /// the clock was set, or runs faster than ours.
-    pub(crate) fn observe(&self, sent: Tick, server_time: i64, received: Tick) {
+    pub fn observe(&self, sent: Tick, server_time: i64, received: Tick) {
         let highest = server_time.saturating_sub(self.local(sent));
         let lowest = server_time.saturating_sub(self.local(received));
         let offset = self.offset.load(Ordering::Relaxed);
@@ -43,7 +46,7 @@ impl ServerClock {
 mod tests {
     use std::time::Duration;
 
-    use lockkit_core::Clock;
+    use crate::clock::Clock;
 
     use super::*;
 

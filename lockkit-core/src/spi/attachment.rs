@@ -1,0 +1,9 @@
+//! What a store gives to the holder of a lock beside the lock.
+
+use std::{any::Any, fmt};
+
+/// Something that a claim hands to its holder, such as the transaction that holds a row lock.
+pub trait Attachment: Any + fmt::Debug + Send + Sync {
+    /// The guard was dropped without a release. Called before the release that follows; must not block or panic.
+    fn guard_dropped(&self) {}
+}

@@ -1,0 +1,50 @@
+//! The way in which the core says that nobody waits for an attempt any more.
+
+use std::{
+    fmt,
+    future::{pending, poll_fn},
+    sync::{Arc, Weak},
+    task::{Context, Poll},
+};
+
+/// What a [`Caller`] asks.
+pub trait Attendance: Send + Sync + 'static {
+    /// Ready once the caller has gone; else wakes the task of `cx` when it goes. One task at a time asks.
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// Whoever waits for an attempt. An abandoned attempt is finished in the background; one that waits inside the store
+/// should end its wait when this says so, and answer `Busy`.
+#[derive(Clone, Default)]
+pub struct Caller(Option<Weak<dyn Attendance>>);
+
+impl Caller {
+    /// A caller that never goes.
+    #[must_use]
+    pub const fn patient() -> Self {
+        Self(None)
+    }
+
+    /// The caller that `attendance` speaks for; gone with it.
+    #[must_use]
+    pub fn of<A: Attendance>(attendance: &Arc<A>) -> Self {
+        let weak = Arc::downgrade(attendance);
+        Self(Some(weak))
+    }
+
+    /// Completes once the caller has gone: it was cancelled, or its wait bound has passed.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn gone(&self) {
+        let Some(attendance) = &self.0 else { return pending().await };
+        poll_fn(|cx| attendance.upgrade().map_or(Poll::Ready(()), |attendance| attendance.poll_gone(cx)))
+            .await
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Caller")
+    }
+}
