@@ -1,11 +1,17 @@
 //! Real servers for lockkit's own tests: child processes on free ports of 127.0.0.1, with their data in a temporary
 //! folder, killed with the test that started them.
 
+mod mysql;
+mod ports;
 mod process;
 mod redis;
 mod zookeeper;
 
 pub use self::{
+    mysql::{
+        MYSQL_HOME_VARIABLE, MYSQL_URL_VARIABLE, SqlFlavor, SqlServer, TestSql, mysql_home, mysql_is_there,
+        sql_servers_from_env_or_start,
+    },
     process::Leashed,
     redis::{REDIS_URL_VARIABLE, RedisServer, TestRedis, redis_from_env_or_start},
     zookeeper::{

@@ -53,6 +53,20 @@ const ZOOKEEPER: Server = Server {
     only_for_root: false,
 };
 
+const MARIADB: Server = Server {
+    name: "MariaDB",
+    // The server, the program that makes its data folder, and what that one calls. The package mariadb-server adds a
+    // service.
+    parts: &[
+        Part::Program(&["mariadbd"]),
+        Part::Program(&["mariadb-install-db"]),
+        Part::Program(&["my_print_defaults"]),
+    ],
+    packages: &["mariadb-server-core", "mariadb-client-core"],
+    url_variable: Some("LOCKKIT_TEST_MYSQL_URL"),
+    only_for_root: false,
+};
+
 const CURATOR: Server = Server {
     name: "Apache Curator (interoperation tests)",
     parts: &[
@@ -73,9 +87,11 @@ const NETWORKS: Server = Server {
 };
 
 /// All that the test suite needs.
-pub(crate) const ALL: &[&Server] = &[&REDIS, &ZOOKEEPER, &CURATOR, &NETWORKS];
+pub(crate) const ALL: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB, &CURATOR, &NETWORKS];
 /// What serving a Redis needs.
 pub(crate) const FOR_REDIS: &[&Server] = &[&REDIS];
+/// What serving a MariaDB needs.
+pub(crate) const FOR_MARIADB: &[&Server] = &[&MARIADB];
 /// What serving a ZooKeeper needs.
 pub(crate) const FOR_ZOOKEEPER: &[&Server] = &[&ZOOKEEPER];
 

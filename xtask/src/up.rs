@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use lockkit_fixture::{RedisServer, ZooKeeperServer};
+use lockkit_fixture::{RedisServer, SqlFlavor, SqlServer, ZooKeeperServer};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -13,6 +13,8 @@ use crate::{install, server};
 /// A store that can be served.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Store {
+    #[value(name = "mariadb")]
+    MariaDb,
     Redis,
     #[value(name = "zookeeper", alias = "zk")]
     ZooKeeper,
@@ -26,6 +28,11 @@ pub(crate) fn run(store: Store) -> Result<()> {
     // First of all: a signal that comes while the server starts must end it, too.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("can't watch for Ctrl-C")?;
     match store {
+        Store::MariaDb => {
+            install::servers(server::FOR_MARIADB)?;
+            let server = SqlServer::start(SqlFlavor::MariaDb)?;
+            serve(&mut signals, "MariaDB", "mysql", &server.url());
+        }
         Store::Redis => {
             install::servers(server::FOR_REDIS)?;
             let server = RedisServer::start()?;

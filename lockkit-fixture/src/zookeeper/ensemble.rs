@@ -11,9 +11,9 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{
     options::ZooKeeperOptions,
-    ports,
     server::{Member, PORT_ATTEMPTS, Progress, START_TIMEOUT, ZooKeeperServer},
 };
+use crate::ports;
 
 /// With the limits below, followers and leader part when one is silent for 2 s. On two busy cores a JVM stalls for
 /// hundreds of milliseconds; less patience would elect leaders for no reason.

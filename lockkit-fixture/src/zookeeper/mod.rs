@@ -6,7 +6,6 @@ mod java;
 mod namespaced;
 mod network;
 mod options;
-mod ports;
 mod server;
 #[cfg(test)]
 mod test_client;

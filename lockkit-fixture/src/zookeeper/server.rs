@@ -13,8 +13,8 @@ use std::{
 use anyhow::{Context as _, Error, Result, bail};
 use tempfile::TempDir;
 
-use super::{four_letter, java, options::ZooKeeperOptions, ports, tls::Tls};
-use crate::process::Leashed;
+use super::{four_letter, java, options::ZooKeeperOptions, tls::Tls};
+use crate::{ports, process::Leashed};
 
 /// A port that was free when we looked may be taken when the server binds it.
 pub(super) const PORT_ATTEMPTS: usize = 10;

@@ -17,7 +17,7 @@ const COUNT: u32 = 22_000;
 static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
 
 /// A port of 127.0.0.1 that nobody listens on, and that this process is not given a second time soon.
-pub(super) fn free() -> Result<u16> {
+pub(crate) fn free() -> Result<u16> {
     // Processes that run side by side look in different places.
     let start = process::id().wrapping_mul(97);
     for _ in 0..COUNT {

@@ -1,0 +1,105 @@
+//! Data folders: made once on a machine, then copied for each server.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{
+    program::{self, SqlProgram},
+    server::{self, option},
+};
+
+/// The name and the password of the user of [`SqlServer::url`](super::SqlServer::url), and the name of his database.
+pub(super) const USER: (&str, &str) = ("lockkit", "l@ck/kit");
+pub(super) const DATABASE: &str = "lockkit";
+/// As [`USER`], of [`SqlServer::admin_url`](super::SqlServer::admin_url).
+pub(super) const ADMIN: (&str, &str) = ("root", "r@@t/all");
+
+/// Makes an empty data folder with the database and the users in it.
+pub(super) fn copy_to(program: &SqlProgram, folder: &Path) -> Result<()> {
+    let template = get(program)?;
+    copy(&template, folder).with_context(|| {
+        format!("the data folder {} can't be copied to {}", template.display(), folder.display())
+    })
+}
+
+/// One statement a line: that is what the servers read from a file.
+fn users() -> String {
+    let ((user, password), (admin, admin_password)) = (USER, ADMIN);
+    [
+        // They come with an empty folder, and a user from there takes precedence over one from anywhere.
+        "DROP USER IF EXISTS root@localhost, mysql@localhost;".to_owned(),
+        format!("CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci;"),
+        format!("CREATE USER {user}@'%' IDENTIFIED BY '{password}';"),
+        format!("GRANT ALL PRIVILEGES ON {DATABASE}.* TO {user}@'%';"),
+        format!("CREATE USER {admin}@'%' IDENTIFIED BY '{admin_password}';"),
+        format!("GRANT ALL PRIVILEGES ON *.* TO {admin}@'%' WITH GRANT OPTION;"),
+    ]
+    .join("\n")
+}
+
+fn get(program: &SqlProgram) -> Result<PathBuf> {
+    let folder = program::cache()?.join("sql-data");
+    fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
+    let mut hasher = DefaultHasher::new();
+    (users(), server::fixed_arguments(program.flavor), &program.path).hash(&mut hasher);
+    let key = format!("{}-{}-{:016x}", program.flavor, program.version, hasher.finish());
+    let (template, unfinished) = (folder.join(&key), folder.join(format!("{key}.unfinished")));
+    if template.is_dir() {
+        return Ok(template);
+    }
+    // Test programs run side by side: one makes it, the others wait. The lock ends with its file, however that happens.
+    let lock = File::create(folder.join(format!("{key}.lock")))?;
+    lock.lock()?;
+    if template.is_dir() {
+        return Ok(template);
+    }
+    if unfinished.exists() {
+        fs::remove_dir_all(&unfinished)?;
+    }
+    fs::create_dir(&unfinished)?;
+    make(program, &unfinished)?;
+    fs::rename(unfinished.join("data"), &template)?;
+    fs::remove_dir_all(&unfinished)?;
+    Ok(template)
+}
+
+/// Makes the data folder, and lets a server without a port create the users.
+fn make(program: &SqlProgram, folder: &Path) -> Result<()> {
+    let mut install = program.installer()?;
+    install.args(server::fixed_arguments(program.flavor)).arg(option("datadir", &folder.join("data")));
+    let output = install.output().with_context(|| format!("{install:?} can't be started"))?;
+    if !output.status.success() {
+        bail!(
+            "{install:?} failed ({}):\n{}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    let script = folder.join("users.sql");
+    fs::write(&script, users() + "\n")?;
+    let arguments = ["--skip-networking".into(), option("init-file", &script)];
+    let mut process = server::launch(program, folder, &arguments)?;
+    server::stop(&mut process)
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
