@@ -10,7 +10,7 @@ mod zookeeper;
 pub use self::{
     mysql::{
         MYSQL_HOME_VARIABLE, MYSQL_URL_VARIABLE, SqlFlavor, SqlServer, TestSql, mysql_home, mysql_is_there,
-        sql_servers_from_env_or_start,
+        sql_servers_from_env_or_start, unpacked_mysql,
     },
     process::Leashed,
     redis::{REDIS_URL_VARIABLE, RedisServer, TestRedis, redis_from_env_or_start},

@@ -1,9 +1,9 @@
 //! MariaDB and MySQL servers: a test for each runs on MariaDB, and on MySQL where there is one.
 
-use std::{io::Read as _, net::TcpStream, time::Duration};
+use std::{fs, io::Read as _, net::TcpStream, path::PathBuf, time::Duration};
 
 use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
-use mysql_async::{Conn, Opts, Result, prelude::Queryable as _};
+use mysql_async::{Conn, Opts, OptsBuilder, Result, SslOpts, prelude::Queryable as _};
 
 /// Runs a test on every server that there is.
 macro_rules! on_each {
@@ -34,6 +34,7 @@ on_each! {
     a_user_may_do_all_in_his_database_and_nothing_else,
     a_bad_option_is_an_error_with_the_log,
     options_take_precedence,
+    the_authority_vouches_for_the_server,
     the_database_compares_without_case,
     two_servers_do_not_meet,
     what_happens_in_the_server_can_be_seen,
@@ -142,9 +143,33 @@ async fn the_database_compares_without_case(flavor: SqlFlavor) {
     assert_eq!(value(&mut conn, "SELECT @@collation_database").await, "utf8mb4_general_ci");
 }
 
+/// MySQL has keys of its own by default, MariaDB may have: so the files that are in use count.
+async fn the_authority_vouches_for_the_server(flavor: SqlFlavor) {
+    let server = SqlServer::start_with_tls(flavor).unwrap();
+    let mut conn = connect(&server.admin_url()).await.unwrap();
+    let ca = server.tls_ca();
+    assert_eq!(value(&mut conn, "SELECT @@ssl_ca").await, ca.display().to_string());
+    assert!(fs::read_to_string(&ca).unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
+    let opts = OptsBuilder::from_opts(Opts::from_url(&server.url()).unwrap());
+    let trusting = |ca: PathBuf| SslOpts::default().with_root_certs(vec![ca.into()]);
+    let mut conn = Conn::new(opts.clone().ssl_opts(trusting(ca))).await.unwrap();
+    let (_, cipher): (String, String) =
+        conn.query_first("SHOW STATUS LIKE 'Ssl_cipher'").await.unwrap().unwrap();
+    assert!(!cipher.is_empty());
+    let other = SqlServer::start_with_tls(flavor).unwrap();
+    Conn::new(opts.ssl_opts(trusting(other.tls_ca()))).await.unwrap_err();
+}
+
 async fn two_servers_do_not_meet(flavor: SqlFlavor) {
     let (a, b) = (SqlServer::start(flavor).unwrap(), SqlServer::start(flavor).unwrap());
     assert_ne!(a.port(), b.port());
+    if flavor == SqlFlavor::MySql {
+        let mut ids = Vec::new();
+        for server in [&a, &b] {
+            ids.push(value(&mut connect(&server.url()).await.unwrap(), "SELECT @@server_uuid").await);
+        }
+        assert_ne!(ids[0], ids[1]);
+    }
     let mut conn = connect(&a.url()).await.unwrap();
     conn.query_drop("CREATE TABLE t (n INT)").await.unwrap();
     let mut conn = connect(&b.url()).await.unwrap();

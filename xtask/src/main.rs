@@ -5,6 +5,7 @@ mod deny;
 mod install;
 mod length;
 mod members;
+mod mysql;
 mod policy;
 mod run;
 mod server;

@@ -188,6 +188,6 @@ mod tests {
     fn only_root_needs_what_only_root_can_use() {
         assert!(!NETWORKS.is_for(false));
         assert_eq!(NETWORKS.is_for(true), cfg!(target_os = "linux"));
-        assert!(ALL.iter().filter(|server| server.is_for(false)).count() >= 3);
+        assert!(ALL.iter().filter(|server| server.is_for(false)).count() >= 4);
     }
 }

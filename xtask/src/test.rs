@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    install,
+    install, mysql,
     run::{cargo, shown},
     server,
     tally::Tally,
@@ -25,6 +25,8 @@ const WITHOUT_STORES: [&str; 6] = ["test", "-p", "lockkit", "--no-default-featur
 /// A server is missing, a test fails, or none ran.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     install::servers(server::ALL)?;
+    let mysql = mysql::offer_to_tests()?;
+    mysql.warn();
     let mut tally = Tally::default();
     let mut failed = Vec::new();
     for words in [&WITHOUT_STORES[..], &ALL] {
@@ -36,6 +38,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         }
     }
     println!("\n{tally}");
+    // Once more: what was said before the tests has long scrolled away.
+    mysql.warn();
     if !failed.is_empty() {
         bail!("{} failed", failed.join(" and "));
     }

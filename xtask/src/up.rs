@@ -1,6 +1,6 @@
 //! Serves a store for trying things out.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use lockkit_fixture::{RedisServer, SqlFlavor, SqlServer, ZooKeeperServer};
 use signal_hook::{
@@ -8,13 +8,19 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use crate::{install, server};
+use crate::{
+    install,
+    mysql::{self, Availability},
+    server,
+};
 
 /// A store that can be served.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Store {
     #[value(name = "mariadb")]
     MariaDb,
+    #[value(name = "mysql")]
+    MySql,
     Redis,
     #[value(name = "zookeeper", alias = "zk")]
     ZooKeeper,
@@ -32,6 +38,13 @@ pub(crate) fn run(store: Store) -> Result<()> {
             install::servers(server::FOR_MARIADB)?;
             let server = SqlServer::start(SqlFlavor::MariaDb)?;
             serve(&mut signals, "MariaDB", "mysql", &server.url());
+        }
+        Store::MySql => {
+            if let Availability::Missing(reason) = mysql::offer()? {
+                bail!("MySQL can't be had: {reason}");
+            }
+            let server = SqlServer::start(SqlFlavor::MySql)?;
+            serve(&mut signals, "MySQL", "mysql", &server.url());
         }
         Store::Redis => {
             install::servers(server::FOR_REDIS)?;

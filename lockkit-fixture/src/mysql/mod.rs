@@ -14,7 +14,7 @@ use std::{
 use anyhow::Result;
 
 pub use self::{
-    program::{MYSQL_HOME_VARIABLE, mysql_home, mysql_is_there},
+    program::{MYSQL_HOME_VARIABLE, mysql_home, mysql_is_there, unpacked_mysql},
     server::SqlServer,
 };
 

@@ -38,14 +38,19 @@ pub(super) struct SqlProgram {
 }
 
 impl SqlProgram {
-    /// Looks for the server once in the life of a process.
+    /// Looks for the server, until it was found once in the life of this process.
     pub(super) fn find(flavor: SqlFlavor) -> Result<Self, String> {
-        static MARIADB: OnceLock<Result<SqlProgram, String>> = OnceLock::new();
-        static MYSQL: OnceLock<Result<SqlProgram, String>> = OnceLock::new();
-        match flavor {
-            SqlFlavor::MariaDb => MARIADB.get_or_init(find_mariadb).clone(),
-            SqlFlavor::MySql => MYSQL.get_or_init(find_mysql).clone(),
+        static MARIADB: OnceLock<SqlProgram> = OnceLock::new();
+        static MYSQL: OnceLock<SqlProgram> = OnceLock::new();
+        let (found, find): (_, fn() -> _) = match flavor {
+            SqlFlavor::MariaDb => (&MARIADB, find_mariadb),
+            SqlFlavor::MySql => (&MYSQL, find_mysql),
+        };
+        if let Some(program) = found.get() {
+            return Ok(program.clone());
         }
+        let program = find()?;
+        Ok(found.get_or_init(|| program).clone())
     }
 
     /// What to give the program to run the server without anybody's configuration.
@@ -123,6 +128,14 @@ impl SqlProgram {
 /// There is none; the text says why, and how to get one.
 pub fn mysql_is_there() -> Result<(), String> {
     SqlProgram::find(SqlFlavor::MySql).map(drop)
+}
+
+/// The version of the MySQL that was unpacked to a folder.
+///
+/// # Errors
+/// There is none, or it does not run here.
+pub fn unpacked_mysql(home: &Path) -> Result<String> {
+    SqlProgram::unpacked(home).map(|program| program.version)
 }
 
 /// The folder that a MySQL is unpacked to where none is installed: `LOCKKIT_TEST_MYSQL_HOME`, or `lockkit/mysql` in the

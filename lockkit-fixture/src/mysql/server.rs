@@ -223,7 +223,13 @@ pub(super) fn fixed_arguments(flavor: SqlFlavor) -> Vec<OsString> {
     ];
     arguments.extend_from_slice(match flavor {
         SqlFlavor::MariaDb => &["--innodb-log-file-size=8M"],
-        SqlFlavor::MySql => &["--innodb-redo-log-capacity=8M", "--mysqlx=OFF", "--secure-file-priv=NULL"],
+        SqlFlavor::MySql => &[
+            "--innodb-redo-log-capacity=8M",
+            // 64 MB by default, and touched at the start.
+            "--innodb-log-buffer-size=1M",
+            "--mysqlx=OFF",
+            "--secure-file-priv=NULL",
+        ],
     });
     let mut arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
     // Servers refuse to run as root unless they are told to.
@@ -312,4 +318,18 @@ fn text(log: &Path, start: u64) -> String {
     // It is for an error's text: what can't be read is left out.
     let _ = read();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_port_is_noticed() {
+        let server = SqlServer::start(SqlFlavor::MariaDb).unwrap();
+        let folder = folder().unwrap();
+        template::copy_to(&server.program, &folder.path().join("data")).unwrap();
+        let refused = listen(&server.program, folder.path(), server.port(), &[]);
+        assert!(matches!(refused, Err(Failure::PortTaken)), "{refused:?}");
+    }
 }

@@ -65,6 +65,11 @@ fn get(program: &SqlProgram) -> Result<PathBuf> {
     }
     fs::create_dir(&unfinished)?;
     make(program, &unfinished)?;
+    // MySQL's identity: each copy makes one of its own.
+    let identity = unfinished.join("data/auto.cnf");
+    if identity.exists() {
+        fs::remove_file(identity)?;
+    }
     fs::rename(unfinished.join("data"), &template)?;
     fs::remove_dir_all(&unfinished)?;
     Ok(template)

@@ -1,0 +1,355 @@
+//! Fetches a MySQL. Debian's releases have MariaDB alone; MySQL is in the suite called unstable, whose packages can't be
+//! installed on a release, but run from a folder, with the libraries that they were built for.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::{run::shown, server::find_program};
+
+const PACKAGE: &str = "mysql-server-core";
+/// Packages that it depends on and that a server does without: scripts are in Perl. By the starts of their names.
+const NOT_NEEDED: [&str; 5] = ["perl", "libperl", "libgdbm", "libdb5", "gcc-"];
+/// Debian's own keys, where Debian has them.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// Marks a folder as ours, and says what is in it.
+const VERSION_FILE: &str = "lockkit-version";
+
+/// Whether there is a MySQL for the tests.
+#[must_use]
+#[derive(Debug)]
+pub(crate) enum Availability {
+    There,
+    /// With the reason.
+    Missing(String),
+}
+
+impl Availability {
+    /// Says loudly that the tests are not all that they could be.
+    pub(crate) fn warn(&self) {
+        if let Self::Missing(reason) = self {
+            let line = "=".repeat(80);
+            eprintln!(
+                "\n{line}\nWARNING: no MySQL; what is for MySQL and MariaDB is tested on MariaDB alone.\n{reason}\n{line}"
+            );
+        }
+    }
+}
+
+/// As [`offer`], unless the tests are pointed at a server of the user's own.
+///
+/// # Errors
+/// As for [`offer`].
+pub(crate) fn offer_to_tests() -> Result<Availability> {
+    if env::var_os(lockkit_fixture::MYSQL_URL_VARIABLE).is_some() {
+        return Ok(Availability::There);
+    }
+    offer()
+}
+
+/// Makes sure that MySQL can be started, and fetches it if it is missing. Where it can't be had, tests go on without.
+///
+/// # Errors
+/// Only Ctrl-C: it is to end all.
+pub(crate) fn offer() -> Result<Availability> {
+    if lockkit_fixture::mysql_is_there().is_ok() {
+        return Ok(Availability::There);
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    // Ctrl-C reaches the programs that we run, too, and they end; we live on to clear up.
+    let watches =
+        [SIGHUP, SIGINT, SIGTERM].map(|signal| signal_hook::flag::register(signal, Arc::clone(&interrupted)));
+    let start = Instant::now();
+    let fetched = fetch();
+    for watch in watches {
+        signal_hook::low_level::unregister(watch.context("can't watch for Ctrl-C")?);
+    }
+    if interrupted.load(Ordering::Relaxed) {
+        bail!("interrupted");
+    }
+    Ok(match fetched {
+        Ok(version) => {
+            println!("    MySQL {version}: ok, {:.1} s", start.elapsed().as_secs_f64());
+            Availability::There
+        }
+        Err(error) => Availability::Missing(format!("{error:#}")),
+    })
+}
+
+fn fetch() -> Result<String> {
+    let home = lockkit_fixture::mysql_home()?;
+    let Some(apt) = find_program("apt-get") else {
+        bail!("this is no Debian: install MySQL's server, so that mysqld is on the PATH");
+    };
+    println!("\n==> fetching MySQL from Debian (50 MB, once) to {}", home.display());
+    let fetch = Fetch { apt: vec![apt.into()], check: lockkit_fixture::unpacked_mysql, home };
+    fetch.run()
+}
+
+/// The work, with stand-ins in tests.
+#[derive(Debug)]
+struct Fetch {
+    apt: Vec<OsString>,
+    /// Tells the version of the MySQL in a folder, if it runs.
+    check: fn(&Path) -> Result<String>,
+    home: PathBuf,
+}
+
+impl Fetch {
+    /// Fills the folder, or leaves it as it was.
+    fn run(&self) -> Result<String> {
+        let home = &self.home;
+        let is_ours = home.join(VERSION_FILE).exists();
+        let is_empty = fs::read_dir(home).map_or(true, |mut entries| entries.next().is_none());
+        if !is_ours && !is_empty {
+            bail!("{} holds something else", home.display());
+        }
+        let parent = home.parent().context("no folder to unpack to")?;
+        fs::create_dir_all(parent).with_context(|| format!("can't make {}", parent.display()))?;
+        // One at a time; the lock ends with its file, however that happens.
+        let lock = File::create(beside(home, "lock"))?;
+        lock.lock()?;
+        if let Ok(version) = (self.check)(home) {
+            return Ok(version);
+        }
+        let unfinished = beside(home, "unfinished");
+        remove(&unfinished)?;
+        let done = self.fill(&unfinished).and_then(|version| {
+            remove(home)?;
+            fs::rename(unfinished.join("root"), home)?;
+            Ok(version)
+        });
+        remove(&unfinished)?;
+        done
+    }
+
+    fn fill(&self, work: &Path) -> Result<String> {
+        let (parts, archives, root) = (work.join("sources"), work.join("archives"), work.join("root"));
+        for folder in [&parts, &archives, &root, &work.join("lists/partial"), &work.join("archives/partial")]
+        {
+            fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
+        }
+        // Nothing is installed, as apt is to see it.
+        fs::write(work.join("status"), "")?;
+        fs::write(work.join("apt.conf"), configuration(work))?;
+        fs::write(parts.join("unstable.sources"), self.source()?)?;
+        output(self.apt_in(work).args(["-qq", "update"]))?;
+        let plan = output(
+            self.apt_in(work)
+                .args(["-qq", "-y", "--no-install-recommends", "--print-uris"])
+                .args(["install", PACKAGE]),
+        )?;
+        let packages = needed(&plan);
+        if packages.is_empty() {
+            bail!("apt-get names no package for {PACKAGE}");
+        }
+        output(self.apt_in(work).args(["-qq", "download"]).args(packages).current_dir(&archives))?;
+        for archive in fs::read_dir(&archives)? {
+            let archive = archive?.path();
+            if archive.extension() == Some(OsStr::new("deb")) {
+                output(Command::new("dpkg-deb").arg("--extract").args([&archive, &root]))?;
+            }
+        }
+        let version = (self.check)(&root)?;
+        fs::write(root.join(VERSION_FILE), format!("{version}\n"))?;
+        Ok(version)
+    }
+
+    /// The unstable suite of the mirror that this machine uses.
+    fn source(&self) -> Result<String> {
+        let mut query = self.apt();
+        query.args(["indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"]);
+        let targets = output(&mut query)?;
+        let mirror = targets.lines().find_map(|line| line.strip_prefix("Debian Debian "));
+        let Some(mirror) = mirror else {
+            bail!("apt knows no mirror of Debian (if this is one, `apt-get update` as root would tell it)");
+        };
+        // Without it, the keys count that apt trusts anyway.
+        let key = if Path::new(KEYS).is_file() { format!("Signed-By: {KEYS}\n") } else { String::new() };
+        Ok(format!(
+            "Types: deb\nURIs: {mirror}\nSuites: unstable\nComponents: main\nTargets: Packages\n{key}"
+        ))
+    }
+
+    fn apt(&self) -> Command {
+        let mut words = self.apt.iter();
+        let mut command = Command::new(words.next().map_or("apt-get".as_ref(), |word| word.as_os_str()));
+        command.args(words);
+        command
+    }
+
+    /// An apt that neither reads nor touches what the system has, but for its proxies and keys.
+    fn apt_in(&self, work: &Path) -> Command {
+        let mut command = self.apt();
+        command.arg("-c").arg(work.join("apt.conf"));
+        command
+    }
+}
+
+/// The configuration of such an apt. It is read last.
+fn configuration(work: &Path) -> String {
+    let place = |path: &str| work.join(path).display().to_string();
+    let options = [
+        ("Dir::Etc::SourceList", "/dev/null".to_owned()),
+        ("Dir::Etc::SourceParts", place("sources")),
+        ("Dir::Etc::Preferences", "/dev/null".to_owned()),
+        ("Dir::Etc::PreferencesParts", place("empty")),
+        ("Dir::State", place("")),
+        ("Dir::State::Lists", place("lists")),
+        ("Dir::State::Status", place("status")),
+        ("Dir::Cache", place("")),
+        ("Dir::Cache::Archives", place("archives")),
+        ("APT::Default-Release", String::new()),
+        ("APT::Sandbox::User", "root".to_owned()),
+        // By default an update that reached nobody is a success.
+        ("APT::Update::Error-Mode", "any".to_owned()),
+        ("Acquire::Languages", "none".to_owned()),
+        ("Acquire::Retries", "2".to_owned()),
+        ("Acquire::http::Timeout", "20".to_owned()),
+        ("Acquire::https::Timeout", "20".to_owned()),
+    ];
+    options.map(|(name, value)| format!("{name} \"{value}\";\n")).concat()
+}
+
+/// The packages to fetch, of `apt-get --print-uris`: 'URI' name_version_architecture.deb size hash
+fn needed(plan: &str) -> Vec<&str> {
+    let archives = plan.lines().filter_map(|line| line.split_whitespace().nth(1));
+    let names = archives.filter_map(|archive| archive.split_once('_').map(|(name, _)| name));
+    names.filter(|name| !NOT_NEEDED.iter().any(|start| name.starts_with(start))).collect()
+}
+
+fn beside(home: &Path, suffix: &str) -> PathBuf {
+    let mut name = home.as_os_str().to_owned();
+    name.push(".");
+    name.push(suffix);
+    name.into()
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("can't remove {}", folder.display()))?;
+    }
+    Ok(())
+}
+
+/// Runs a command without a word, unless it fails.
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("can't start {}", shown(command)))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{} failed ({}): {}", shown(command), output.status, said.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An apt-get that knows a mirror, one package that is needed and one that isn't, and "downloads" by `download`.
+    fn fetch(download: &str) -> (tempfile::TempDir, Fetch) {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("apt-get");
+        let log = folder.path().join("log");
+        let text = format!(
+            r#"echo "$*" >> {}
+            case "$*" in
+            *indextargets*) printf 'Debian Debian-Security s:/\nOther Debian o:/\nDebian Debian m:/\n' ;;
+            *print-uris*) echo "'m:/a' perl-base_5_all.deb 1 M"; echo "'m:/b' mysql-server-core_9_amd64.deb 2 M" ;;
+            *download*) {download} ;;
+            esac"#,
+            log.display()
+        );
+        fs::write(&script, text).unwrap();
+        let home = folder.path().join("cache/mysql");
+        (folder, Fetch { apt: vec!["sh".into(), script.into()], check: version, home })
+    }
+
+    /// Takes any file for a MySQL.
+    fn version(folder: &Path) -> Result<String> {
+        Ok(fs::read_to_string(folder.join("mysqld"))?)
+    }
+
+    /// Makes a package with a file of this text in it, in the working folder.
+    fn package(text: &str) -> String {
+        format!(
+            "mkdir -p p/DEBIAN; printf 'Package: p\\nVersion: 1\\nArchitecture: all\\nMaintainer: m\\n\
+             Description: d\\n' > p/DEBIAN/control; printf {text} > p/mysqld; dpkg-deb --build p p.deb"
+        )
+    }
+
+    /// Nothing but the lock is left beside the folder.
+    fn assert_tidy(fetch: &Fetch) {
+        let beside = fs::read_dir(fetch.home.parent().unwrap()).unwrap();
+        let mut names: Vec<_> = beside.map(|entry| entry.unwrap().file_name()).collect();
+        names.retain(|name| name != "mysql");
+        assert_eq!(names, ["mysql.lock"]);
+    }
+
+    #[test]
+    fn what_is_needed_is_fetched_from_the_mirror_and_unpacked() {
+        let (folder, fetch) = fetch(&package("9.9"));
+        assert_eq!(fetch.run().unwrap(), "9.9");
+        assert_eq!(version(&fetch.home).unwrap(), "9.9");
+        assert_eq!(fs::read_to_string(fetch.home.join(VERSION_FILE)).unwrap(), "9.9\n");
+        let log = fs::read_to_string(folder.path().join("log")).unwrap();
+        assert!(log.contains("download mysql-server-core\n"), "{log}");
+        assert!(fetch.source().unwrap().contains("URIs: m:/\nSuites: unstable\n"));
+        assert_tidy(&fetch);
+    }
+
+    #[test]
+    fn a_failed_download_leaves_nothing() {
+        let (_folder, fetch) = fetch("echo no network >&2; exit 100");
+        let error = fetch.run().unwrap_err().to_string();
+        assert!(
+            error.contains("download mysql-server-core failed") && error.contains("no network"),
+            "{error}"
+        );
+        assert!(!fetch.home.exists());
+        assert_tidy(&fetch);
+    }
+
+    #[test]
+    fn a_server_that_does_not_run_is_not_kept() {
+        let (_folder, mut fetch) = fetch(&package("9.9"));
+        fetch.check = |_| bail!("it does not run here");
+        assert_eq!(fetch.run().unwrap_err().to_string(), "it does not run here");
+        assert!(!fetch.home.exists());
+        assert_tidy(&fetch);
+    }
+
+    #[test]
+    fn what_was_left_half_done_is_done_anew_and_what_is_done_is_kept() {
+        let (folder, fetch) = fetch(&package("9.9"));
+        let unfinished = beside(&fetch.home, "unfinished");
+        fs::create_dir_all(unfinished.join("root")).unwrap();
+        fs::write(unfinished.join("root/mysqld"), "8.8").unwrap();
+        assert_eq!(fetch.run().unwrap(), "9.9");
+        fs::remove_file(folder.path().join("apt-get")).unwrap();
+        assert_eq!(fetch.run().unwrap(), "9.9");
+        assert_tidy(&fetch);
+    }
+
+    #[test]
+    fn a_folder_of_somebody_elses_is_left_alone() {
+        let (_folder, fetch) = fetch(&package("9.9"));
+        fs::create_dir_all(&fetch.home).unwrap();
+        fs::write(fetch.home.join("precious"), "").unwrap();
+        let error = fetch.run().unwrap_err().to_string();
+        assert!(error.contains("holds something else"), "{error}");
+        assert!(fetch.home.join("precious").exists());
+    }
+}
