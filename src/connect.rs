@@ -2,8 +2,8 @@
 
 use lockkit_core::{Locker, Registry, Result};
 
-/// Connects to the store of a URL, such as `memory://`, `redis://127.0.0.1:6379/` or
-/// `zk://host1:2181,host2:2181/`.
+/// Connects to the store of a URL, such as `memory://`, `redis://127.0.0.1:6379/`,
+/// `mysql://user:password@host/database` or `zk://host1:2181,host2:2181/`.
 ///
 /// # Errors
 /// What is wrong with the URL or the store; see [`Registry::connect`].
@@ -18,6 +18,10 @@ pub async fn connect(url: &str) -> Result<Locker> {
 #[must_use]
 pub fn registry() -> Registry {
     let mut registry = Registry::new();
+    #[cfg(feature = "mysql")]
+    lockkit_mysql::register(&mut registry);
+    #[cfg(not(feature = "mysql"))]
+    registry.register_missing(&["mysql", "mysqls", "mysql+unix"], "mysql");
     #[cfg(feature = "redis")]
     lockkit_redis::register(&mut registry);
     #[cfg(not(feature = "redis"))]

@@ -8,6 +8,10 @@
 mod connect;
 
 pub use lockkit_core::*;
+/// The MySQL and MariaDB backend; needs the cargo feature `mysql`.
+#[cfg(feature = "mysql")]
+#[doc(inline)]
+pub use lockkit_mysql as mysql;
 /// The Redis backend; needs the cargo feature `redis`.
 #[cfg(feature = "redis")]
 #[doc(inline)]

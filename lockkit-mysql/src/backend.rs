@@ -1,0 +1,102 @@
+//! A MySQL or MariaDB database as a store of locks.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lockkit_core::{
+    FencingToken, LockName, Result,
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, Released},
+};
+
+use crate::{
+    config::{Config, Strategy},
+    janitor::Janitor,
+    optimistic::Optimistic,
+    pessimistic::Pessimistic,
+    pool::Pool,
+    schema,
+};
+
+/// A backend whose rows stay behind.
+#[async_trait]
+pub(crate) trait Kept: Backend {
+    /// Removes the rows of names that were not used for the retention, and returns how many.
+    ///
+    /// # Errors
+    /// What the server says.
+    async fn collect_garbage(&self) -> Result<u64>;
+}
+
+/// A store of locks in a MySQL or MariaDB database.
+#[derive(Debug)]
+pub struct MySql {
+    strategy: Arc<dyn Kept>,
+    janitor: Janitor,
+}
+
+impl MySql {
+    /// Connects, checks that the server can be used, and makes the tables if they are missing.
+    ///
+    /// The connections belong to the tokio runtime that opened them. New ones are opened when they are needed.
+    ///
+    /// # Errors
+    /// [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers,
+    /// [`Authentication`](lockkit_core::ErrorKind::Authentication),
+    /// [`PermissionDenied`](lockkit_core::ErrorKind::PermissionDenied),
+    /// [`ReadOnly`](lockkit_core::ErrorKind::ReadOnly) for a replica,
+    /// [`WrongType`](lockkit_core::ErrorKind::WrongType) for tables of another form or strategy, and
+    /// [`Unsupported`](lockkit_core::ErrorKind::Unsupported) for row locks on a cluster with several primaries.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn connect(config: Config) -> Result<Self> {
+        config.check()?;
+        let (strategy, retention) = (config.strategy, config.retention);
+        let pool = Pool::new(config)?;
+        let mut connection = pool.get(pool.config().connect_timeout).await?;
+        schema::prepare(&mut connection, pool.config()).await?;
+        drop(connection);
+        let strategy: Arc<dyn Kept> = match strategy {
+            Strategy::Optimistic => Arc::new(Optimistic::new(pool)),
+            Strategy::Pessimistic => Arc::new(Pessimistic::new(pool)),
+        };
+        let janitor = Janitor::start(&strategy, retention);
+        Ok(Self { strategy, janitor })
+    }
+
+    /// Removes the rows of names that were not used for the retention, and returns how many. A background task does
+    /// so now and then.
+    ///
+    /// # Errors
+    /// What the server says.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the rest stays for the next time.
+    pub async fn collect_garbage(&self) -> Result<u64> {
+        self.strategy.collect_garbage().await
+    }
+}
+
+#[async_trait]
+impl Backend for MySql {
+    fn descriptor(&self) -> &Descriptor {
+        self.strategy.descriptor()
+    }
+
+    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+        self.strategy.claim(spec)
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.strategy.inspect(name).await
+    }
+
+    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
+        self.strategy.force_release(name, token).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.janitor.stop().await;
+        self.strategy.close().await
+    }
+}

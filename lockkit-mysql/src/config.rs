@@ -1,0 +1,348 @@
+//! Where the server is and how to use it.
+
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+
+use lockkit_core::{ErrorKind, Result, url::StoreUrl};
+use mysql_async::{Opts, OptsBuilder};
+
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
+use crate::{error, schema::Tables};
+
+const DEFAULT_PORT: u16 = 3306;
+const DEFAULT_PREFIX: &str = "lockkit";
+/// MySQL's names of tables have 64 characters at most, and ours end in `_holder`.
+const MAX_PREFIX_BYTES: usize = 48;
+const MAX_POOL: usize = 10_000;
+/// An idle row may go only when no statement is left that was sent while it was in use.
+const LEAST_RETENTION: Duration = Duration::from_secs(60);
+const MAX_RETENTION: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const CONNECT_TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(60);
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// What one statement of ours may hold: far more than any does.
+const PACKET: usize = 16 << 20;
+
+/// How a lock is held in the database. Locks of the two strategies do not exclude each other: a table prefix records
+/// which one it is for, and the other is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// A row is a lease, taken and renewed by single statements. A holder and a waiter need no connection.
+    #[default]
+    Optimistic,
+    /// A row lock, held by an open transaction on a connection of its own (`SELECT … FOR UPDATE`).
+    Pessimistic,
+}
+
+impl Strategy {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Optimistic => "optimistic",
+            Self::Pessimistic => "pessimistic",
+        }
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        [Self::Optimistic, Self::Pessimistic].into_iter().find(|strategy| strategy.as_str() == text).ok_or(())
+    }
+}
+
+/// The settings of the MySQL backend.
+///
+/// # Default
+/// The optimistic strategy, tables that start with `lockkit`, made when they are missing; 16 connections at most, a
+/// connect timeout of 2 s, a retention of 24 h, no strict lease.
+#[derive(Clone)]
+pub struct Config {
+    address: Address,
+    database: String,
+    user: Option<String>,
+    password: Option<String>,
+    tables: Tables,
+    pub(crate) strategy: Strategy,
+    pub(crate) create_table: bool,
+    pub(crate) pool_size: usize,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) retention: Duration,
+    pub(crate) strict_lease: bool,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
+}
+
+#[derive(Clone, Debug)]
+enum Address {
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+impl Config {
+    /// A server that listens on TCP, and the database with lockkit's tables.
+    #[must_use]
+    pub fn new(host: impl Into<String>, port: u16, database: impl Into<String>) -> Self {
+        Self::at(Address::Tcp(host.into(), port), database.into())
+    }
+
+    /// A server that listens on a Unix socket, and the database with lockkit's tables.
+    #[must_use]
+    pub fn unix(path: impl Into<PathBuf>, database: impl Into<String>) -> Self {
+        Self::at(Address::Unix(path.into()), database.into())
+    }
+
+    fn at(address: Address, database: String) -> Self {
+        Self {
+            address,
+            database,
+            user: None,
+            password: None,
+            tables: Tables::new(DEFAULT_PREFIX),
+            strategy: Strategy::default(),
+            create_table: true,
+            pool_size: 16,
+            connect_timeout: Duration::from_secs(2),
+            retention: Duration::from_secs(24 * 3600),
+            strict_lease: false,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// Reads a store URL; the crate's documentation lists its parts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`] for a value that makes no sense, [`ErrorKind::UnknownParameter`] for a parameter
+    /// that nobody knows, [`ErrorKind::InvalidOption`] for one that is out of its range,
+    /// [`ErrorKind::MissingFeature`] for TLS without the feature for it.
+    pub fn from_url(mut url: StoreUrl) -> Result<Self> {
+        let mut config = if url.scheme() == "mysql+unix" { unix(&mut url)? } else { tcp(&url)? };
+        config.user = url.username().map(str::to_owned);
+        config.password = url.password().map(str::to_owned);
+        config.strategy = url.params.parsed("strategy", "optimistic or pessimistic")?.unwrap_or_default();
+        if let Some(prefix) = url.params.text("table_prefix")? {
+            config = config.with_table_prefix(&prefix)?;
+        }
+        config.create_table = url.params.parsed("create_table", "true or false")?.unwrap_or(true);
+        if let Some(size) = url.params.parsed("pool_size", "a number of connections")? {
+            config = config.with_pool_size(size)?;
+        }
+        if let Some(timeout) = url.params.duration("connect_timeout")? {
+            config = config.with_connect_timeout(timeout)?;
+        }
+        if let Some(retention) = url.params.duration("retention")? {
+            config = config.with_retention(retention)?;
+        }
+        config.strict_lease = url.params.parsed("strict_lease", "true or false")?.unwrap_or(false);
+        #[cfg(feature = "tls")]
+        {
+            config.tls = Tls::from_url(&mut url)?;
+        }
+        #[cfg(not(feature = "tls"))]
+        if url.scheme() == "mysqls" {
+            let reason = "mysqls:// needs TLS; build with the cargo feature mysql-tls";
+            return Err(error::ours(ErrorKind::MissingFeature, reason));
+        }
+        url.params.finish()?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Sets who we are.
+    #[must_use]
+    pub fn with_credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self.password = Some(password.into());
+        self
+    }
+
+    /// Sets how locks are held.
+    #[must_use]
+    pub const fn with_strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Sets what the names of the tables start with.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] unless it has 1 to 48 letters, digits and underscores.
+    pub fn with_table_prefix(mut self, prefix: &str) -> Result<Self> {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.bytes().all(good) {
+            let reason = format!(
+                "the table prefix {prefix:?} can't be used: it must have 1 to {MAX_PREFIX_BYTES} ASCII letters, digits \
+                 and underscores"
+            );
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
+        self.tables = Tables::new(prefix);
+        Ok(self)
+    }
+
+    /// Never makes a table: a missing one is an error that shows the statements to run.
+    #[must_use]
+    pub const fn without_table_creation(mut self) -> Self {
+        self.create_table = false;
+        self
+    }
+
+    /// Sets how many connections there may be at once, two for housekeeping not counted.
+    ///
+    /// A lock of the pessimistic strategy takes one for as long as it is held, and so does the first waiter of each
+    /// name in this process.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if it is not between 1 and 10,000.
+    pub fn with_pool_size(mut self, size: usize) -> Result<Self> {
+        if !(1..=MAX_POOL).contains(&size) {
+            let reason = format!("pool_size is {size}, it must be between 1 and {MAX_POOL}");
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
+        self.pool_size = size;
+        Ok(self)
+    }
+
+    /// Sets how long opening a connection may take.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if it is not between 1 ms and 60 s.
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
+        if !CONNECT_TIMEOUTS.contains(&timeout) {
+            let reason = format!("connect_timeout is {timeout:?}, it must be between 1 ms and 60 s");
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
+        self.connect_timeout = timeout;
+        Ok(self)
+    }
+
+    /// Sets how long the row of a name that nobody uses is kept. Its fencing tokens go on rising after that, unless
+    /// the server's clock was set back by more than this.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if it is not between a minute and ten years: a shorter one could remove a row
+    /// under a statement that waits for it.
+    pub fn with_retention(mut self, retention: Duration) -> Result<Self> {
+        if !(LEAST_RETENTION..=MAX_RETENTION).contains(&retention) {
+            let reason = format!(
+                "retention is {retention:?}, it must be between {LEAST_RETENTION:?} and ten years: a statement that \
+                 was sent while the row was in use must not find it gone, or tokens could fall"
+            );
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
+        self.retention = retention;
+        Ok(self)
+    }
+
+    /// Makes the next holder of a row lock wait until the lease of one whose connection died has passed, so that
+    /// there are never two who believe that they hold it. For the pessimistic strategy.
+    #[must_use]
+    pub const fn with_strict_lease(mut self) -> Self {
+        self.strict_lease = true;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.database.is_empty() {
+            return Err(invalid("it names no database, such as mysql://user:password@host/database"));
+        }
+        if matches!(self.address, Address::Tcp(_, 0)) {
+            return Err(invalid("no server listens on port 0"));
+        }
+        if self.strict_lease && self.strategy == Strategy::Optimistic {
+            let reason = "strict_lease is for strategy=pessimistic: the leases of the optimistic one are always strict";
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// The address, for messages.
+    pub(crate) fn address(&self) -> String {
+        match &self.address {
+            Address::Tcp(host, port) if host.contains(':') && !host.starts_with('[') => {
+                format!("[{host}]:{port}")
+            }
+            Address::Tcp(host, port) => format!("{host}:{port}"),
+            Address::Unix(path) => path.display().to_string(),
+        }
+    }
+
+    /// What must never be seen in a message.
+    pub(crate) fn secret(&self) -> Option<&str> {
+        self.password.as_deref().filter(|password| !password.is_empty())
+    }
+
+    /// What the driver needs to connect.
+    pub(crate) fn opts(&self) -> Opts {
+        let builder = OptsBuilder::default()
+            .user(self.user.as_deref())
+            .pass(self.password.as_deref())
+            .db_name(Some(&self.database))
+            // The default silently moves from the address that was asked for to the server's own socket.
+            .prefer_socket(false)
+            .tcp_keepalive(Some(KEEPALIVE))
+            // Given, so that the driver does not ask for them in one more round trip.
+            .max_allowed_packet(Some(PACKET))
+            .wait_timeout(Some(0));
+        #[cfg(feature = "tls")]
+        let builder = builder.ssl_opts(self.tls.as_ref().map(Tls::options));
+        match &self.address {
+            Address::Tcp(host, port) => builder.ip_or_hostname(host.as_str()).tcp_port(*port).into(),
+            Address::Unix(path) => builder.socket(path.to_str()).into(),
+        }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("address", &self.address())
+            .field("database", &self.database)
+            .field("strategy", &self.strategy)
+            .field("table_prefix", &self.tables.prefix())
+            .field("create_table", &self.create_table)
+            .field("pool_size", &self.pool_size)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("retention", &self.retention)
+            .field("strict_lease", &self.strict_lease)
+            .finish_non_exhaustive()
+    }
+}
+
+fn tcp(url: &StoreUrl) -> Result<Config> {
+    let host = match url.hosts() {
+        [host] => host,
+        [] => {
+            return Err(invalid(
+                "it names no host; a server on this machine is mysql://user@127.0.0.1/database",
+            ));
+        }
+        _ => {
+            let reason = "the store URL can't be used: it names more than one server; name the primary, or a proxy \
+                          that leads to it";
+            return Err(error::ours(ErrorKind::Unsupported, reason));
+        }
+    };
+    let database = url.path().strip_prefix('/').unwrap_or(url.path());
+    if database.contains('/') {
+        return Err(invalid("its path must be the name of one database"));
+    }
+    Ok(Config::new(&*host.name, host.port.unwrap_or(DEFAULT_PORT), database))
+}
+
+fn unix(url: &mut StoreUrl) -> Result<Config> {
+    if !url.hosts().is_empty() || url.path().len() < 2 {
+        return Err(invalid("a socket is written mysql+unix:///path/to/socket?db=database"));
+    }
+    let database = url.params.text("db")?.unwrap_or_default();
+    Ok(Config::unix(url.path(), database))
+}
+
+fn invalid(reason: &str) -> lockkit_core::Error {
+    error::ours(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}"))
+}

@@ -1,0 +1,238 @@
+//! One connection to the server, and whether it can be trusted with the next statement.
+
+use std::fmt;
+
+use futures_util::FutureExt as _;
+use lockkit_core::{Clock, Result, Tick};
+use mysql_async::{self as my, Conn, Params, Row, Value, consts::StatusFlags, prelude::Queryable as _};
+use tokio::runtime::{Handle, Id};
+
+use crate::{
+    error::{self, Phase},
+    server::Server,
+};
+
+/// A connection that one task uses at a time.
+///
+/// The driver answers the next statement with the reply of one that was dropped midway, and neither its ping nor its
+/// reset notices. So each call leaves a mark, and takes it away when its answer was read to the end: what still has it
+/// is never used again.
+pub(crate) struct Connection {
+    /// `None` once it was given up.
+    conn: Option<Conn>,
+    state: State,
+    /// What the server said last, or may be if a script failed.
+    in_transaction: bool,
+    /// Of all connections of this process.
+    number: u64,
+    server: Server,
+    runtime: Id,
+    used: Tick,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    /// A statement is in flight; or was, when its future was dropped.
+    InFlight,
+    Dead,
+}
+
+/// What the server says of a statement that changes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// What the statement put into `LAST_INSERT_ID()`.
+    pub(crate) id: u64,
+    pub(crate) affected: u64,
+}
+
+/// One statement of a script.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) outcome: Outcome,
+}
+
+impl Connection {
+    /// A fresh connection, which belongs to the runtime that this runs in.
+    pub(crate) fn new(conn: Conn, number: u64, server: Server) -> Self {
+        let (runtime, used) = (Handle::current().id(), Clock::Boot.now());
+        Self { conn: Some(conn), state: State::Idle, in_transaction: false, number, server, runtime, used }
+    }
+
+    /// Runs a prepared statement that returns no rows.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the connection is of no use any more. The same holds for the calls below.
+    pub(crate) async fn run(&mut self, sql: &str, params: Vec<Value>) -> Result<Outcome, my::Error> {
+        let conn = self.begin()?;
+        let answer = conn.exec_drop(sql, Params::Positional(params)).await;
+        let answer = answer.map(|()| outcome(conn));
+        self.settle(answer.as_ref().err());
+        answer
+    }
+
+    /// Runs a prepared statement and reads its rows.
+    pub(crate) async fn rows(&mut self, sql: &str, params: Vec<Value>) -> Result<Vec<Row>, my::Error> {
+        let answer = self.begin()?.exec(sql, Params::Positional(params)).await;
+        self.settle(answer.as_ref().err());
+        answer
+    }
+
+    /// Runs several statements in one request, up to the first that fails.
+    pub(crate) async fn script(&mut self, sql: &str) -> Result<Vec<Step>, my::Error> {
+        let answer = script(self.begin()?, sql).await;
+        self.settle(answer.as_ref().err());
+        // It may have failed between the start and the end of a transaction.
+        self.in_transaction |= answer.is_err();
+        answer
+    }
+
+    /// Asks whether the server is still there.
+    pub(crate) async fn ping(&mut self) -> Result<(), my::Error> {
+        let answer = self.begin()?.ping().await;
+        self.settle(answer.as_ref().err());
+        answer
+    }
+
+    /// The driver's connection, for statements of the user's own. It is of no use to others until
+    /// [`settle_foreign`](Self::settle_foreign) was called.
+    pub(crate) fn foreign(&mut self) -> Result<&mut Conn, my::Error> {
+        self.begin()
+    }
+
+    /// Nothing of the user's statements is in flight any more.
+    pub(crate) fn settle_foreign(&mut self) {
+        self.settle(None);
+    }
+
+    fn begin(&mut self) -> Result<&mut Conn, my::Error> {
+        let conn = self.conn.as_mut().filter(|_| self.state == State::Idle);
+        let conn = conn.ok_or(my::Error::Driver(my::DriverError::ConnectionClosed))?;
+        self.state = State::InFlight;
+        Ok(conn)
+    }
+
+    fn settle(&mut self, error: Option<&my::Error>) {
+        self.used = Clock::Boot.now();
+        self.state = match error {
+            Some(error) if error::is_fatal(error) => State::Dead,
+            _ => State::Idle,
+        };
+        if let Some(packet) = self.conn.as_ref().and_then(Conn::last_ok_packet) {
+            self.in_transaction = packet.status_flags().contains(StatusFlags::SERVER_STATUS_IN_TRANS);
+        }
+    }
+
+    /// Whether the server says that a transaction is open; true also if that is not known.
+    pub(crate) fn in_transaction(&self) -> bool {
+        self.in_transaction
+    }
+
+    /// Whether the next user may have it.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.conn.is_some() && self.state == State::Idle && !self.in_transaction
+    }
+
+    /// Whether it can be used here: a socket dies with its runtime.
+    pub(crate) fn is_of_this_runtime(&self) -> bool {
+        Handle::try_current().is_ok_and(|runtime| runtime.id() == self.runtime)
+    }
+
+    /// When it last got an answer.
+    pub(crate) fn used(&self) -> Tick {
+        self.used
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    pub(crate) fn set_server(&mut self, server: Server) {
+        self.server = server;
+    }
+
+    /// Says goodbye in order.
+    pub(crate) async fn disconnect(mut self) {
+        if self.is_clean() && self.is_of_this_runtime() {
+            if let Some(conn) = self.conn.take() {
+                // The server notices the end of the socket, too.
+                let _ = conn.disconnect().await;
+            }
+        } else {
+            drop(self.give_up());
+        }
+    }
+
+    /// Takes the driver's connection out of use.
+    pub(crate) fn give_up(&mut self) -> Option<Corpse> {
+        let was_clean = self.is_clean();
+        let (conn, server) = (self.conn.take()?, self.server.clone());
+        Some(Corpse { conn, was_clean, is_in_flight: self.state == State::InFlight, server })
+    }
+
+    /// Ends another connection of the same server.
+    pub(crate) async fn kill(&mut self, thread: u64) -> Result<()> {
+        match self.script(&format!("KILL CONNECTION {thread}")).await {
+            Ok(_) => Ok(()),
+            Err(error) if error::code(&error) == Some(error::NO_SUCH_THREAD) => {
+                self.in_transaction = false;
+                Ok(())
+            }
+            Err(error) => Err(error::from_mysql(error, Phase::Write, "ending a connection")),
+        }
+    }
+}
+
+/// A connection that nobody uses any more. Its socket is open until it is dropped.
+pub(crate) struct Corpse {
+    conn: Conn,
+    was_clean: bool,
+    /// A statement of it may still be at work on the server.
+    pub(crate) is_in_flight: bool,
+    pub(crate) server: Server,
+}
+
+impl Drop for Corpse {
+    /// Left to itself, the driver would spawn a task that reads what is still to come, which may be for ever.
+    fn drop(&mut self) {
+        if !self.was_clean && !self.conn.is_disconnected() {
+            // A call that was dropped midway leaves the driver's own mark, with which it just closes the socket.
+            let _ = self.conn.ping().now_or_never();
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("number", &self.number)
+            .field("state", &self.state)
+            .field("in_transaction", &self.in_transaction)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn script(conn: &mut Conn, sql: &str) -> Result<Vec<Step>, my::Error> {
+    let mut steps = Vec::new();
+    let mut results = conn.query_iter(sql).await?;
+    loop {
+        let outcome =
+            Outcome { id: results.last_insert_id().unwrap_or(0), affected: results.affected_rows() };
+        let is_last = results.is_empty();
+        // Also where there is nothing left: the error of a later statement is found here only.
+        let rows = results.collect().await?;
+        steps.push(Step { rows, outcome });
+        if is_last {
+            return Ok(steps);
+        }
+    }
+}
+
+fn outcome(conn: &Conn) -> Outcome {
+    Outcome { id: conn.last_insert_id().unwrap_or(0), affected: conn.affected_rows() }
+}

@@ -1,0 +1,169 @@
+//! What the driver and the server say, in lockkit's words.
+
+use std::borrow::Cow;
+
+use lockkit_core::{Error, ErrorKind};
+use mysql_async as my;
+
+/// The short name of this backend.
+pub(crate) const BACKEND: &str = "mysql";
+
+/// What went on when an error came up: only a write has an outcome to be unsure about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Open,
+    Read,
+    Write,
+}
+
+/// Server errors after which the connection is gone, or will be: the server shuts down, or somebody killed us.
+const FATAL: [u16; 14] = [1040, 1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1184, 1317, 1927, 3169, 4031];
+pub(crate) const NO_SUCH_TABLE: u16 = 1146;
+pub(crate) const NO_SUCH_COLUMN: u16 = 1054;
+pub(crate) const TABLE_DENIED: u16 = 1142;
+pub(crate) const NO_SUCH_THREAD: u16 = 1094;
+pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
+pub(crate) const LOCK_NOWAIT: u16 = 3572;
+const DEADLOCK: u16 = 1213;
+
+/// The number of a server's refusal.
+pub(crate) fn code(error: &my::Error) -> Option<u16> {
+    if let my::Error::Server(refusal) = error { Some(refusal.code) } else { None }
+}
+
+/// The connection is of no use any more, and what was sent on it may have been applied.
+pub(crate) fn is_fatal(error: &my::Error) -> bool {
+    code(error).is_none_or(|code| FATAL.contains(&code))
+}
+
+/// The statement lost a race for rows and was rolled back whole: asking again is the answer.
+pub(crate) fn is_race(error: &my::Error) -> bool {
+    matches!(code(error), Some(DEADLOCK | LOCK_WAIT_TIMEOUT))
+}
+
+/// Translates an error that came up while `what` was done.
+pub(crate) fn from_mysql(error: my::Error, phase: Phase, what: &str) -> Error {
+    let (kind, advice) = match code(&error) {
+        Some(code) => of_server(code),
+        None => of_driver(&error),
+    };
+    let unknown = phase == Phase::Write && is_fatal(&error);
+    let text = one_line(&error.to_string());
+    let ours = ours(kind, format!("{what}: {text}; {advice}")).with_source(error);
+    if unknown { ours.with_outcome_unknown() } else { ours }
+}
+
+fn of_server(code: u16) -> (ErrorKind, &'static str) {
+    use ErrorKind as K;
+    match code {
+        1044 | 1142 | 1143 | 1227 | 1370 | 1410 => {
+            (K::PermissionDenied, "grant SELECT, INSERT, UPDATE and DELETE on lockkit's tables to this user")
+        }
+        1045 | 1130 | 1251 | 1396 | 1698 | 1862 | 2061 | 3118 | 3878 => {
+            (K::Authentication, "the server refused the credentials; check the ones in the URL")
+        }
+        1049 => (K::InvalidUrl, "make the database first, or name another one in the URL"),
+        NO_SUCH_TABLE => (K::WrongType, "lockkit's tables are not there"),
+        1054 | 1136 | 1264 | 1292 | 1364 | 1366 | 1406 => {
+            (K::WrongType, "the table has another form than this version of lockkit knows")
+        }
+        1209 | 1290 | 1792 | 1836 | 3100 => {
+            (K::ReadOnly, "the server is not a primary, or was demoted; name the primary in the URL")
+        }
+        1021 | 1030 | 1041 | 1114 | 1118 | 1598 => (K::StoreFull, "free space on the server"),
+        1129 => (K::PermissionDenied, "the server blocks this host after failed connections: FLUSH HOSTS"),
+        1040 | 1203 | 1226 => (
+            K::Unavailable,
+            "the server has no connection left for us; raise max_connections, or lower pool_size",
+        ),
+        1665 => (K::Unsupported, "lockkit needs binlog_format ROW or MIXED"),
+        1047 => (K::Unavailable, "the node is not ready: it has lost its cluster, or joins it"),
+        DEADLOCK | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | 1020 | 1412 | 1615 => {
+            (K::Unavailable, "others were at work on the same row")
+        }
+        code if FATAL.contains(&code) => (K::Unavailable, "the server closed the connection"),
+        _ => (K::Unexpected, "no server should answer that"),
+    }
+}
+
+fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
+    use ErrorKind as K;
+    use my::{DriverError as D, Error as E};
+    match error {
+        E::Io(my::IoError::Io(_))
+        | E::Driver(D::ConnectionClosed | D::PacketOutOfOrder | D::PoolDisconnected) => {
+            (K::Unavailable, "the connection broke, or the server is not there")
+        }
+        #[cfg(feature = "tls")]
+        E::Io(my::IoError::Tls(_)) => {
+            (K::Unavailable, "no trust could be made; check the parameter ca, and the host's name")
+        }
+        E::Driver(D::UnknownAuthPlugin { .. } | D::MysqlOldPasswordDisabled | D::CleartextPluginDisabled) => {
+            (K::Authentication, "the user's way to log in is not supported; use a password")
+        }
+        E::Driver(D::NoClientSslFlagFromServer) => (K::Unsupported, "the server has no TLS; use mysql://"),
+        E::Driver(_) | E::Other(_) | E::Server(_) | E::Url(_) => {
+            (K::Unavailable, "the driver does not understand the server; is it a MySQL or MariaDB?")
+        }
+    }
+}
+
+/// An error of this backend.
+pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(kind, reason).with_backend(BACKEND)
+}
+
+pub(crate) fn nonsense(what: &str) -> Error {
+    ours(
+        ErrorKind::Unexpected,
+        format!("{what}: the server gave an answer that lockkit's statements never give"),
+    )
+}
+
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(code: u16) -> my::Error {
+        let (message, state) = ("no\nway".to_owned(), "HY000".to_owned());
+        my::Error::Server(my::ServerError { code, message, state })
+    }
+
+    #[test]
+    fn c5_a_write_is_unknown_when_the_connection_goes_and_known_when_the_server_refuses_it() {
+        let gone = || my::Error::Driver(my::DriverError::ConnectionClosed);
+        assert!(from_mysql(gone(), Phase::Write, "acquiring").is_outcome_unknown());
+        assert!(!from_mysql(gone(), Phase::Read, "peeking").is_outcome_unknown());
+        assert!(from_mysql(server(1927), Phase::Write, "acquiring").is_outcome_unknown());
+        assert!(!from_mysql(server(1213), Phase::Write, "acquiring").is_outcome_unknown());
+        assert!(from_mysql(server(1213), Phase::Write, "acquiring").is_temporary());
+    }
+
+    #[test]
+    fn c13_errors_have_kinds_and_one_line() {
+        use ErrorKind as K;
+        for (code, kind) in [
+            (1044, K::PermissionDenied),
+            (1045, K::Authentication),
+            (1049, K::InvalidUrl),
+            (1040, K::Unavailable),
+            (1142, K::PermissionDenied),
+            (1146, K::WrongType),
+            (1054, K::WrongType),
+            (1290, K::ReadOnly),
+            (1836, K::ReadOnly),
+            (3100, K::ReadOnly),
+            (1114, K::StoreFull),
+            (1665, K::Unsupported),
+            (9999, K::Unexpected),
+        ] {
+            let error = from_mysql(server(code), Phase::Write, "acquiring");
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains("acquiring") && !error.to_string().contains('\n'), "{error}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! One owner competing for one name, and holding it by a lease.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lockkit_core::{
+    Clock, Error, ErrorKind, FencingToken, Result,
+    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Pulse, Released, Strays, Wait},
+};
+
+use super::{
+    poller::poll,
+    record::{Answer, Asked, Form},
+    renewal::Hold,
+    store::Store,
+};
+use crate::{error, pool::Checkout, waiting::Place};
+
+/// How long a statement may wait for a row after it has read the time: `innodb_lock_wait_timeout`, and some more.
+const LATEST: i64 = 2_000_000;
+
+/// By how much our idea of the server's time may be ahead of it, at most: what the question took.
+const AHEAD: i64 = 5_000_000;
+
+/// A claim for a lock that is a row.
+#[derive(Debug)]
+pub(crate) struct LeaseClaim {
+    store: Arc<Store>,
+    spec: ClaimSpec,
+    form: Form,
+    owner: String,
+    lease_us: u64,
+    fence: Option<u64>,
+    strays: Strays,
+    /// Where we stand among this process's waiters.
+    place: Option<Place>,
+}
+
+impl LeaseClaim {
+    pub(crate) fn new(store: Arc<Store>, form: Form, spec: ClaimSpec) -> Self {
+        let lease_us = u64::try_from(spec.ttl.as_micros()).unwrap_or(u64::MAX);
+        let (owner, strays) = (spec.owner.to_string(), Strays::default());
+        Self { store, spec, form, owner, lease_us, fence: None, strays, place: None }
+    }
+
+    async fn connection(&self) -> Result<Checkout> {
+        // Less than the whole budget, so that the reason is heard.
+        self.store.pool.get(self.spec.op_timeout * 3 / 4).await
+    }
+
+    fn asked(&self, not_after_us: u64, waits: bool) -> Asked<'_> {
+        let (name, label) = (&self.spec.name, self.spec.label.as_deref().unwrap_or(""));
+        let (kind, name, owner, lease_us) = (name.kind().as_str(), name.as_str(), &self.owner, self.lease_us);
+        Asked { kind, name, owner, label, lease_us, not_after_us, waits }
+    }
+
+    /// Asks once, or twice if our idea of the server's time was wrong.
+    async fn ask(&mut self, waits: bool) -> Result<Answer> {
+        let deadline = Clock::Boot.now().after(self.spec.op_timeout);
+        let mut connection = self.connection().await?;
+        for _ in 0..2 {
+            let not_after = self.store.pool.server_time(deadline);
+            let number = connection.number();
+            self.strays.attempt(number, i64::try_from(not_after).unwrap_or(i64::MAX).saturating_add(LATEST));
+            let asked = self.asked(not_after, waits);
+            let answer = self.store.acquire(&mut connection, self.form, &asked).await;
+            match answer {
+                Ok(Answer::Late) => {
+                    self.strays.refused();
+                    self.store.ask_time(&mut connection).await?;
+                }
+                Ok(answer) => {
+                    let now = self.store.pool.server_time(Clock::Boot.now());
+                    self.strays.settled(i64::try_from(now).unwrap_or(0) - AHEAD);
+                    return Ok(answer);
+                }
+                Err(error) => {
+                    if !error.is_outcome_unknown() {
+                        self.strays.refused();
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        let reason = format!(
+            "the request took longer than op_timeout ({:?}) to reach the server, which therefore ignored it",
+            self.spec.op_timeout
+        );
+        Err(error::ours(ErrorKind::Unavailable, reason))
+    }
+
+    fn answered(&mut self, answer: Answer, wait: Wait) -> Result<Attempt> {
+        match answer {
+            Answer::Granted { fence } => {
+                if let Some(place) = self.place.take() {
+                    // Whoever is next would ask in vain, unless there is room for more.
+                    if self.spec.mode == Mode::Exclusive {
+                        place.put_back();
+                    }
+                }
+                self.fence = Some(fence);
+                let (token, lease) = (FencingToken::new(fence), Lease::For(self.spec.ttl));
+                Ok(Attempt::Granted(Grant { token, lease }))
+            }
+            Answer::Busy { left } => {
+                match &self.place {
+                    Some(place) => place.put_back(),
+                    None if wait == Wait::No => {
+                        return Ok(Attempt::Busy { queued: false, retry_after: left });
+                    }
+                    None => self.stand_in_line(),
+                }
+                poll(&self.store, &self.spec.name, self.form, left, self.spec.op_timeout);
+                Ok(WAITING)
+            }
+            Answer::Mismatch { limit } => {
+                let reason = format!(
+                    "others use this semaphore with {limit} permits; all who use a name must agree on its limit"
+                );
+                Err(error::ours(ErrorKind::InvalidOption, reason))
+            }
+            Answer::Late => Err(error::nonsense("acquiring")),
+        }
+    }
+
+    fn stand_in_line(&mut self) {
+        let (name, mode, hint) = (&self.spec.name, self.spec.mode, self.spec.hint.clone());
+        self.place = Some(self.store.waiters.join(name, mode, hint));
+    }
+}
+
+/// Nothing of it is in the store, and it is called when there is something to ask.
+const WAITING: Attempt = Attempt::Busy { queued: false, retry_after: None };
+
+#[async_trait]
+impl Claim for LeaseClaim {
+    async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
+        match &self.place {
+            Some(place) if !place.is_called() && !self.strays.is_any() => {
+                poll(&self.store, &self.spec.name, self.form, None, self.spec.op_timeout);
+                return match place.trouble() {
+                    Some(trouble) => Err(error::ours(ErrorKind::Unavailable, trouble)),
+                    None => Ok(WAITING),
+                };
+            }
+            None if wait != Wait::No
+                && !self.strays.is_any()
+                && self.store.waiters.is_any(&self.spec.name) =>
+            {
+                self.stand_in_line();
+                poll(&self.store, &self.spec.name, self.form, None, self.spec.op_timeout);
+                return Ok(WAITING);
+            }
+            _ => {}
+        }
+        let answer = self.ask(wait != Wait::No).await?;
+        self.answered(answer, wait)
+    }
+
+    async fn keep_alive(&mut self) -> Result<Pulse> {
+        let Some(fence) = self.fence else { return Ok(Pulse::Lost(LossReason::Evicted)) };
+        let hold = Hold {
+            name: self.spec.name.clone(),
+            owner: self.owner.clone(),
+            fence,
+            has_holders: self.form != Form::Row,
+            lease: self.spec.ttl,
+            op_timeout: self.spec.op_timeout,
+        };
+        self.store.renewals.renew(hold).await
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        self.place = None;
+        if self.fence.is_none() && !self.strays.is_any() {
+            return Ok(Released::NotHeld);
+        }
+        let mut connection = self.connection().await?;
+        let strays_until = self.strays.release(connection.number());
+        let found = self.store.release(&mut connection, self.form, &self.asked(0, false)).await?;
+        self.store.waiters.call_first(&self.spec.name);
+        if strays_until > 0
+            && i64::try_from(self.store.ask_time(&mut connection).await?).unwrap_or(0) <= strays_until
+        {
+            return Err(not_final());
+        }
+        self.fence = None;
+        self.strays = Strays::default();
+        Ok(if found == Some(true) { Released::Freed } else { Released::NotHeld })
+    }
+}
+
+fn not_final() -> Error {
+    let reason = "it is released, but an earlier request of this owner, on a connection that fell silent, may still \
+                  reach the server; asking again will tell";
+    error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown()
+}

@@ -1,0 +1,191 @@
+//! Read/write locks and semaphores: a row for each holder, guarded by the row of the name.
+//!
+//! Several statements have to agree on what they see, so they are one transaction. It is sent as one request: a client
+//! that stops in the middle must not leave the row locked.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use lockkit_core::spi::Mode;
+use mysql_async as my;
+
+use super::record::{Answer, Asked, Look, Seen};
+use crate::{
+    connection::Connection,
+    schema::Tables,
+    server::value,
+    sql::{NOW, literal},
+};
+
+/// How long a writer that waits keeps new readers away without asking again.
+pub(crate) const WANTED: Duration = Duration::from_secs(1);
+
+const LATE: u64 = 0;
+const BUSY: u64 = 1;
+const GRANTED: u64 = 2;
+const OURS: u64 = 3;
+const MISMATCH: u64 = 4;
+
+/// The tables of such locks.
+#[derive(Debug)]
+pub(crate) struct HoldersSql {
+    lock: String,
+    holder: String,
+    peek: String,
+}
+
+impl HoldersSql {
+    pub(crate) fn new(tables: &Tables) -> Self {
+        let (lock, holder) = (tables.table("lock"), tables.table("holder"));
+        let peek = format!(
+            "SELECT l.fence,{NOW},l.wanted_us>{NOW},h.mode,h.permits,CAST(h.expires_us AS SIGNED)-{NOW} \
+             FROM {lock} l LEFT JOIN {holder} h ON h.kind=l.kind AND h.name=l.name AND h.expires_us>{NOW} \
+             WHERE l.kind=? AND l.name=?"
+        );
+        Self { lock, holder, peek }
+    }
+
+    pub(crate) async fn acquire(
+        &self,
+        connection: &mut Connection,
+        mode: Mode,
+        asked: &Asked<'_>,
+    ) -> Result<Option<Answer>, my::Error> {
+        let steps = connection.script(&self.acquisition(mode, asked)).await?;
+        let read = || {
+            let row = steps.iter().rev().find_map(|step| step.rows.first())?;
+            Some(match value::<u64>(row, 0)? {
+                LATE => Answer::Late,
+                BUSY => Answer::Busy { left: value::<Option<u64>>(row, 2)?.map(Duration::from_micros) },
+                GRANTED | OURS => Answer::Granted { fence: value(row, 1)? },
+                MISMATCH => Answer::Mismatch { limit: value(row, 3)? },
+                _ => return None,
+            })
+        };
+        Ok(read())
+    }
+
+    /// The time is read anew once the row is locked: the statement may have waited for it.
+    fn acquisition(&self, mode: Mode, asked: &Asked<'_>) -> String {
+        let Self { lock, holder, .. } = self;
+        let terms = Terms::of(mode, asked.waits);
+        let Terms { letter, permits, limit, fits, wanted } = &terms;
+        let (kind, name) = (literal(asked.kind.as_bytes()), literal(asked.name.as_bytes()));
+        let (owner, label) = (literal(asked.owner.as_bytes()), literal(asked.label.as_bytes()));
+        let (lease, not_after) = (asked.lease_us, asked.not_after_us);
+        let this = format!("kind={kind} AND name={name}");
+        format!(
+            "START TRANSACTION;\
+             INSERT INTO {lock}(kind,name,fence,touched_us) VALUES({kind},{name},{NOW},{NOW}) \
+             ON DUPLICATE KEY UPDATE touched_us=GREATEST(touched_us,{NOW});\
+             SET @lockkit_now={NOW},@lockkit_ours=NULL;\
+             SELECT fence,permits,wanted_us INTO @lockkit_fence,@lockkit_limit,@lockkit_wanted FROM {lock} WHERE {this};\
+             DELETE FROM {holder} WHERE {this} AND expires_us<=@lockkit_now;\
+             SELECT COUNT(*),COALESCE(SUM(permits),0),COALESCE(SUM(mode='x'),0),MIN(expires_us)-@lockkit_now \
+             INTO @lockkit_others,@lockkit_used,@lockkit_writers,@lockkit_left FROM {holder} \
+             WHERE {this} AND owner<>{owner};\
+             SELECT MAX(fence) INTO @lockkit_ours FROM {holder} WHERE {this} AND owner={owner};\
+             SET @lockkit_answer=CASE WHEN @lockkit_now>{not_after} THEN {LATE} \
+             WHEN @lockkit_ours IS NOT NULL THEN {OURS} \
+             WHEN {limit}>0 AND @lockkit_others>0 AND @lockkit_limit<>{limit} THEN {MISMATCH} \
+             WHEN {fits} THEN {GRANTED} ELSE {BUSY} END;\
+             SET @lockkit_fence=CASE @lockkit_answer WHEN {GRANTED} THEN GREATEST(@lockkit_fence+1,@lockkit_now) \
+             WHEN {OURS} THEN @lockkit_ours ELSE @lockkit_fence END;\
+             INSERT INTO {holder}(kind,name,owner,mode,fence,permits,expires_us,acquired_us,label) \
+             SELECT {kind},{name},{owner},'{letter}',@lockkit_fence,{permits},@lockkit_now+{lease},@lockkit_now,{label} \
+             FROM DUAL WHERE @lockkit_answer={GRANTED};\
+             UPDATE {holder} SET expires_us=GREATEST(expires_us,@lockkit_now+{lease}) \
+             WHERE {this} AND owner={owner} AND @lockkit_answer={OURS};\
+             UPDATE {lock} SET fence=GREATEST(fence,@lockkit_fence),\
+             permits=IF(@lockkit_answer={GRANTED},{limit},permits),\
+             wanted_us={wanted} WHERE {this};\
+             COMMIT;\
+             SELECT CAST(@lockkit_answer AS UNSIGNED),CAST(@lockkit_fence AS UNSIGNED),\
+             CAST(@lockkit_left AS UNSIGNED),CAST(@lockkit_limit AS UNSIGNED)"
+        )
+    }
+
+    /// `Some(true)` if it was ours and live, `Some(false)` if it had lapsed.
+    pub(crate) async fn release(
+        &self,
+        connection: &mut Connection,
+        asked: &Asked<'_>,
+    ) -> Result<Option<bool>, my::Error> {
+        let Self { holder, .. } = self;
+        let (kind, name) = (literal(asked.kind.as_bytes()), literal(asked.name.as_bytes()));
+        let ours = format!(
+            "DELETE FROM {holder} WHERE kind={kind} AND name={name} AND owner={}",
+            literal(asked.owner.as_bytes())
+        );
+        let steps = connection.script(&format!("{ours} AND expires_us>{NOW};{ours}")).await?;
+        let deleted: Vec<_> = steps.iter().map(|step| step.outcome.affected > 0).collect();
+        Ok(match deleted.as_slice() {
+            [true, ..] => Some(true),
+            [false, true, ..] => Some(false),
+            _ => None,
+        })
+    }
+
+    /// Reads without any lock.
+    pub(crate) async fn look(
+        &self,
+        connection: &mut Connection,
+        kind: &str,
+        name: &str,
+    ) -> Result<Option<Look>, my::Error> {
+        let rows = connection.rows(&self.peek, vec![kind.into(), name.into()]).await?;
+        let read = || {
+            let mut look = Look::default();
+            for row in &rows {
+                (look.version, look.now_us, look.wanted) = (value(row, 0)?, value(row, 1)?, value(row, 2)?);
+                if let Some(mode) = value::<Option<String>>(row, 3)? {
+                    let left = u64::try_from(value::<i64>(row, 5)?).unwrap_or(0);
+                    let (exclusive, permits) = (mode == "x", value(row, 4)?);
+                    look.holders.push(Seen { exclusive, permits, left: Duration::from_micros(left) });
+                }
+            }
+            Some(look)
+        };
+        Ok(read())
+    }
+}
+
+/// What a mode means to the statements.
+struct Terms {
+    letter: char,
+    permits: u32,
+    /// 0: there is none.
+    limit: u32,
+    /// When it is granted.
+    fits: String,
+    /// The next `wanted_us`.
+    wanted: String,
+}
+
+impl Terms {
+    fn of(mode: Mode, waits: bool) -> Self {
+        let kept = "wanted_us".to_owned();
+        match mode {
+            Mode::Permits { count, limit } => {
+                let (permits, limit) = (count.get(), limit.get());
+                let fits = format!("@lockkit_used+{permits}<={limit}");
+                Self { letter: 'p', permits, limit, fits, wanted: kept }
+            }
+            Mode::Shared => {
+                let fits = "@lockkit_writers=0 AND @lockkit_wanted<=@lockkit_now".to_owned();
+                Self { letter: 's', permits: 1, limit: 0, fits, wanted: kept }
+            }
+            _ => {
+                let wants = if waits {
+                    format!("GREATEST(wanted_us,@lockkit_now+{})", WANTED.as_micros())
+                } else {
+                    kept
+                };
+                let wanted = format!(
+                    "CASE @lockkit_answer WHEN {GRANTED} THEN 0 WHEN {BUSY} THEN {wants} ELSE wanted_us END"
+                );
+                let fits = "@lockkit_others=0".to_owned();
+                Self { letter: 'x', permits: NonZeroU32::MIN.get(), limit: 0, fits, wanted }
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The optimistic strategy: a row is a lease.
+//!
+//! One statement takes it, one gives it back, and one renews all that are due together. `fence` is the version that
+//! every one of them compares, and the server's clock alone decides when a lease ends. Whoever waits holds no connection:
+//! one task for each lock looks now and then, without a lock on the row.
+
+mod claim;
+mod gc;
+mod holders;
+mod inspect;
+mod poller;
+mod record;
+mod renewal;
+mod row;
+mod store;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use lockkit_core::{
+    ErrorKind, FencingToken, LockName, Result,
+    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Released},
+};
+
+use self::{claim::LeaseClaim, record::Form, store::Store};
+use crate::{backend::Kept, error, pool::Pool};
+
+/// A waiter is called when there is something to ask; this is for calls that get lost.
+const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// Until a waiter looks again after a lease has ended.
+const TAKEOVER_DELAY: Duration = Duration::from_millis(100);
+
+/// Leases in rows.
+#[derive(Debug)]
+pub(crate) struct Optimistic {
+    store: Arc<Store>,
+    descriptor: Descriptor,
+}
+
+impl Optimistic {
+    pub(crate) fn new(pool: Pool) -> Self {
+        let capabilities = Capabilities::none().with_exclusive().with_shared().with_permits().with_labels();
+        let descriptor = Descriptor::new(error::BACKEND)
+            .with_capabilities(capabilities)
+            .with_exceptions(Exceptions::none().with_server_clock_step())
+            .with_poll(POLL.0, POLL.1)
+            .with_takeover_delay(TAKEOVER_DELAY)
+            .with_cadence(Duration::MAX, true);
+        Self { store: Arc::new(Store::new(pool)), descriptor }
+    }
+}
+
+#[async_trait]
+impl Backend for Optimistic {
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+        let Some(form) = Form::of(spec.name.kind(), spec.mode) else {
+            let reason = format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
+            return Err(error::ours(ErrorKind::Unsupported, reason));
+        };
+        Ok(Box::new(LeaseClaim::new(Arc::clone(&self.store), form, spec)))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.store.inspect(name).await
+    }
+
+    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
+        self.store.force_release(name, token.get()).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.store.pool.close().await;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Kept for Optimistic {
+    async fn collect_garbage(&self) -> Result<u64> {
+        self.store.collect_garbage().await
+    }
+}

@@ -1,0 +1,209 @@
+//! Renewals that are due together go out as one statement.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::{
+    FutureExt as _,
+    future::{BoxFuture, Shared, WeakShared},
+};
+use lockkit_core::{
+    Error, LockName, Result,
+    spi::{Lease, LossReason, Pulse},
+};
+use mysql_async as my;
+use tokio::task::yield_now;
+
+use crate::{
+    connection::Connection,
+    error::{self, Phase},
+    pool::Pool,
+    server::value,
+    sql::{NOW, literal},
+};
+
+/// How many holds one statement renews at most: it locks their rows until it is done.
+const MOST: usize = 256;
+const WHAT: &str = "renewing leases";
+
+/// One hold to renew.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) name: LockName,
+    pub(crate) owner: String,
+    pub(crate) fence: u64,
+    /// Whether it is a row for each holder, or the lock's own.
+    pub(crate) has_holders: bool,
+    pub(crate) lease: Duration,
+    pub(crate) op_timeout: Duration,
+}
+
+/// What one statement can renew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Sort {
+    has_holders: bool,
+    lease: Duration,
+    op_timeout: Duration,
+}
+
+/// For each hold in its order; each may have its own trouble.
+type Answer = Arc<Result<Vec<Result<Pulse>>>>;
+type Request = BoxFuture<'static, Answer>;
+
+/// The renewals of a locker.
+pub(crate) struct Renewals {
+    pool: Arc<Pool>,
+    lock: String,
+    holder: String,
+    /// Those that were not sent yet.
+    open: Mutex<HashMap<Sort, Batch>>,
+}
+
+/// A request that others may join. Whoever waits for it drives it: it belongs to no one of them, and has no task.
+struct Batch {
+    holds: Arc<Mutex<Vec<Hold>>>,
+    request: WeakShared<Request>,
+}
+
+impl Renewals {
+    pub(crate) fn new(pool: Arc<Pool>) -> Arc<Self> {
+        let tables = pool.config().tables();
+        let (lock, holder) = (tables.table("lock"), tables.table("holder"));
+        Arc::new(Self { pool, lock, holder, open: Mutex::default() })
+    }
+
+    /// Renews a hold, together with whatever else is due now.
+    ///
+    /// # Errors
+    /// The outcome is unknown.
+    ///
+    /// # Cancel safety
+    /// Cancel safe for the others.
+    pub(crate) async fn renew(self: &Arc<Self>, hold: Hold) -> Result<Pulse> {
+        let (index, request) = self.join(hold);
+        let answer = request.await;
+        let answers = answer.as_ref().as_ref().map_err(again)?;
+        match answers.get(index) {
+            Some(Ok(pulse)) => Ok(*pulse),
+            Some(Err(error)) => Err(again(error)),
+            None => Err(error::nonsense(WHAT)),
+        }
+    }
+
+    fn join(self: &Arc<Self>, hold: Hold) -> (usize, Shared<Request>) {
+        let sort = Sort { has_holders: hold.has_holders, lease: hold.lease, op_timeout: hold.op_timeout };
+        let mut open = lock(&self.open);
+        if let Some(batch) = open.get(&sort)
+            && let Some(request) = batch.request.upgrade()
+        {
+            let mut holds = lock(&batch.holds);
+            if holds.len() < MOST {
+                holds.push(hold);
+                return (holds.len() - 1, request);
+            }
+        }
+        let holds = Arc::new(Mutex::new(vec![hold]));
+        let request: Request = Box::pin(Arc::clone(self).send(sort, Arc::clone(&holds)));
+        let request = request.shared();
+        if let Some(request) = request.downgrade() {
+            open.insert(sort, Batch { holds, request });
+        }
+        (0, request)
+    }
+
+    async fn send(self: Arc<Self>, sort: Sort, holds: Arc<Mutex<Vec<Hold>>>) -> Answer {
+        // All that are due now get their turn to join.
+        yield_now().await;
+        let holds = {
+            let mut open = lock(&self.open);
+            if open.get(&sort).is_some_and(|batch| Arc::ptr_eq(&batch.holds, &holds)) {
+                open.remove(&sort);
+            }
+            std::mem::take(&mut *lock(&holds))
+        };
+        Arc::new(self.renew_all(sort, &holds).await)
+    }
+
+    async fn renew_all(&self, sort: Sort, holds: &[Hold]) -> Result<Vec<Result<Pulse>>> {
+        let mut connection = self.pool.get(sort.op_timeout * 3 / 4).await?;
+        let table = if sort.has_holders { &self.holder } else { &self.lock };
+        match renew(&mut connection, table, sort, holds).await {
+            // One of the rows is locked by somebody else: the others must not wait for it.
+            Err(error) if error::is_race(&error) && holds.len() > 1 => {
+                let mut pulses = Vec::with_capacity(holds.len());
+                for hold in holds.chunks(1) {
+                    let answer = renew(&mut connection, table, sort, hold).await;
+                    let answer = self.pool.checked(answer, Phase::Write, WHAT);
+                    pulses.push(
+                        answer.and_then(|mut pulses| pulses.pop().ok_or_else(|| error::nonsense(WHAT))),
+                    );
+                }
+                Ok(pulses)
+            }
+            answer => Ok(self.pool.checked(answer, Phase::Write, WHAT)?.into_iter().map(Ok).collect()),
+        }
+    }
+}
+
+async fn renew(
+    connection: &mut Connection,
+    table: &str,
+    sort: Sort,
+    holds: &[Hold],
+) -> Result<Vec<Pulse>, my::Error> {
+    let lease = sort.lease.as_micros();
+    let rows = holds.iter().map(row).collect::<Vec<_>>().join(" OR ");
+    // By the primary key also where the table is so small that reading all of it seems cheaper: a scan would wait for
+    // the rows of others. A late renewal never shortens a lease (GREATEST), nor revives one that has ended.
+    let update = format!(
+        "UPDATE {table} FORCE INDEX(PRIMARY) SET expires_us=GREATEST(expires_us,{NOW}+{lease}) \
+         WHERE expires_us>{NOW} AND ({rows})"
+    );
+    let changed = connection.script(&update).await?.first().map_or(0, |step| step.outcome.affected);
+    if usize::try_from(changed).is_ok_and(|changed| changed == holds.len()) {
+        return Ok(vec![Pulse::Alive(Lease::For(sort.lease)); holds.len()]);
+    }
+    // Some are gone, or had nothing to gain.
+    let question = format!(
+        "SELECT owner,fence,CAST(expires_us AS SIGNED)-{NOW} FROM {table} FORCE INDEX(PRIMARY) WHERE {rows}"
+    );
+    let steps = connection.script(&question).await?;
+    let found: HashMap<(String, u64), i64> = steps
+        .iter()
+        .flat_map(|step| &step.rows)
+        .filter_map(|row| Some(((value(row, 0)?, value(row, 1)?), value(row, 2)?)))
+        .collect();
+    let pulse = |hold: &Hold| {
+        let left = found.get(&(hold.owner.clone(), hold.fence)).and_then(|left| u64::try_from(*left).ok());
+        match left.filter(|left| *left > 0) {
+            Some(left) => Pulse::Alive(Lease::For(Duration::from_micros(left))),
+            None => Pulse::Lost(LossReason::Evicted),
+        }
+    };
+    Ok(holds.iter().map(pulse).collect())
+}
+
+fn row(hold: &Hold) -> String {
+    let text = |text: &str| literal(text.as_bytes());
+    let (kind, name, owner) = (text(hold.name.kind().as_str()), text(hold.name.as_str()), text(&hold.owner));
+    format!("(kind={kind} AND name={name} AND owner={owner} AND fence={})", hold.fence)
+}
+
+/// An error that several have to be told.
+fn again(error: &Error) -> Error {
+    error::ours(error.kind(), error.context().to_owned()).with_status(error.status())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Renewals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renewals").field("open", &lock(&self.open).len()).finish_non_exhaustive()
+    }
+}

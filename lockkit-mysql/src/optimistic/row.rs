@@ -1,0 +1,116 @@
+//! A mutex: one row, which is its lease.
+
+use std::time::Duration;
+
+use mysql_async::{self as my, Value};
+
+use crate::{
+    connection::Connection,
+    schema::Tables,
+    server::value,
+    sql::{LEAST_FENCE, NOW},
+};
+
+use super::record::{Answer, Asked, Look, Seen};
+
+/// The statements about such rows.
+#[derive(Debug)]
+pub(crate) struct RowSql {
+    acquire: String,
+    release: String,
+    peek: String,
+}
+
+impl RowSql {
+    pub(crate) fn new(tables: &Tables) -> Self {
+        let lock = tables.table("lock");
+        // Assignments are made from left to right, so what is decided by `owner` and `expires_us` comes before their
+        // own. The answer is what LAST_INSERT_ID() was set to last: the fence, or how long the lease of the one who
+        // holds it still lasts, in µs and less than any fence; 0 if no row was touched, because it is too late.
+        // `fence` is the version: it is raised by every grant, and compared by every renewal.
+        let acquire = format!(
+            "INSERT INTO {lock}(kind,name,owner,fence,expires_us,touched_us,acquired_us,label) \
+             SELECT ?,?,?,LAST_INSERT_ID({NOW}),{NOW}+?,{NOW},{NOW},? FROM DUAL WHERE {NOW}<=? \
+             ON DUPLICATE KEY UPDATE \
+             fence=IF(expires_us<={NOW},LAST_INSERT_ID(GREATEST(fence+1,{NOW})),\
+             IF(owner=?,LAST_INSERT_ID(fence),fence+0*LAST_INSERT_ID(LEAST(expires_us-{NOW},{LONGEST_US})))),\
+             acquired_us=IF(expires_us<={NOW},{NOW},acquired_us),\
+             label=IF(expires_us<={NOW},?,label),\
+             owner=IF(expires_us<={NOW},?,owner),\
+             touched_us=IF(owner=?,{NOW},touched_us),\
+             expires_us=IF(owner=?,GREATEST(expires_us,{NOW}+?),expires_us)"
+        );
+        let release = format!(
+            "UPDATE {lock} SET fence=fence+0*LAST_INSERT_ID(IF(expires_us>{NOW},{FREED},{LAPSED})),\
+             owner='',expires_us=0,touched_us={NOW} WHERE kind=? AND name=? AND owner=?"
+        );
+        let peek = format!(
+            "SELECT fence,CAST(expires_us AS SIGNED)-{NOW},{NOW} FROM {lock} WHERE kind=? AND name=?"
+        );
+        Self { acquire, release, peek }
+    }
+
+    pub(crate) async fn acquire(
+        &self,
+        connection: &mut Connection,
+        asked: &Asked<'_>,
+    ) -> Result<Answer, my::Error> {
+        let owner = || Value::from(asked.owner);
+        let params = vec![
+            asked.kind.into(),
+            asked.name.into(),
+            owner(),
+            asked.lease_us.into(),
+            asked.label.into(),
+            asked.not_after_us.into(),
+            owner(),
+            asked.label.into(),
+            owner(),
+            owner(),
+            owner(),
+            asked.lease_us.into(),
+        ];
+        Ok(match connection.run(&self.acquire, params).await?.id {
+            0 => Answer::Late,
+            fence if fence >= LEAST_FENCE => Answer::Granted { fence },
+            left_us => Answer::Busy { left: Some(Duration::from_micros(left_us)) },
+        })
+    }
+
+    /// `Some(true)` if it was ours and live, `Some(false)` if it had lapsed.
+    pub(crate) async fn release(
+        &self,
+        connection: &mut Connection,
+        asked: &Asked<'_>,
+    ) -> Result<Option<bool>, my::Error> {
+        let params = vec![asked.kind.into(), asked.name.into(), asked.owner.into()];
+        Ok(match connection.run(&self.release, params).await?.id {
+            FREED => Some(true),
+            LAPSED => Some(false),
+            _ => None,
+        })
+    }
+
+    /// Reads without any lock.
+    pub(crate) async fn look(
+        &self,
+        connection: &mut Connection,
+        kind: &str,
+        name: &str,
+    ) -> Result<Option<Look>, my::Error> {
+        let rows = connection.rows(&self.peek, vec![kind.into(), name.into()]).await?;
+        let Some(row) = rows.first() else { return Ok(Some(Look::default())) };
+        let read = || {
+            let left = u64::try_from(value::<i64>(row, 1)?).ok().filter(|left| *left > 0);
+            let seen = Seen { exclusive: true, permits: 0, left: Duration::from_micros(left.unwrap_or(0)) };
+            let holders = if left.is_some() { vec![seen] } else { Vec::new() };
+            Some(Look { version: value(row, 0)?, now_us: value(row, 2)?, holders, wanted: false })
+        };
+        Ok(read())
+    }
+}
+
+const FREED: u64 = 2;
+const LAPSED: u64 = 1;
+/// Eleven days: no lease is longer, and no fence is smaller.
+const LONGEST_US: u64 = 1_000_000_000_000;

@@ -1,0 +1,144 @@
+//! What the claims of this strategy share, and the requests that they make.
+
+use std::{sync::Arc, time::Duration};
+
+use lockkit_core::{Clock, LockName, Result, Tick};
+use mysql_async as my;
+
+use super::{
+    holders::HoldersSql,
+    record::{Answer, Asked, Form, Look},
+    renewal::Renewals,
+    row::RowSql,
+};
+use crate::{
+    connection::Connection,
+    error::{self, Phase},
+    pool::{Checkout, Pool},
+    server::value,
+    sql::NOW,
+    waiting::Waiters,
+};
+
+/// How often a statement that lost a race is sent again at once.
+const RACES: u32 = 4;
+
+/// The store of one locker.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) renewals: Arc<Renewals>,
+    row: RowSql,
+    holders: HoldersSql,
+}
+
+impl Store {
+    pub(crate) fn new(pool: Pool) -> Self {
+        let pool = Arc::new(pool);
+        let (row, holders) = (RowSql::new(pool.config().tables()), HoldersSql::new(pool.config().tables()));
+        let renewals = Renewals::new(Arc::clone(&pool));
+        Self { pool, waiters: Arc::default(), renewals, row, holders }
+    }
+
+    /// # Errors
+    /// Unknown if the connection broke.
+    pub(crate) async fn acquire(
+        &self,
+        connection: &mut Connection,
+        form: Form,
+        asked: &Asked<'_>,
+    ) -> Result<Answer> {
+        let mut races = 0;
+        loop {
+            let answer = match form {
+                Form::Row => self.row.acquire(connection, asked).await.map(Some),
+                Form::Holders(mode) => self.holders.acquire(connection, mode, asked).await,
+            };
+            match answer {
+                Err(error) if error::is_race(&error) => {
+                    roll_back(connection).await?;
+                    races += 1;
+                    if races >= RACES || error::code(&error) == Some(error::LOCK_WAIT_TIMEOUT) {
+                        // Somebody is at work on the row.
+                        return Ok(Answer::Busy { left: None });
+                    }
+                }
+                answer => {
+                    let answer = self.pool.checked(answer, Phase::Write, "acquiring")?;
+                    return answer.ok_or_else(|| error::nonsense("acquiring"));
+                }
+            }
+        }
+    }
+
+    /// `Some(true)` if it was live, `Some(false)` if it had lapsed, `None` if it was not there.
+    ///
+    /// # Errors
+    /// Unknown if the connection broke.
+    pub(crate) async fn release(
+        &self,
+        connection: &mut Connection,
+        form: Form,
+        asked: &Asked<'_>,
+    ) -> Result<Option<bool>> {
+        let mut races = 0;
+        loop {
+            let answer = match form {
+                Form::Row => self.row.release(connection, asked).await,
+                Form::Holders(_) => self.holders.release(connection, asked).await,
+            };
+            match answer {
+                Err(error) if error::is_race(&error) && races < RACES => {
+                    roll_back(connection).await?;
+                    races += 1;
+                }
+                answer => return self.pool.checked(answer, Phase::Write, "releasing"),
+            }
+        }
+    }
+
+    /// Reads who has a lock, without any lock of the database's.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(crate) async fn look(&self, name: &LockName, form: Form, patience: Duration) -> Result<Look> {
+        let mut connection = self.pool.get(patience).await?;
+        let sent = Clock::Boot.now();
+        let (kind, text) = (name.kind().as_str(), name.as_str());
+        let answer = match form {
+            Form::Row => self.row.look(&mut connection, kind, text).await,
+            Form::Holders(_) => self.holders.look(&mut connection, kind, text).await,
+        };
+        let look = self.pool.checked(answer, Phase::Read, "peeking")?;
+        let look = look.ok_or_else(|| error::nonsense("peeking"))?;
+        if look.now_us > 0 {
+            self.pool.observe(sent, look.now_us);
+        }
+        Ok(look)
+    }
+
+    /// Asks the server for its time, and learns from it.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(crate) async fn ask_time(&self, connection: &mut Checkout) -> Result<u64> {
+        let sent: Tick = Clock::Boot.now();
+        let answer = connection.rows(&format!("SELECT {NOW}"), Vec::new()).await;
+        let rows = self.pool.checked(answer, Phase::Read, "asking for the time")?;
+        let now = rows.first().and_then(|row| value(row, 0));
+        let now = now.ok_or_else(|| error::nonsense("asking for the time"))?;
+        self.pool.observe(sent, now);
+        Ok(now)
+    }
+}
+
+/// After a script that failed midway. A single statement has rolled itself back.
+async fn roll_back(connection: &mut Connection) -> Result<()> {
+    if connection.in_transaction() {
+        let answer: Result<_, my::Error> = connection.script("ROLLBACK").await;
+        // Nothing of it is applied, whatever comes of this.
+        answer.map_err(|error| error::from_mysql(error, Phase::Read, "rolling back"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! The tables.
+
+use lockkit_core::{ErrorKind, Result};
+
+use crate::{
+    config::{Config, Strategy},
+    connection::Connection,
+    error::{self, Phase},
+    server::value,
+    sql::literal,
+};
+
+/// The statements that make all tables, for the default table prefix.
+///
+/// A strategy uses its own two tables and `lockkit_meta`; [`sql`] gives what one needs, for any prefix. The user of the
+/// store URL needs `SELECT`, `INSERT`, `UPDATE` and `DELETE` on them, and `CREATE` only to make them at first use.
+pub const SQL: &str = include_str!("schema.sql");
+
+/// The format that this version writes.
+const VERSION: u32 = 1;
+const DEFAULT_PREFIX: &str = "`lockkit_";
+
+/// The statements that make the tables of one strategy.
+#[must_use]
+pub fn sql(strategy: Strategy, prefix: &str) -> String {
+    statements(strategy, prefix).join(";\n\n") + ";\n"
+}
+
+fn statements(strategy: Strategy, prefix: &str) -> Vec<String> {
+    let tables = match strategy {
+        Strategy::Optimistic => ["meta`", "lock`", "holder`"],
+        Strategy::Pessimistic => ["meta`", "row`", "fence`"],
+    };
+    let statements = SQL.split(';').map(str::trim);
+    let wanted = statements.filter(|statement| {
+        let name = statement.split_once(DEFAULT_PREFIX).map(|(_, rest)| rest);
+        name.is_some_and(|name| tables.iter().any(|table| name.starts_with(table)))
+    });
+    wanted
+        .map(|statement| without_comments(statement).replace(DEFAULT_PREFIX, &format!("`{prefix}_")))
+        .collect()
+}
+
+fn without_comments(statement: &str) -> String {
+    let lines = statement.lines().filter(|line| !line.trim_start().starts_with("--"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The names of the tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tables {
+    prefix: String,
+}
+
+impl Tables {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned() }
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// A table's name, as SQL wants it.
+    pub(crate) fn table(&self, name: &str) -> String {
+        format!("`{}_{name}`", self.prefix)
+    }
+}
+
+/// Makes sure that the tables are there, in a form that this version knows, and for this strategy.
+///
+/// # Errors
+/// [`ErrorKind::WrongType`] if they are missing and not to be made, have another form, or are used with the other
+/// strategy; [`ErrorKind::PermissionDenied`].
+pub(crate) async fn prepare(connection: &mut Connection, config: &Config) -> Result<()> {
+    if !has_meta(connection, config).await? {
+        if !config.create_table {
+            return Err(missing(config));
+        }
+        create(connection, config).await?;
+    }
+    let strategy = strategy_text(config);
+    let meta = config.tables().table("meta");
+    let what = format!("reading {meta}");
+    let question = format!("SELECT strategy,version,compatible FROM {meta} WHERE id=1");
+    let enter = format!(
+        "INSERT IGNORE INTO {meta}(id,strategy,version,compatible) VALUES(1,{},{VERSION},{VERSION})",
+        literal(strategy.as_bytes())
+    );
+    let mut rows = asked(connection.rows(&question, Vec::new()).await, Phase::Read, &what)?;
+    if rows.is_empty() {
+        asked(
+            connection.run(&enter, Vec::new()).await,
+            Phase::Write,
+            &format!("entering the strategy into {meta}"),
+        )?;
+        rows = asked(connection.rows(&question, Vec::new()).await, Phase::Read, &what)?;
+    }
+    let row = rows.first().ok_or_else(|| error::nonsense(&what))?;
+    let recorded: String = value(row, 0).ok_or_else(|| error::nonsense(&what))?;
+    let compatible: u32 = value(row, 2).ok_or_else(|| error::nonsense(&what))?;
+    if compatible > VERSION {
+        let reason = format!(
+            "the tables {} were made by a newer lockkit (their format asks for version {compatible}, this one knows \
+             {VERSION}); upgrade, or use another table_prefix",
+            config.tables().table("*")
+        );
+        return Err(error::ours(ErrorKind::WrongType, reason));
+    }
+    if recorded != strategy {
+        let reason = format!(
+            "the table prefix {:?} is in use with strategy={recorded}, and locks of {strategy} would not exclude those; \
+             use the same, or another table_prefix",
+            config.tables().prefix()
+        );
+        return Err(error::ours(ErrorKind::WrongType, reason));
+    }
+    check_form(connection, config).await
+}
+
+/// Locks with and without strict leases must not meet either: one would not wait for the other's lease.
+fn strategy_text(config: &Config) -> String {
+    let strict = if config.strict_lease { "-strict" } else { "" };
+    format!("{}{strict}", config.strategy.as_str())
+}
+
+async fn has_meta(connection: &mut Connection, config: &Config) -> Result<bool> {
+    let meta = config.tables().table("meta");
+    match connection.rows(&format!("SELECT id FROM {meta} LIMIT 1"), Vec::new()).await {
+        Ok(_) => Ok(true),
+        Err(error) if error::code(&error) == Some(error::NO_SUCH_TABLE) => Ok(false),
+        // A user with no right to a table is not told whether it is there.
+        Err(error) if error::code(&error) == Some(error::TABLE_DENIED) && config.create_table => Ok(false),
+        Err(error) => Err(error::from_mysql(error, Phase::Read, &format!("reading {meta}"))),
+    }
+}
+
+async fn create(connection: &mut Connection, config: &Config) -> Result<()> {
+    let prefix = config.tables().prefix();
+    for statement in statements(config.strategy, prefix) {
+        let answer = connection.script(&statement).await;
+        answer.map_err(|error| {
+            let error = error::from_mysql(error, Phase::Open, "making lockkit's tables");
+            let kind = error.kind();
+            if kind == ErrorKind::PermissionDenied {
+                let reason = format!("{}; or let somebody else run: {}", error.context(), shown(config));
+                return error::ours(kind, reason).with_source(error);
+            }
+            error
+        })?;
+    }
+    Ok(())
+}
+
+/// Asks for every column that this version uses, and for the engine: others than InnoDB have no row locks.
+async fn check_form(connection: &mut Connection, config: &Config) -> Result<()> {
+    let columns: [(&str, &str); 2] = match config.strategy {
+        Strategy::Optimistic => [
+            ("lock", "kind,name,owner,fence,expires_us,touched_us,acquired_us,wanted_us,permits,label"),
+            ("holder", "kind,name,owner,mode,fence,permits,expires_us,acquired_us,label"),
+        ],
+        Strategy::Pessimistic => [
+            ("row", "kind,name"),
+            ("fence", "kind,name,fence,owner,acquired_us,open_us,server,started_us,thread,label"),
+        ],
+    };
+    for (table, columns) in columns {
+        let table = config.tables().table(table);
+        let what = format!("looking at {table}");
+        let answer = connection.rows(&format!("SELECT {columns} FROM {table} LIMIT 0"), Vec::new()).await;
+        answer.map_err(|error| match error::code(&error) {
+            Some(error::NO_SUCH_TABLE | error::NO_SUCH_COLUMN) => missing(config).with_source(error),
+            _ => error::from_mysql(error, Phase::Read, &what),
+        })?;
+        let name = table.trim_matches('`').as_bytes();
+        let question = format!(
+            "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME={}",
+            literal(name)
+        );
+        let rows = asked(connection.rows(&question, Vec::new()).await, Phase::Read, &what)?;
+        let engine: Option<String> = rows.first().and_then(|row| value(row, 0));
+        if let Some(engine) = engine.filter(|engine| !engine.eq_ignore_ascii_case("InnoDB")) {
+            let reason = format!(
+                "{table} is kept by the engine {engine}, which has no row locks: ALTER TABLE {table} ENGINE=InnoDB"
+            );
+            return Err(error::ours(ErrorKind::WrongType, reason));
+        }
+    }
+    Ok(())
+}
+
+fn asked<T>(answer: Result<T, mysql_async::Error>, phase: Phase, what: &str) -> Result<T> {
+    answer.map_err(|error| error::from_mysql(error, phase, what))
+}
+
+fn missing(config: &Config) -> lockkit_core::Error {
+    let reason = format!("lockkit's tables are not there, or have another form; run: {}", shown(config));
+    error::ours(ErrorKind::WrongType, reason)
+}
+
+/// On one line, as errors are.
+fn shown(config: &Config) -> String {
+    sql(config.strategy, config.tables().prefix()).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_strategy_makes_its_own_tables_under_the_prefix() {
+        let optimistic = sql(Strategy::Optimistic, "jobs");
+        for table in ["`jobs_meta`", "`jobs_lock`", "`jobs_holder`"] {
+            assert_eq!(
+                optimistic.matches(&format!("CREATE TABLE IF NOT EXISTS {table}")).count(),
+                1,
+                "{optimistic}"
+            );
+        }
+        assert!(
+            !optimistic.contains("lockkit") && !optimistic.contains("_row`") && !optimistic.contains("--")
+        );
+        let pessimistic = sql(Strategy::Pessimistic, "lockkit");
+        assert!(pessimistic.contains("`lockkit_row`") && pessimistic.contains("`lockkit_fence`"));
+        assert_eq!(pessimistic.matches("CREATE TABLE").count(), 3);
+    }
+}

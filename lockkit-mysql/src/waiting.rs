@@ -1,0 +1,229 @@
+//! Who in this process waits for which lock. Waiters stand in line, so that one of them talks to the server and not all.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use lockkit_core::{
+    LockName,
+    spi::{Hint, Mode},
+};
+
+/// The lines of a locker's waiters, one for each lock.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    lines: Mutex<HashMap<LockName, Line>>,
+    attendants: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    waiting: VecDeque<Waiting>,
+    next_number: u64,
+    /// How often somebody was called.
+    calls: u64,
+    /// Who polls the server for this line.
+    attendant: Option<u64>,
+    /// What the last poll failed with.
+    trouble: Option<String>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    mode: Mode,
+    hint: Hint,
+    is_called: bool,
+}
+
+/// What a look at a line found.
+#[derive(Debug)]
+pub(crate) struct Glance {
+    /// How often somebody was called so far.
+    pub(crate) calls: u64,
+    /// What those want who are not called, in order.
+    pub(crate) modes: Vec<Mode>,
+}
+
+impl Waiters {
+    /// Puts somebody at the end of a line.
+    pub(crate) fn join(self: &Arc<Self>, name: &LockName, mode: Mode, hint: Hint) -> Place {
+        let mut lines = self.lock();
+        let line = lines.entry(name.clone()).or_default();
+        let number = line.next_number;
+        line.next_number += 1;
+        line.waiting.push_back(Waiting { number, mode, hint, is_called: false });
+        Place { waiters: Arc::clone(self), name: name.clone(), number }
+    }
+
+    pub(crate) fn is_any(&self, name: &LockName) -> bool {
+        self.lock().contains_key(name)
+    }
+
+    /// Calls the first who was not called yet: it may ask the server. False if there is none.
+    pub(crate) fn call_next(&self, name: &LockName) -> bool {
+        self.lock().get_mut(name).is_some_and(Line::call_next)
+    }
+
+    /// Calls the first in line, if nobody is called.
+    pub(crate) fn call_first(&self, name: &LockName) {
+        if let Some(line) = self.lock().get_mut(name)
+            && line.waiting.front().is_some_and(|first| !first.is_called)
+        {
+            line.call_next();
+        }
+    }
+
+    /// A number for the one who is to poll from now on; `None` if somebody does, or nobody waits.
+    pub(crate) fn attend(&self, name: &LockName) -> Option<u64> {
+        let mut lines = self.lock();
+        let line = lines.get_mut(name).filter(|line| line.attendant.is_none())?;
+        let number = self.attendants.fetch_add(1, Relaxed);
+        line.attendant = Some(number);
+        Some(number)
+    }
+
+    /// The one who polled has gone, for whatever reason.
+    pub(crate) fn abandon(&self, name: &LockName, attendant: u64) {
+        if let Some(line) = self.lock().get_mut(name) {
+            line.attendant.take_if(|number| *number == attendant);
+        }
+    }
+
+    /// What the attendant of a line sees; `None` if it is discharged: nobody waits any more, or another line has begun.
+    pub(crate) fn look(&self, name: &LockName, attendant: u64) -> Option<Glance> {
+        let lines = self.lock();
+        let line = lines.get(name).filter(|line| line.attendant == Some(attendant))?;
+        let uncalled = line.waiting.iter().filter(|waiting| !waiting.is_called);
+        Some(Glance { calls: line.calls, modes: uncalled.map(|waiting| waiting.mode).collect() })
+    }
+
+    /// Remembers how the last poll went, for those who wait for it.
+    pub(crate) fn report(&self, name: &LockName, trouble: Option<String>) {
+        if let Some(line) = self.lock().get_mut(name) {
+            line.trouble = trouble;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<LockName, Line>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    fn call_next(&mut self) -> bool {
+        let Some(next) = self.waiting.iter_mut().find(|waiting| !waiting.is_called) else { return false };
+        next.is_called = true;
+        next.hint.ring();
+        self.calls += 1;
+        true
+    }
+}
+
+/// A place in a line. Whoever is called and goes away passes the call on.
+#[derive(Debug)]
+pub(crate) struct Place {
+    waiters: Arc<Waiters>,
+    name: LockName,
+    number: u64,
+}
+
+impl Place {
+    /// Whether it may ask the server.
+    pub(crate) fn is_called(&self) -> bool {
+        self.with(|waiting| waiting.is_called).unwrap_or(true)
+    }
+
+    /// The call led nowhere, or was answered by a grant: it is not passed on.
+    pub(crate) fn put_back(&self) {
+        self.with(|waiting| waiting.is_called = false);
+    }
+
+    /// What is wrong with the server, if the last poll found it out.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.waiters.lock().get(&self.name)?.trouble.clone()
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Waiting) -> T) -> Option<T> {
+        let mut lines = self.waiters.lock();
+        let line = lines.get_mut(&self.name)?;
+        line.waiting.iter_mut().find(|waiting| waiting.number == self.number).map(act)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut lines = self.waiters.lock();
+        let Some(line) = lines.get_mut(&self.name) else { return };
+        let place = line.waiting.iter().position(|waiting| waiting.number == self.number);
+        let gone = place.and_then(|index| line.waiting.remove(index));
+        if line.waiting.is_empty() {
+            lines.remove(&self.name);
+        } else if gone.is_some_and(|gone| gone.is_called) {
+            line.call_next();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use lockkit_core::{Kind, spi::Ring};
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Bell(AtomicU32);
+
+    impl Ring for Bell {
+        fn ring(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn join(waiters: &Arc<Waiters>, name: &LockName) -> (Place, Arc<Bell>) {
+        let bell = Arc::new(Bell::default());
+        (waiters.join(name, Mode::Exclusive, Hint::to(&bell)), bell)
+    }
+
+    #[test]
+    fn c6_a_call_is_passed_on_by_whoever_leaves_and_reaches_one_at_a_time() {
+        let (waiters, name) = (Arc::<Waiters>::default(), LockName::new(Kind::Mutex, "a").unwrap());
+        let ((first, bell_1), (second, bell_2), (third, bell_3)) =
+            (join(&waiters, &name), join(&waiters, &name), join(&waiters, &name));
+        waiters.call_first(&name);
+        waiters.call_first(&name);
+        assert!(first.is_called() && !second.is_called());
+        drop(first);
+        assert!(second.is_called() && !third.is_called());
+        second.put_back();
+        drop(second);
+        assert!(!third.is_called());
+        assert_eq!([bell_1, bell_2, bell_3].map(|bell| bell.0.load(Relaxed)), [1, 1, 0]);
+        drop(third);
+        assert!(!waiters.is_any(&name));
+        assert!(!waiters.call_next(&name));
+    }
+
+    #[test]
+    fn one_attends_a_line_and_another_one_after_it_has_gone() {
+        let (waiters, name) = (Arc::<Waiters>::default(), LockName::new(Kind::Mutex, "a").unwrap());
+        assert_eq!(waiters.attend(&name), None, "nobody waits");
+        let (place, _) = join(&waiters, &name);
+        let first = waiters.attend(&name).unwrap();
+        assert_eq!(waiters.attend(&name), None);
+        drop(place);
+        let (_place, _) = join(&waiters, &name);
+        let second = waiters.attend(&name).unwrap();
+        assert!(waiters.look(&name, first).is_none(), "its line has ended");
+        waiters.abandon(&name, first);
+        assert!(waiters.look(&name, second).is_some());
+        waiters.abandon(&name, second);
+        assert!(waiters.attend(&name).is_some());
+    }
+}
