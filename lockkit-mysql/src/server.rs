@@ -43,6 +43,11 @@ impl Server {
             && self.started_us.abs_diff(other.started_us) < SAME_START_US
     }
 
+    /// Another run of the same server: what was sent to an earlier one has ended with it.
+    pub(crate) fn is_later_run(&self, other: &Self) -> bool {
+        self.host == other.host && self.port == other.port && !self.is_same_run(other)
+    }
+
     /// For comparison by other processes: host and port, and the time of the start in µs.
     pub(crate) fn run(&self) -> (String, u64) {
         (format!("{}:{}", self.host, self.port), self.started_us)
