@@ -11,6 +11,8 @@ mod reaper;
 pub mod schema;
 mod server;
 mod sql;
+#[cfg(feature = "tls")]
+mod tls;
 mod waiting;
 
 use std::sync::Arc;
