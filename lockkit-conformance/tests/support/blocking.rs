@@ -6,7 +6,10 @@ use async_trait::async_trait;
 use lockkit_conformance::{BoxError, Harness, Hook, Store, stores::MemoryStore};
 use lockkit_core::{
     FencingToken, LockName, Result,
-    spi::{Attempt, Backend, Claim, ClaimSpec, Descriptor, Hint, Inspection, Pulse, Released, Ring, Wait},
+    spi::{
+        Attempt, Backend, Claim, ClaimSpec, Descriptor, Grant, Hint, Inspection, Lease, Pulse, Released,
+        Ring, Wait,
+    },
 };
 use tokio::{
     sync::Notify,
@@ -133,22 +136,23 @@ struct BlockingClaim {
 }
 
 impl BlockingClaim {
-    async fn caller_gone(&self) {
-        if self.flaw == Some(BlockingFlaw::IgnoresCaller) {
-            std::future::pending().await
-        }
-        self.spec.caller.gone().await;
-    }
-
     async fn wait(&mut self, patience: Duration) -> Result<Attempt> {
         let stop = Instant::now() + patience;
+        let deaf = self.flaw == Some(BlockingFlaw::IgnoresCaller);
         loop {
-            let answer = self.inner.attempt(Wait::Queue).await?;
-            let Attempt::Busy { retry_after, .. } = answer else { return Ok(answer) };
+            let at = self.spec.clock.now();
+            let retry_after = match self.inner.attempt(Wait::Queue).await? {
+                Attempt::Granted(Grant { token, lease: Lease::For(lasts) }) => {
+                    // Counted from before the wait, it might have ended.
+                    return Ok(Attempt::Granted(Grant { token, lease: Lease::Proven { at, lasts } }));
+                }
+                granted @ Attempt::Granted(_) => return Ok(granted),
+                Attempt::Busy { retry_after, .. } => retry_after,
+            };
             let again = Instant::now() + retry_after.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN);
             let gone = tokio::select! {
                 () = self.bell.0.notified() => false,
-                () = self.caller_gone() => true,
+                () = self.spec.caller.gone(), if !deaf => true,
                 () = sleep_until(again.min(stop)) => false,
             };
             if gone || Instant::now() >= stop {
