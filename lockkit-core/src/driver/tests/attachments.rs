@@ -63,6 +63,18 @@ async fn c7_a_dropped_guard_is_told_once_and_before_the_release() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c7_the_release_waits_until_the_drop_was_told() {
+    let world = world(Kind::Ttl, Attaches::Slow);
+    world.store.set_latency(Duration::ZERO);
+    let guard = world.mutex("a").lock().await.unwrap();
+    world.store.forget_log();
+    // Not on a worker: those are free to run the keeper meanwhile.
+    tokio::task::spawn_blocking(move || drop(guard)).await.unwrap();
+    world.locker.shutdown().await.unwrap();
+    assert_eq!(world.store.ops(), [Op::GuardDropped, Op::Release, Op::Close]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn c7_a_released_guard_was_not_dropped() {
     for kind in KINDS {

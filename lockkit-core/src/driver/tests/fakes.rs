@@ -3,6 +3,7 @@
 
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
+    thread,
     time::Duration,
 };
 
@@ -59,6 +60,8 @@ pub(super) enum Attaches {
     Bomb,
     /// The backend has a bug.
     Panic,
+    /// A note that takes a while to hear of it.
+    Slow,
 }
 
 /// Tells the store's log of the drop of its guard.
@@ -66,13 +69,16 @@ pub(super) enum Attaches {
 pub(super) struct Note {
     store: Arc<Store>,
     pub(super) owner: OwnerId,
-    explodes: bool,
+    attaches: Attaches,
 }
 
 impl Attachment for Note {
     fn guard_dropped(&self) {
+        if self.attaches == Attaches::Slow {
+            thread::sleep(ms(50));
+        }
         self.store.note(Op::GuardDropped, self.owner);
-        assert!(!self.explodes, "as ordered");
+        assert_ne!(self.attaches, Attaches::Bomb, "as ordered");
     }
 }
 
@@ -239,8 +245,7 @@ impl Claim for FakeClaim {
         let owner = self.spec.owner;
         self.store.note(Op::Attachment, owner);
         assert_ne!(attaches, Attaches::Panic, "as ordered");
-        let explodes = attaches == Attaches::Bomb;
-        Some(Arc::new(Note { store: Arc::clone(&self.store), owner, explodes }))
+        Some(Arc::new(Note { store: Arc::clone(&self.store), owner, attaches }))
     }
 
     async fn changed(&mut self) {
