@@ -43,6 +43,11 @@ impl Server {
             && self.started_us.abs_diff(other.started_us) < SAME_START_US
     }
 
+    /// As [`is_same_run`](Self::is_same_run), for what [`run`](Self::run) has told.
+    pub(crate) fn is_run(&self, (place, started_us): &(String, u64)) -> bool {
+        self.run().0 == *place && self.started_us.abs_diff(*started_us) < SAME_START_US
+    }
+
     /// For comparison by other processes: host and port, and the time of the start in µs.
     pub(crate) fn run(&self) -> (String, u64) {
         (format!("{}:{}", self.host, self.port), self.started_us)
