@@ -1,0 +1,9 @@
+//! The MySQL backend on real servers, MariaDB and MySQL: what both strategies share, and the optimistic one, below the
+//! core's driver and under it.
+
+#[macro_use]
+#[path = "mysql/support.rs"]
+mod support;
+
+#[path = "mysql/names.rs"]
+mod names;
