@@ -7,3 +7,11 @@ mod support;
 
 #[path = "mysql/names.rs"]
 mod names;
+#[path = "mysql/crowd.rs"]
+mod crowd;
+#[path = "mysql/gc.rs"]
+mod gc;
+#[path = "mysql/rows.rs"]
+mod rows;
+#[path = "mysql/settings.rs"]
+mod settings;
