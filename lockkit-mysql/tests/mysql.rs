@@ -15,3 +15,7 @@ mod gc;
 mod rows;
 #[path = "mysql/settings.rs"]
 mod settings;
+#[path = "mysql/refusal.rs"]
+mod refusal;
+#[path = "mysql/reachable.rs"]
+mod reachable;
