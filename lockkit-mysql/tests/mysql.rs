@@ -5,17 +5,17 @@
 #[path = "mysql/support.rs"]
 mod support;
 
-#[path = "mysql/names.rs"]
-mod names;
 #[path = "mysql/crowd.rs"]
 mod crowd;
 #[path = "mysql/gc.rs"]
 mod gc;
+#[path = "mysql/names.rs"]
+mod names;
+#[path = "mysql/reachable.rs"]
+mod reachable;
+#[path = "mysql/refusal.rs"]
+mod refusal;
 #[path = "mysql/rows.rs"]
 mod rows;
 #[path = "mysql/settings.rs"]
 mod settings;
-#[path = "mysql/refusal.rs"]
-mod refusal;
-#[path = "mysql/reachable.rs"]
-mod reachable;

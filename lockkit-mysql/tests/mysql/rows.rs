@@ -40,7 +40,10 @@ async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
         admin.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await;
         admin.run("START TRANSACTION").await;
         for table in ["lock", "holder"] {
-            let row = format!("SELECT * FROM {} WHERE kind='{kind}' AND name='locked' FOR UPDATE", bed.table(table));
+            let row = format!(
+                "SELECT * FROM {} WHERE kind='{kind}' AND name='locked' FOR UPDATE",
+                bed.table(table)
+            );
             admin.run(row).await;
         }
         for name in ["free", "a", "z"] {
@@ -107,7 +110,10 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
                 // Constant tables are read by the key while the plan is made.
                 let nothing = ["no matching row", "Impossible", "No tables used", "not found"];
                 let is_empty = kind.is_none() && nothing.iter().any(|text| extra.contains(text));
-                assert!(is_empty || key.as_deref() == Some("PRIMARY"), "{statement}: {kind:?} {key:?} {extra}");
+                assert!(
+                    is_empty || key.as_deref() == Some("PRIMARY"),
+                    "{statement}: {kind:?} {key:?} {extra}"
+                );
                 assert!(kind.as_deref() != Some("index"), "{statement}");
             }
         }
@@ -127,7 +133,9 @@ async fn c10_a_locked_row_holds_up_no_other_renewal(flavor: SqlFlavor) {
         guards.push(guard);
     }
     admin.run("START TRANSACTION").await;
-    admin.run(format!("SELECT * FROM {} WHERE name='5' AND kind='mutex' FOR UPDATE", bed.table("lock"))).await;
+    admin
+        .run(format!("SELECT * FROM {} WHERE name='5' AND kind='mutex' FOR UPDATE", bed.table("lock")))
+        .await;
     let lost = guards[5].lost();
     within(TTL + SLACK, "noticing a lease that could not be renewed", lost.wait()).await;
     tokio::time::sleep(TTL / 2).await;
@@ -147,7 +155,8 @@ async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     reader.run("START TRANSACTION").await;
     reader.run(format!("SELECT * FROM {} LIMIT 1", bed.table("lock"))).await;
-    let (alter, table) = (format!("ALTER TABLE {} ADD COLUMN more INT", bed.table("lock")), bed.prefix.clone());
+    let (alter, table) =
+        (format!("ALTER TABLE {} ADD COLUMN more INT", bed.table("lock")), bed.prefix.clone());
     let altering = tokio::spawn(async move { admin.run(alter).await });
     let mut watcher = bed.admin().await;
     let waits = format!(
@@ -176,7 +185,12 @@ fn spec_name(kind: Kind, name: &str) -> lockkit_core::LockName {
     lockkit_core::LockName::new(kind, name).unwrap()
 }
 
-fn free_again(backend: &lockkit_mysql::MySql, kind: Kind, name: &str, mode: Mode) -> Box<dyn lockkit_core::spi::Claim> {
+fn free_again(
+    backend: &lockkit_mysql::MySql,
+    kind: Kind,
+    name: &str,
+    mode: Mode,
+) -> Box<dyn lockkit_core::spi::Claim> {
     claim_in(backend, kind, name, mode)
 }
 
