@@ -128,7 +128,8 @@ pub struct Poll {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cadence {
     /// Never less often than this, however long the ttl is: for a store in which only a renewal tells that a
-    /// connection has died.
+    /// connection has died. Not zero. A renewal without an answer is repeated within it, too; a hold that is renewed by
+    /// hand is left alone.
     pub longest: Duration,
     /// Renewals that are due at about the same time are made due at the same instant: for a backend that sends them
     /// as one request.
