@@ -121,8 +121,8 @@ impl Needs {
         if self.lease && descriptor.exceptions.no_lease {
             return Some("the store lists the exception `no_lease`".to_owned());
         }
-        if self.claim_lease && descriptor.lease_scope == LeaseScope::Session {
-            return Some("the store's leases are its session's".to_owned());
+        if self.claim_lease && descriptor.lease_scope != LeaseScope::Claim {
+            return Some("the store's leases belong to a session or a connection".to_owned());
         }
         match self.hook {
             Some(hook) if !hooks.contains(&hook) => Some(format!("the harness has no hook {hook:?}")),
