@@ -1,5 +1,8 @@
 //! The contract, C1 to C14, on every store that is compiled in.
 
+#[cfg(feature = "mysql")]
+#[path = "support/mysql.rs"]
+mod mysql;
 #[cfg(feature = "redis")]
 #[path = "support/redis.rs"]
 mod redis;
@@ -16,15 +19,25 @@ type Found = (Arc<dyn Store>, bool);
 
 fn main() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
     let memory: Found = (Arc::new(MemoryStore::new()), true);
-    let found = [vec![memory], redis()?, zookeeper()?].concat();
-    let is_complete =
-        cfg!(all(feature = "redis", feature = "zk")) && found.iter().all(|(_, is_ours)| *is_ours);
+    let found = [vec![memory], mysql()?, redis()?, zookeeper()?].concat();
+    let is_complete = cfg!(all(feature = "mysql", feature = "redis", feature = "zk"))
+        && found.iter().all(|(_, is_ours)| *is_ours);
     let stores = found.into_iter().map(|(store, _)| store);
     Ok(if is_complete {
         lockkit_conformance::main_covering_all(stores)
     } else {
         lockkit_conformance::main(stores)
     })
+}
+
+#[cfg(feature = "mysql")]
+fn mysql() -> Result<Vec<Found>, Box<dyn Error + Send + Sync>> {
+    let found = mysql::SqlStore::start()?.into_iter().map(|store| {
+        let is_ours = store.is_ours();
+        let found: Found = (Arc::new(store), is_ours);
+        found
+    });
+    Ok(found.collect())
 }
 
 #[cfg(feature = "redis")]
@@ -42,6 +55,11 @@ fn zookeeper() -> Result<Vec<Found>, Box<dyn Error + Send + Sync>> {
         found
     });
     Ok(found.collect())
+}
+
+#[cfg(not(feature = "mysql"))]
+fn mysql() -> Result<Vec<Found>, Box<dyn Error + Send + Sync>> {
+    Ok(Vec::new())
 }
 
 #[cfg(not(feature = "redis"))]

@@ -46,6 +46,15 @@ pub(crate) struct Outcome {
     pub(crate) affected: u64,
 }
 
+/// What a `KILL` found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Killed {
+    /// There is no such connection.
+    WasGone,
+    /// It goes now.
+    WasThere,
+}
+
 /// One statement of a script.
 #[derive(Debug)]
 pub(crate) struct Step {
@@ -176,12 +185,12 @@ impl Connection {
     }
 
     /// Ends another connection of the same server.
-    pub(crate) async fn kill(&mut self, thread: u64) -> Result<()> {
+    pub(crate) async fn kill(&mut self, thread: u64) -> Result<Killed> {
         match self.script(&format!("KILL CONNECTION {thread}")).await {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(Killed::WasThere),
             Err(error) if error::code(&error) == Some(error::NO_SUCH_THREAD) => {
                 self.in_transaction = false;
-                Ok(())
+                Ok(Killed::WasGone)
             }
             Err(error) => Err(error::from_mysql(error, Phase::Write, "ending a connection")),
         }

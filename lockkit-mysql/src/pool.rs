@@ -22,16 +22,18 @@ use tokio::time;
 
 use crate::{
     config::Config,
-    connection::Connection,
+    connection::{Connection, Killed},
     error::{self, Phase},
     reaper::Reaper,
-    server,
+    server::{self, Server},
 };
 
 /// For `KILL`, and for what must not wait behind locks that are held.
 const SIDE_CONNECTIONS: usize = 2;
 /// One that was idle for longer is asked first: firewalls forget, and servers close.
 const TRUSTED: Duration = Duration::from_secs(15);
+/// What a connection that was killed needs to go.
+const DYING: Duration = Duration::from_millis(2);
 
 /// All connections to the server.
 #[derive(Debug)]
@@ -121,6 +123,26 @@ impl Pool {
     /// Learns from an answer that holds the server's time.
     pub(crate) fn observe(&self, sent: Tick, now_us: u64) {
         server::observe(&self.shared.clock, sent, now_us);
+    }
+
+    /// Ends a connection on the server, and waits until it has gone: nothing that was sent on it is applied after that.
+    /// False if it is not known.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(crate) async fn end(&self, victim: &Server, patience: Duration) -> Result<bool> {
+        let deadline = Clock::Boot.now().after(patience);
+        let mut side = self.get_side(patience).await?;
+        if !side.server().is_same_run(victim) {
+            return Ok(side.server().is_later_run(victim));
+        }
+        while !Clock::Boot.now().until(deadline).is_zero() {
+            if side.kill(victim.thread).await? == Killed::WasGone {
+                return Ok(true);
+            }
+            time::sleep(DYING).await;
+        }
+        Ok(false)
     }
 
     /// Ends all connections, after what is being killed.

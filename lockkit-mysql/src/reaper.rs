@@ -55,7 +55,7 @@ async fn kill(side: &Channel, victim: &Server) {
         if !connection.server().is_same_run(victim) {
             return Ok(());
         }
-        connection.kill(victim.thread).await
+        connection.kill(victim.thread).await.map(drop)
     };
     if let Err(error) = killed.await {
         tracing::debug!(target: "lockkit", %error, "a statement that was given up can't be killed; its timeout ends it");

@@ -5,22 +5,17 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result,
-    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Pulse, Released, Strays, Wait},
+    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Pulse, Released, Wait},
 };
 
 use super::{
+    pending::Pending,
     poller::poll,
     record::{Answer, Asked, Form},
     renewal::Hold,
     store::Store,
 };
 use crate::{error, pool::Checkout, waiting::Place};
-
-/// How long a statement may wait for a row after it has read the time: `innodb_lock_wait_timeout`, and some more.
-const LATEST: i64 = 2_000_000;
-
-/// By how much our idea of the server's time may be ahead of it, at most: what the question took.
-const AHEAD: i64 = 5_000_000;
 
 /// A claim for a lock that is a row.
 #[derive(Debug)]
@@ -31,7 +26,7 @@ pub(crate) struct LeaseClaim {
     owner: String,
     lease_us: u64,
     fence: Option<u64>,
-    strays: Strays,
+    pending: Pending,
     /// Where we stand among this process's waiters.
     place: Option<Place>,
 }
@@ -39,8 +34,8 @@ pub(crate) struct LeaseClaim {
 impl LeaseClaim {
     pub(crate) fn new(store: Arc<Store>, form: Form, spec: ClaimSpec) -> Self {
         let lease_us = u64::try_from(spec.ttl.as_micros()).unwrap_or(u64::MAX);
-        let (owner, strays) = (spec.owner.to_string(), Strays::default());
-        Self { store, spec, form, owner, lease_us, fence: None, strays, place: None }
+        let (owner, pending) = (spec.owner.to_string(), Pending::default());
+        Self { store, spec, form, owner, lease_us, fence: None, pending, place: None }
     }
 
     async fn connection(&self) -> Result<Checkout> {
@@ -60,26 +55,15 @@ impl LeaseClaim {
         let mut connection = self.connection().await?;
         for _ in 0..2 {
             let not_after = self.store.pool.server_time(deadline);
-            let number = connection.number();
-            self.strays.attempt(number, i64::try_from(not_after).unwrap_or(i64::MAX).saturating_add(LATEST));
+            self.pending.attempt(connection.server(), deadline);
             let asked = self.asked(not_after, waits);
             let answer = self.store.acquire(&mut connection, self.form, &asked).await;
-            match answer {
-                Ok(Answer::Late) => {
-                    self.strays.refused();
-                    self.store.ask_time(&mut connection).await?;
-                }
-                Ok(answer) => {
-                    let now = self.store.pool.server_time(Clock::Boot.now());
-                    self.strays.settled(i64::try_from(now).unwrap_or(0) - AHEAD);
-                    return Ok(answer);
-                }
-                Err(error) => {
-                    if !error.is_outcome_unknown() {
-                        self.strays.refused();
-                    }
-                    return Err(error);
-                }
+            if !answer.as_ref().is_err_and(Error::is_outcome_unknown) {
+                self.pending.answered();
+            }
+            match answer? {
+                Answer::Late => self.store.ask_time(&mut connection).await.map(drop)?,
+                answer => return Ok(answer),
             }
         }
         let reason = format!(
@@ -136,7 +120,7 @@ const WAITING: Attempt = Attempt::Busy { queued: false, retry_after: None };
 impl Claim for LeaseClaim {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
         match &self.place {
-            Some(place) if !place.is_called() && !self.strays.is_any() => {
+            Some(place) if !place.is_called() && !self.pending.is_any() => {
                 poll(&self.store, &self.spec.name, self.form, None, self.spec.op_timeout);
                 return match place.trouble() {
                     Some(trouble) => Err(error::ours(ErrorKind::Unavailable, trouble)),
@@ -144,7 +128,7 @@ impl Claim for LeaseClaim {
                 };
             }
             None if wait != Wait::No
-                && !self.strays.is_any()
+                && !self.pending.is_any()
                 && self.store.waiters.is_any(&self.spec.name) =>
             {
                 self.stand_in_line();
@@ -172,20 +156,17 @@ impl Claim for LeaseClaim {
 
     async fn release(&mut self) -> Result<Released> {
         self.place = None;
-        if self.fence.is_none() && !self.strays.is_any() {
+        if self.fence.is_none() && !self.pending.is_any() {
             return Ok(Released::NotHeld);
         }
+        let is_final = self.pending.end(&self.store.pool, self.spec.op_timeout / 2).await;
         let mut connection = self.connection().await?;
-        let strays_until = self.strays.release(connection.number());
         let found = self.store.release(&mut connection, self.form, &self.asked(0, false)).await?;
         self.store.waiters.call_first(&self.spec.name);
-        if strays_until > 0
-            && i64::try_from(self.store.ask_time(&mut connection).await?).unwrap_or(0) <= strays_until
-        {
+        if !is_final {
             return Err(not_final());
         }
         self.fence = None;
-        self.strays = Strays::default();
         Ok(if found == Some(true) { Released::Freed } else { Released::NotHeld })
     }
 }

@@ -1,0 +1,59 @@
+//! Attempts whose reply never came.
+
+use std::time::Duration;
+
+use lockkit_core::{Clock, Tick};
+
+use crate::{pool::Pool, server::Server};
+
+/// How long a statement may wait for a row after it has read the time: `innodb_lock_wait_timeout`, and some more.
+const LATEST: Duration = Duration::from_secs(2);
+
+/// What one claim has sent and not seen answered.
+///
+/// It may still be applied, also after a release that was sent later: a proxy can deliver what it took before its client
+/// was gone. It can't once its connection has ended on the server, nor long after its not-after time.
+#[derive(Debug, Default)]
+pub(crate) struct Pending(Vec<Sent>);
+
+#[derive(Debug)]
+struct Sent {
+    server: Server,
+    /// In local time, and later than on the server.
+    until: Tick,
+}
+
+impl Pending {
+    /// True if a lock of this owner may be in the store, or come there.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Call before an attempt is sent.
+    pub(crate) fn attempt(&mut self, server: &Server, not_after: Tick) {
+        self.0.push(Sent { server: server.clone(), until: not_after.after(LATEST) });
+    }
+
+    /// Call when the last attempt was answered.
+    pub(crate) fn answered(&mut self) {
+        self.0.pop();
+        self.0.retain(|sent| !sent.has_passed());
+    }
+
+    /// Makes sure that nothing of it is under way any more. False if that can't be known yet.
+    pub(crate) async fn end(&mut self, pool: &Pool, patience: Duration) -> bool {
+        while let Some(sent) = self.0.last() {
+            if !sent.has_passed() && !pool.end(&sent.server, patience).await.unwrap_or(false) {
+                return false;
+            }
+            self.0.pop();
+        }
+        true
+    }
+}
+
+impl Sent {
+    fn has_passed(&self) -> bool {
+        Clock::Boot.now() > self.until
+    }
+}
