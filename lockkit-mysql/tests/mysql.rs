@@ -19,3 +19,7 @@ mod settings;
 mod refusal;
 #[path = "mysql/reachable.rs"]
 mod reachable;
+#[path = "mysql/counts.rs"]
+mod counts;
+#[path = "mysql/cut.rs"]
+mod cut;
