@@ -91,10 +91,6 @@ impl Needs {
         self.lease()
     }
 
-    pub(crate) fn is_blocking(&self) -> bool {
-        self.blocking
-    }
-
     /// The locks of a store that the case could be run on.
     pub(crate) fn flavors(&self, capabilities: &Capabilities) -> Vec<Flavor> {
         let all = match self.subject {

@@ -5,8 +5,12 @@
 #[path = "mysql/support.rs"]
 mod support;
 
+#[path = "mysql/counts.rs"]
+mod counts;
 #[path = "mysql/crowd.rs"]
 mod crowd;
+#[path = "mysql/cut.rs"]
+mod cut;
 #[path = "mysql/gc.rs"]
 mod gc;
 #[path = "mysql/names.rs"]

@@ -73,7 +73,7 @@ async fn c13_a_pool_that_is_exhausted_says_so(flavor: SqlFlavor) {
     let mut slow = claim(&backend, "locked");
     let waiting = tokio::spawn(async move { (slow.attempt(Wait::No).await, slow) });
     let mut watcher = bed.admin().await;
-    let waits = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state='LOCK WAIT'";
+    let waits = &bed.waiting();
     until("it waits for the row", async || watcher.one::<u64>(waits).await > 0).await;
     let mut spec = spec("b");
     spec.op_timeout = Duration::from_millis(400);

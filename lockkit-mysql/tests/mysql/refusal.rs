@@ -63,8 +63,9 @@ async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor
     let error = guard.renew().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
     assert!(guard.is_held(), "an unknown renewal ends nothing");
+    // It is tried again behind the scenes for as long as the lease may live.
     let error = given_up.release().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}");
     admin.run("SET GLOBAL read_only=0").await;
     guard.renew().await.unwrap();
     locker.mutex("b").unwrap().try_lock().await.unwrap().unwrap();

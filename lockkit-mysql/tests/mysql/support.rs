@@ -147,6 +147,15 @@ impl Bed {
         Admin::to(&self.server).await
     }
 
+    /// How many requests for a mutex are at work on the server: for long only if they wait for the row.
+    pub(crate) fn waiting(&self) -> String {
+        format!(
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER='lockkit' AND COMMAND<>'Sleep' \
+             AND INFO LIKE 'INSERT INTO%{}%'",
+            self.prefix
+        )
+    }
+
     /// What is left of a storm: running statements, open transactions, live rows.
     pub(crate) async fn left(&self, admin: &mut Admin) -> Vec<String> {
         let mut left = Vec::new();
