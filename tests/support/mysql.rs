@@ -28,6 +28,7 @@ pub(crate) struct SqlStore {
     name: String,
     address: Address,
     strategy: Strategy,
+    strict: bool,
     server: Option<Arc<Mutex<SqlServer>>>,
     descriptor: Descriptor,
 }
@@ -41,8 +42,12 @@ impl SqlStore {
             let admin = server.as_ref().map(SqlServer::admin_url);
             let address = Address::parse(&url, admin)?;
             let server = server.map(|server| Arc::new(Mutex::new(server)));
-            for (strategy, suffix) in [(Strategy::Optimistic, ""), (Strategy::Pessimistic, "-pessimistic")] {
-                let tables = Tables { strategy, prefix: format!("probe{suffix}").replace('-', "_") };
+            for (strategy, strict, suffix) in [
+                (Strategy::Optimistic, false, ""),
+                (Strategy::Pessimistic, false, "-pessimistic"),
+                (Strategy::Pessimistic, true, "-strict"),
+            ] {
+                let tables = Tables { strategy, strict, prefix: format!("probe{suffix}").replace('-', "_") };
                 let descriptor = runtime.block_on(async {
                     let backend = address.connect(address.host, &tables).await?;
                     let descriptor = backend.descriptor().clone();
@@ -51,7 +56,14 @@ impl SqlStore {
                     Ok::<_, BoxError>(descriptor)
                 })?;
                 let (address, server) = (address.clone(), server.clone());
-                stores.push(Self { name: format!("{name}{suffix}"), address, strategy, server, descriptor });
+                stores.push(Self {
+                    name: format!("{name}{suffix}"),
+                    address,
+                    strategy,
+                    strict,
+                    server,
+                    descriptor,
+                });
             }
         }
         Ok(stores)
@@ -88,7 +100,7 @@ impl Store for SqlStore {
     async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
         let prefix = format!("t{:016x}", rand::random::<u64>());
         Ok(Box::new(SqlHarness {
-            tables: Tables { strategy: self.strategy, prefix },
+            tables: Tables { strategy: self.strategy, strict: self.strict, prefix },
             address: self.address.clone(),
             server: self.server.clone(),
             paused: Mutex::default(),
@@ -235,6 +247,7 @@ impl Drop for SqlHarness {
 #[derive(Debug)]
 struct Tables {
     strategy: Strategy,
+    strict: bool,
     prefix: String,
 }
 
@@ -290,6 +303,7 @@ impl Address {
         let Self { login, database, .. } = self;
         let strategy = match tables.strategy {
             Strategy::Optimistic => "optimistic",
+            Strategy::Pessimistic if tables.strict => "pessimistic&strict_lease=true",
             Strategy::Pessimistic => "pessimistic",
         };
         let url = format!(

@@ -96,12 +96,17 @@ impl RowClaim {
                 None => pending().await,
             }
         };
+        let server = connection.server().clone();
         // The statement is dropped with its connection, which kills it on the server.
         tokio::select! {
             biased;
             locked = store.lock(connection, key, left) => locked,
             () = late => Ok(None),
-            () = gone => Ok(None),
+            () = gone => {
+                // Until it has gone, it might get the row, and the next one would find it taken by nobody.
+                let _ = store.pool.end(&server, most).await;
+                Ok(None)
+            }
         }
     }
 
