@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use lockkit_core::{LockOptions, spi::LossReason};
+use lockkit_core::{
+    LockOptions,
+    spi::{LeaseScope, LossReason},
+};
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
@@ -62,6 +65,9 @@ async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
     let ttl = env.ttl(900);
     let guard = take(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl))).await;
     let granted = line.take_calls().into_iter().find(|call| call.op == Op::Attempt).unwrap();
+    // On a connection of its own an attempt may be more than one request, and the last one proves it.
+    let by_one_request = env.descriptor().lease_scope != LeaseScope::Connection;
+    let proven = if by_one_request { granted.at } else { Instant::now() };
     line.set(Faults::LOST_REPLIES);
     let mut last = Instant::now();
     loop {
@@ -70,11 +76,11 @@ async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
             break;
         }
         last = now;
-        assert!(now < granted.at + ttl * 3, "C10: held for three leases without a confirmed renewal");
+        assert!(now < proven + ttl * 3, "C10: held for three leases without a confirmed renewal");
         sleep(ms(1)).await;
     }
     // The renewal that was sent before the replies were lost may have been confirmed.
-    assert!(last <= granted.at + ttl, "C10: held for {:?}, the lease is {ttl:?}", last - granted.at);
+    assert!(last <= proven + ttl, "C10: held for {:?}, the lease is {ttl:?}", last - granted.at);
     assert_eq!(within(ms(0), "the loss", guard.lost().wait()).await, LossReason::Expired);
     line.cut();
     line.heal();
