@@ -8,7 +8,10 @@ use lockkit_core::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{Store, sql::this};
+use super::{
+    Store,
+    sql::{SIGN, this},
+};
 use crate::{
     error::{self, Phase},
     pool::Checkout,
@@ -32,6 +35,8 @@ struct Last {
     age: Duration,
     run: (String, u64),
     thread: u64,
+    /// It lives, on the connection that it was granted on.
+    is_alive: bool,
 }
 
 impl Store {
@@ -47,7 +52,7 @@ impl Store {
         }
         let holder = Holder::new(Mode::Exclusive);
         let holder = match self.last(&mut side, name).await? {
-            Some(Last { fence, owner: Some(owner), label, age, .. }) => {
+            Some(Last { fence, owner: Some(owner), label, age, is_alive: true, .. }) => {
                 holder.with_grant(owner, FencingToken::new(fence)).with_label(label).with_age(age)
             }
             // Freed by force and not noticed yet, or locked by a client that knows nothing of fences.
@@ -67,7 +72,7 @@ impl Store {
             return Ok(Released::NotHeld);
         }
         let last = self.last(&mut side, name).await?;
-        let Some(last) = last.filter(|last| last.fence == token && last.owner.is_some()) else {
+        let Some(last) = last.filter(|last| last.fence == token && last.is_alive) else {
             return Ok(Released::NotHeld);
         };
         let evict = format!(
@@ -90,6 +95,13 @@ impl Store {
         }
         self.waiters.call_first(name);
         Ok(Released::Freed)
+    }
+
+    /// Whether an operator has freed the grant with this token; false also if that can't be said.
+    pub(super) async fn is_evicted(&self, name: &LockName, token: u64) -> bool {
+        let Ok(mut side) = self.pool.get_side(self.pool.config().connect_timeout).await else { return false };
+        let last = self.last(&mut side, name).await;
+        last.is_ok_and(|last| last.is_none_or(|last| last.fence != token || last.owner.is_none()))
     }
 
     async fn is_given_up(
@@ -157,7 +169,8 @@ impl Store {
     async fn last(&self, side: &mut Checkout, name: &LockName) -> Result<Option<Last>> {
         let what = "reading the last fence";
         let question = format!(
-            "SELECT fence,owner,label,{NOW}-CAST(acquired_us AS SIGNED),server,started_us,thread FROM {} WHERE {}",
+            "SELECT fence,owner,label,{NOW}-CAST(acquired_us AS SIGNED),server,started_us,thread,\
+             owner<>'' AND IS_USED_LOCK(CONVERT(CONCAT('{SIGN}',owner) USING utf8mb4))<=>thread FROM {} WHERE {}",
             self.sql.fence,
             this(name)
         );
@@ -172,6 +185,7 @@ impl Store {
                 age: Duration::from_micros(u64::try_from(value::<i64>(row, 3)?).unwrap_or(0)),
                 run: (value(row, 4)?, value(row, 5)?),
                 thread: value(row, 6)?,
+                is_alive: value::<u8>(row, 7)? == 1,
             })
         };
         read().map(Some).ok_or_else(|| error::nonsense(what))
