@@ -185,7 +185,14 @@ impl RowClaim {
             let settle = self.key.settle(&self.store.sql, hold.fence());
             self.store.pool.checked(side.script(&settle).await, Phase::Read, "ending the lease")?;
         }
-        let end = self.store.pool.checked(hold.finish(keep).await, Phase::Write, "ending the transaction")?;
+        // On a connection that has fallen silent nothing can be ended: it is killed instead, from another one.
+        let end = match timeout(self.spec.op_timeout / 2, hold.finish(keep)).await {
+            Ok(end) => self.store.pool.checked(end, Phase::Write, "ending the transaction")?,
+            Err(_) => {
+                hold.close();
+                End::Unknown
+            }
+        };
         match end {
             End::Done => {
                 self.stage = Stage::Nothing;
