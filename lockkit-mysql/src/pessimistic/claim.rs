@@ -9,7 +9,7 @@ use lockkit_core::{
 };
 use tokio::{
     sync::Mutex,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{
@@ -27,6 +27,9 @@ use crate::{
 
 /// A shorter wait than this is none: the server would be asked to end it at once.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+/// To learn why a lock is lost may take this long; that it is lost is known already.
+const TELLING: Duration = Duration::from_millis(300);
 
 /// A claim for a lock that is a locked row.
 #[derive(Debug)]
@@ -134,9 +137,8 @@ impl RowClaim {
     /// What the server may still have of an earlier release.
     async fn cut_adrift(&mut self) -> Result<()> {
         let Stage::Adrift { server, is_used } = &self.stage else { return Ok(()) };
-        let mut side = self.store.pool.get_side(self.patience()).await?;
-        if side.server().is_same_run(server) {
-            side.kill(server.thread).await?;
+        if !self.store.pool.end(server, self.patience()).await? {
+            return Err(not_known());
         }
         if *is_used {
             return Err(not_known());
@@ -188,7 +190,14 @@ impl RowClaim {
             let settle = self.key.settle(&self.store.sql, hold.fence());
             self.store.pool.checked(side.script(&settle).await, Phase::Read, "ending the lease")?;
         }
-        let end = self.store.pool.checked(hold.finish(keep).await, Phase::Write, "ending the transaction")?;
+        // On a connection that has fallen silent nothing can be ended: it is killed instead, from another one.
+        let end = match timeout(self.spec.op_timeout / 2, hold.finish(keep)).await {
+            Ok(end) => self.store.pool.checked(end, Phase::Write, "ending the transaction")?,
+            Err(_) => {
+                hold.close();
+                End::Unknown
+            }
+        };
         match end {
             End::Done => {
                 self.stage = Stage::Nothing;
@@ -234,21 +243,27 @@ impl Claim for RowClaim {
     }
 
     async fn keep_alive(&mut self) -> Result<Pulse> {
-        let Stage::Held(hold, _) = &self.stage else { return Ok(Pulse::Lost(LossReason::SessionLost)) };
-        let Ok(mut hold) = hold.try_lock() else {
+        let Stage::Held(held, _) = &self.stage else { return Ok(Pulse::Lost(LossReason::SessionLost)) };
+        let Ok(mut hold) = held.try_lock() else {
             let reason = "a statement of the user's runs in the lock's transaction; until it is done, nothing else can be \
                           asked on that connection";
             return Err(error::ours(ErrorKind::Unavailable, reason));
         };
         let life =
             self.store.pool.checked(hold.ping().await, Phase::Read, "asking whether the lock stands")?;
+        let fence = hold.fence();
+        drop(hold);
         Ok(match life {
             Life::Alive { at } => Pulse::Alive(self.lease(at)),
             Life::Evicted => {
-                hold.close();
+                held.lock().await.close();
                 Pulse::Lost(LossReason::Evicted)
             }
-            Life::Gone => Pulse::Lost(self.store.reason(&self.spec.name, hold.fence()).await),
+            Life::Gone => {
+                let evicted = timeout(TELLING, self.store.is_evicted(&self.spec.name, fence)).await;
+                let evicted = evicted.unwrap_or_default();
+                Pulse::Lost(if evicted { LossReason::Evicted } else { LossReason::SessionLost })
+            }
         })
     }
 

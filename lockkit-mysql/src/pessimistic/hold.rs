@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A proof that is younger is believed at a release.
-const FRESH: Duration = Duration::from_millis(100);
+const FRESH: Duration = Duration::from_millis(1);
 
 /// An open transaction that has the row's lock, for as long as its connection lives.
 pub(super) struct Hold {
@@ -29,6 +29,8 @@ pub(super) struct Hold {
     /// What it was granted with; 0 before that.
     fence: u64,
     proven: Tick,
+    /// Others can see that it lives.
+    is_signed: bool,
     /// The user's statements were run in it.
     is_used: bool,
 }
@@ -79,7 +81,16 @@ pub(super) enum End {
 impl Hold {
     pub(super) fn new(store: Arc<Store>, key: Arc<Key>, checkout: Checkout) -> Self {
         let (server, proven) = (checkout.server().clone(), Clock::Boot.now());
-        Self { store, key, line: Line::Idle(checkout), server, fence: 0, proven, is_used: false }
+        Self {
+            store,
+            key,
+            line: Line::Idle(checkout),
+            server,
+            fence: 0,
+            proven,
+            is_signed: false,
+            is_used: false,
+        }
     }
 
     pub(super) fn server(&self) -> &Server {
@@ -111,7 +122,8 @@ impl Hold {
     /// # Cancel safety
     /// Cancel safe: the next question waits for this answer first. The same holds for the calls below.
     pub(super) async fn ping(&mut self) -> Result<Life, my::Error> {
-        let script = self.key.ping(self.sql());
+        let is_first = self.fence > 0 && !std::mem::replace(&mut self.is_signed, self.fence > 0);
+        let script = if is_first { self.key.sign(self.sql()) } else { self.key.ping(self.sql()) };
         let Some((sent, answer)) = self.ask(Question::Ping, script).await else { return Ok(Life::Gone) };
         let steps = match answer {
             Ok(steps) => steps,
@@ -122,7 +134,7 @@ impl Hold {
             self.close();
             return Ok(Life::Gone);
         }
-        let row = steps.first().and_then(|step| step.rows.first());
+        let row = steps.iter().find_map(|step| step.rows.first());
         let (fence, owner) = (row.and_then(|row| value(row, 0)), row.and_then(|row| value::<String>(row, 1)));
         let is_ours = fence == Some(self.fence) && owner.as_ref() == Some(&self.key.owner);
         if !is_ours {
@@ -158,7 +170,7 @@ impl Hold {
             self.close();
             return Ok(End::Gone);
         }
-        let script = if keep { self.key.commit(self.sql(), self.fence) } else { Sql::roll_back() };
+        let script = if keep { self.key.commit(self.sql(), self.fence) } else { self.key.undo() };
         let Some((_, answer)) = self.ask(Question::Finish, script).await else { return Ok(End::Gone) };
         match answer {
             Ok(_) => {

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use lockkit_core::{
     ErrorKind, FencingToken, LockName, OwnerId, Result,
-    spi::{Holder, Inspection, LossReason, Mode, Released},
+    spi::{Holder, Inspection, Mode, Released},
 };
 use tokio::time::{Instant, sleep};
 
-use super::{Store, sql::this};
+use super::{
+    Store,
+    sql::{SIGN, this},
+};
 use crate::{
     connection::Killed,
     error::{self, Phase},
@@ -33,6 +36,8 @@ struct Last {
     age: Duration,
     run: (String, u64),
     thread: u64,
+    /// It lives, on the connection that it was granted on.
+    is_alive: bool,
 }
 
 impl Store {
@@ -48,7 +53,7 @@ impl Store {
         }
         let holder = Holder::new(Mode::Exclusive);
         let holder = match self.last(&mut side, name).await? {
-            Some(Last { fence, owner: Some(owner), label, age, .. }) => {
+            Some(Last { fence, owner: Some(owner), label, age, is_alive: true, .. }) => {
                 holder.with_grant(owner, FencingToken::new(fence)).with_label(label).with_age(age)
             }
             // Freed by force and not noticed yet, or locked by a client that knows nothing of fences.
@@ -68,7 +73,7 @@ impl Store {
             return Ok(Released::NotHeld);
         }
         let last = self.last(&mut side, name).await?;
-        let Some(last) = last.filter(|last| last.fence == token && last.owner.is_some()) else {
+        let Some(last) = last.filter(|last| last.fence == token && last.is_alive) else {
             return Ok(Released::NotHeld);
         };
         let evict = format!(
@@ -93,18 +98,6 @@ impl Store {
         Ok(Released::Freed)
     }
 
-    /// Why a lock is lost whose connection has gone: with it, unless the store says that it is another one's, or nobody's.
-    pub(super) async fn reason(&self, name: &LockName, fence: u64) -> LossReason {
-        let Ok(mut side) = self.pool.get_side(self.pool.config().connect_timeout).await else {
-            return LossReason::SessionLost;
-        };
-        match self.last(&mut side, name).await {
-            Ok(Some(last)) if last.fence == fence && last.owner.is_some() => LossReason::SessionLost,
-            Ok(_) => LossReason::Evicted,
-            Err(_) => LossReason::SessionLost,
-        }
-    }
-
     /// Whether the server does not know a connection any more that failed just now: most likely it had ended before it was
     /// used again, and the lock with it. False if that can't be said.
     pub(super) async fn had_gone(&self, server: &Server, patience: Duration) -> bool {
@@ -113,6 +106,13 @@ impl Store {
             return side.server().is_later_run(server);
         }
         matches!(side.kill(server.thread).await, Ok(Killed::WasGone))
+    }
+
+    /// Whether an operator has freed the grant with this token; false also if that can't be said.
+    pub(super) async fn is_evicted(&self, name: &LockName, token: u64) -> bool {
+        let Ok(mut side) = self.pool.get_side(self.pool.config().connect_timeout).await else { return false };
+        let last = self.last(&mut side, name).await;
+        last.is_ok_and(|last| last.is_none_or(|last| last.fence != token || last.owner.is_none()))
     }
 
     async fn is_given_up(
@@ -180,7 +180,8 @@ impl Store {
     async fn last(&self, side: &mut Checkout, name: &LockName) -> Result<Option<Last>> {
         let what = "reading the last fence";
         let question = format!(
-            "SELECT fence,owner,label,{NOW}-CAST(acquired_us AS SIGNED),server,started_us,thread FROM {} WHERE {}",
+            "SELECT fence,owner,label,{NOW}-CAST(acquired_us AS SIGNED),server,started_us,thread,\
+             owner<>'' AND IS_USED_LOCK(CONVERT(CONCAT('{SIGN}',owner) USING utf8mb4))<=>thread FROM {} WHERE {}",
             self.sql.fence,
             this(name)
         );
@@ -195,6 +196,7 @@ impl Store {
                 age: Duration::from_micros(u64::try_from(value::<i64>(row, 3)?).unwrap_or(0)),
                 run: (value(row, 4)?, value(row, 5)?),
                 thread: value(row, 6)?,
+                is_alive: value::<u8>(row, 7)? == 1,
             })
         };
         read().map(Some).ok_or_else(|| error::nonsense(what))

@@ -13,6 +13,9 @@ use crate::{
 
 /// Puts the session back as it was when the connection was opened.
 pub(super) const RESET: &str = "SET SESSION wait_timeout=28800,innodb_lock_wait_timeout=1";
+/// A row tells by its lock that somebody has it, and not who. So each holder also has a user-level lock of the server's
+/// that nobody waits for, named after it.
+pub(super) const SIGN: &str = "lockkit.";
 /// Stands before the user's first statement: it is gone when their transaction is.
 pub(super) const BEGIN_USE: &str = "SAVEPOINT lockkit_transaction";
 pub(super) const CHECK_USE: &str = "RELEASE SAVEPOINT lockkit_transaction;SAVEPOINT lockkit_transaction";
@@ -130,6 +133,15 @@ impl Key {
         format!("SELECT fence,owner FROM {} WHERE {}", sql.fence, self.this)
     }
 
+    /// The first ping of a grant: it also leaves a sign of life that others can see, and that goes with the connection.
+    pub(super) fn sign(&self, sql: &Sql) -> String {
+        format!("DO GET_LOCK({},0);{}", self.sign_name(), self.ping(sql))
+    }
+
+    fn sign_name(&self) -> String {
+        literal(format!("{SIGN}{}", self.owner).as_bytes())
+    }
+
     /// From now on the server ends the connection when it has heard nothing for so long.
     pub(super) fn idle(&self, least_s: u64) -> String {
         format!("SET SESSION wait_timeout={}", self.lease_s.max(least_s))
@@ -138,7 +150,16 @@ impl Key {
     /// Frees the row, and says that nobody has to wait for this lease.
     pub(super) fn commit(&self, sql: &Sql, fence: u64) -> String {
         let settle = if sql.strict { format!("{};", self.settle(sql, fence)) } else { String::new() };
-        format!("{settle}COMMIT;{RESET}")
+        format!("{settle}COMMIT;{}", self.reset())
+    }
+
+    /// Frees the row without anything that was done.
+    pub(super) fn undo(&self) -> String {
+        format!("ROLLBACK;{}", self.reset())
+    }
+
+    fn reset(&self) -> String {
+        format!("{RESET};DO RELEASE_LOCK({})", self.sign_name())
     }
 
     /// Nobody has to wait for the lease of this grant any more.

@@ -51,8 +51,8 @@ async fn c8_a_release_wakes_the_waiter_on_the_server(flavor: SqlFlavor) {
     let released = Instant::now();
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     let (second, at) = waiting.await.unwrap();
-    // A poll would take longer: 50 ms at the least.
-    assert!(at.duration_since(released) < Duration::from_millis(40), "{:?}", at.duration_since(released));
+    // Without the wake-up, the wait on the server would go on for ten seconds.
+    assert!(at.duration_since(released) < Duration::from_secs(1), "{:?}", at.duration_since(released));
     first.shutdown().await.unwrap();
     second.shutdown().await.unwrap();
 }
