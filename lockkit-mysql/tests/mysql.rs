@@ -5,21 +5,25 @@
 #[path = "mysql/support.rs"]
 mod support;
 
-#[path = "mysql/names.rs"]
-mod names;
+#[path = "mysql/counts.rs"]
+mod counts;
 #[path = "mysql/crowd.rs"]
 mod crowd;
+#[path = "mysql/cut.rs"]
+mod cut;
 #[path = "mysql/gc.rs"]
 mod gc;
+#[path = "mysql/names.rs"]
+mod names;
+#[path = "mysql/outage.rs"]
+mod outage;
+#[path = "mysql/reachable.rs"]
+mod reachable;
+#[path = "mysql/readers.rs"]
+mod readers;
+#[path = "mysql/refusal.rs"]
+mod refusal;
 #[path = "mysql/rows.rs"]
 mod rows;
 #[path = "mysql/settings.rs"]
 mod settings;
-#[path = "mysql/refusal.rs"]
-mod refusal;
-#[path = "mysql/reachable.rs"]
-mod reachable;
-#[path = "mysql/counts.rs"]
-mod counts;
-#[path = "mysql/cut.rs"]
-mod cut;

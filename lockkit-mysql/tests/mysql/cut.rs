@@ -66,7 +66,9 @@ async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
                 0 => cut(victim.attempt(Wait::No), polls, late).await.is_none(),
                 1 => cut(backend.inspect(name), polls, late).await.is_none(),
                 2 => cut(held[(round / 4) % 4].1.keep_alive(), polls, late).await.is_none(),
-                _ => cut(backend.force_release(&mutex("nobody's"), last.unwrap_or(held[0].2)), polls, late).await.is_none(),
+                _ => cut(backend.force_release(&mutex("nobody's"), last.unwrap_or(held[0].2)), polls, late)
+                    .await
+                    .is_none(),
             };
             dropped += usize::from(was_dropped);
             // Whatever is asked now is answered with its own answer.
@@ -177,10 +179,13 @@ async fn assert_clean(bed: &Bed) {
 /// The server would let it wait on, and let it take the row.
 async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin, mut watcher) = (bed.connect("pool_size=1").await, bed.admin().await, bed.admin().await);
+    let (backend, mut admin, mut watcher) =
+        (bed.connect("pool_size=1").await, bed.admin().await, bed.admin().await);
     next_token(&backend, "a").await;
     admin.run("START TRANSACTION").await;
-    admin.run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='a' FOR UPDATE", bed.table("lock"))).await;
+    admin
+        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='a' FOR UPDATE", bed.table("lock")))
+        .await;
     let waits = &bed.waiting();
     let mut waiting = claim(&backend, "a");
     let task = tokio::spawn(async move { waiting.attempt(Wait::No).await.map(drop) });

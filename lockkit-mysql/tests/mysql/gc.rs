@@ -52,7 +52,8 @@ async fn c4_garbage_collection_removes_old_rows_only(flavor: SqlFlavor) {
     admin.run(format!("UPDATE {table} SET fence={NOW}+3600000000 WHERE name='ahead'")).await;
     let ahead: u64 = admin.one(format!("SELECT fence FROM {table} WHERE name='ahead'")).await;
     assert_eq!(backend.collect_garbage().await.unwrap(), 250);
-    let kept: Vec<String> = admin.all(&format!("SELECT CONVERT(name USING utf8mb4) FROM {table} ORDER BY 1")).await;
+    let kept: Vec<String> =
+        admin.all(&format!("SELECT CONVERT(name USING utf8mb4) FROM {table} ORDER BY 1")).await;
     assert_eq!(kept, ["ahead", "live", "touched", "young"]);
     assert!(next_token(&backend, "ahead").await.get() > ahead);
     // Its fence was changed, so it is no longer the one that was granted.
@@ -80,13 +81,16 @@ async fn c4_a_reader_keeps_the_row_of_its_name(flavor: SqlFlavor) {
 /// What somebody else works on is in use.
 async fn c4_garbage_collection_does_not_wait_for_rows_that_are_locked(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin, mut other) = (bed.connect(RETENTION).await, bed.admin().await, bed.admin().await);
+    let (backend, mut admin, mut other) =
+        (bed.connect(RETENTION).await, bed.admin().await, bed.admin().await);
     for name in ["a", "b", "c"] {
         next_token(&backend, name).await;
     }
     admin.run(format!("UPDATE {} SET {AGED}", bed.table("lock"))).await;
     other.run("START TRANSACTION").await;
-    other.run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='b' FOR UPDATE", bed.table("lock"))).await;
+    other
+        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='b' FOR UPDATE", bed.table("lock")))
+        .await;
     let removed = within(SLACK * 8, "cleaning up", backend.collect_garbage()).await.unwrap();
     assert!(removed <= 2, "{removed}");
     other.run("ROLLBACK").await;
@@ -94,7 +98,8 @@ async fn c4_garbage_collection_does_not_wait_for_rows_that_are_locked(flavor: Sq
     // The connection that was refused the row is as good as new.
     let locker = locker(backend);
     let options = locker.defaults().clone().with_renewal(Renewal::Manual);
-    locker.mutex("b").unwrap().with_options(options).unwrap().try_lock().await.unwrap().unwrap();
+    let lock = locker.mutex("b").unwrap().with_options(options).unwrap();
+    lock.try_lock().await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn c4_a_retention_under_a_minute_is_refused(flavor: SqlFlavor) {

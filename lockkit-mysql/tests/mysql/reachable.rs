@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockkit_core::{ErrorKind, spi::{Claim, Wait}};
+use lockkit_core::{
+    ErrorKind,
+    spi::{Claim, Wait},
+};
 use lockkit_fixture::SqlFlavor;
 use tokio::{sync::Barrier, task::JoinSet, time::Instant};
 
@@ -64,7 +67,9 @@ async fn c13_a_pool_that_is_exhausted_says_so(flavor: SqlFlavor) {
     let (backend, mut admin) = (bed.connect("pool_size=1").await, bed.admin().await);
     next_token(&backend, "locked").await;
     admin.run("START TRANSACTION").await;
-    admin.run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='locked' FOR UPDATE", bed.table("lock"))).await;
+    admin
+        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='locked' FOR UPDATE", bed.table("lock")))
+        .await;
     let mut slow = claim(&backend, "locked");
     let waiting = tokio::spawn(async move { (slow.attempt(Wait::No).await, slow) });
     let mut watcher = bed.admin().await;
@@ -73,7 +78,8 @@ async fn c13_a_pool_that_is_exhausted_says_so(flavor: SqlFlavor) {
     let mut spec = spec("b");
     spec.op_timeout = Duration::from_millis(400);
     let start = Instant::now();
-    let error = lockkit_core::spi::Backend::claim(&backend, spec).unwrap().attempt(Wait::No).await.unwrap_err();
+    let error =
+        lockkit_core::spi::Backend::claim(&backend, spec).unwrap().attempt(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(!error.is_outcome_unknown(), "nothing was sent");
     assert!(error.to_string().contains("all 1 connections of the pool are in use"), "{error}");

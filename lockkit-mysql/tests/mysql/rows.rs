@@ -3,10 +3,11 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use lockkit_core::{
-    Kind,
+    Kind, LockName,
     spi::{Backend as _, Mode, Pulse, Released, Wait},
 };
 use lockkit_fixture::SqlFlavor;
+use lockkit_mysql::mysql_async::Row;
 use tokio::time::Instant;
 
 use crate::support::*;
@@ -40,7 +41,10 @@ async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
         admin.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await;
         admin.run("START TRANSACTION").await;
         for table in ["lock", "holder"] {
-            let row = format!("SELECT * FROM {} WHERE kind='{kind}' AND name='locked' FOR UPDATE", bed.table(table));
+            let row = format!(
+                "SELECT * FROM {} WHERE kind='{kind}' AND name='locked' FOR UPDATE",
+                bed.table(table)
+            );
             admin.run(row).await;
         }
         for name in ["free", "a", "z"] {
@@ -48,10 +52,10 @@ async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
             let mut free = claim_in(&backend, kind, name, mode);
             granted(free.attempt(Wait::No).await);
             assert!(matches!(free.keep_alive().await.unwrap(), Pulse::Alive(_)));
-            assert_eq!(backend.inspect(&spec_name(kind, name)).await.unwrap().holders.len(), 1);
-            busy(claim_in(&backend, kind, name, Mode::Exclusive.min_for(mode)).attempt(Wait::No).await);
+            assert_eq!(backend.inspect(&in_kind(kind, name)).await.unwrap().holders.len(), 1);
+            busy(claim_in(&backend, kind, name, against(mode)).attempt(Wait::No).await);
             assert_eq!(free.release().await.unwrap(), Released::Freed);
-            granted(free_again(&backend, kind, name, mode).attempt(Wait::No).await);
+            granted(claim_in(&backend, kind, name, mode).attempt(Wait::No).await);
             assert!(start.elapsed() < SLACK, "{mode:?}: {:?}", start.elapsed());
         }
         admin.run("ROLLBACK").await;
@@ -74,12 +78,12 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
     admin.run("SET GLOBAL log_output='TABLE'").await;
     admin.run("SET GLOBAL general_log=1").await;
     for (kind, name, mode, claim) in &mut held {
-        busy(claim_in(&backend, *kind, name, Mode::Exclusive.min_for(*mode)).attempt(Wait::No).await);
+        busy(claim_in(&backend, *kind, name, against(*mode)).attempt(Wait::No).await);
         claim.keep_alive().await.unwrap();
         // Twice at once has nothing to gain, and asks for each.
         claim.keep_alive().await.unwrap();
-        let seen = backend.inspect(&spec_name(*kind, name)).await.unwrap();
-        backend.force_release(&spec_name(*kind, name), seen.holders[0].token.unwrap()).await.unwrap();
+        let seen = backend.inspect(&in_kind(*kind, name)).await.unwrap();
+        backend.force_release(&in_kind(*kind, name), seen.holders[0].token.unwrap()).await.unwrap();
         granted(claim.attempt(Wait::No).await);
         claim.release().await.unwrap();
         granted(claim.attempt(Wait::No).await);
@@ -98,7 +102,7 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
                 continue;
             }
             seen += 1;
-            let plan: Vec<lockkit_mysql::mysql_async::Row> = admin.all(&format!("EXPLAIN {statement}")).await;
+            let plan: Vec<Row> = admin.all(&format!("EXPLAIN {statement}")).await;
             for mut row in plan {
                 let kind: Option<String> = row.take("type").unwrap();
                 let key: Option<String> = row.take("key").unwrap();
@@ -107,7 +111,10 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
                 // Constant tables are read by the key while the plan is made.
                 let nothing = ["no matching row", "Impossible", "No tables used", "not found"];
                 let is_empty = kind.is_none() && nothing.iter().any(|text| extra.contains(text));
-                assert!(is_empty || key.as_deref() == Some("PRIMARY"), "{statement}: {kind:?} {key:?} {extra}");
+                assert!(
+                    is_empty || key.as_deref() == Some("PRIMARY"),
+                    "{statement}: {kind:?} {key:?} {extra}"
+                );
                 assert!(kind.as_deref() != Some("index"), "{statement}");
             }
         }
@@ -127,7 +134,9 @@ async fn c10_a_locked_row_holds_up_no_other_renewal(flavor: SqlFlavor) {
         guards.push(guard);
     }
     admin.run("START TRANSACTION").await;
-    admin.run(format!("SELECT * FROM {} WHERE name='5' AND kind='mutex' FOR UPDATE", bed.table("lock"))).await;
+    admin
+        .run(format!("SELECT * FROM {} WHERE name='5' AND kind='mutex' FOR UPDATE", bed.table("lock")))
+        .await;
     let lost = guards[5].lost();
     within(TTL + SLACK, "noticing a lease that could not be renewed", lost.wait()).await;
     tokio::time::sleep(TTL / 2).await;
@@ -147,7 +156,8 @@ async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     reader.run("START TRANSACTION").await;
     reader.run(format!("SELECT * FROM {} LIMIT 1", bed.table("lock"))).await;
-    let (alter, table) = (format!("ALTER TABLE {} ADD COLUMN more INT", bed.table("lock")), bed.prefix.clone());
+    let (alter, table) =
+        (format!("ALTER TABLE {} ADD COLUMN more INT", bed.table("lock")), bed.prefix.clone());
     let altering = tokio::spawn(async move { admin.run(alter).await });
     let mut watcher = bed.admin().await;
     let waits = format!(
@@ -172,21 +182,11 @@ async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
 }
 
-fn spec_name(kind: Kind, name: &str) -> lockkit_core::LockName {
-    lockkit_core::LockName::new(kind, name).unwrap()
+fn in_kind(kind: Kind, name: &str) -> LockName {
+    LockName::new(kind, name).unwrap()
 }
 
-fn free_again(backend: &lockkit_mysql::MySql, kind: Kind, name: &str, mode: Mode) -> Box<dyn lockkit_core::spi::Claim> {
-    claim_in(backend, kind, name, mode)
-}
-
-/// What a holder in another mode keeps away.
-trait Against {
-    fn min_for(self, held: Mode) -> Mode;
-}
-
-impl Against for Mode {
-    fn min_for(self, held: Mode) -> Mode {
-        if let Mode::Permits { .. } = held { held } else { self }
-    }
+/// What a holder keeps away.
+fn against(held: Mode) -> Mode {
+    if let Mode::Permits { .. } = held { held } else { Mode::Exclusive }
 }

@@ -22,10 +22,21 @@ async fn c1_c3_the_settings_of_the_server_do_not_matter(flavor: SqlFlavor) {
                 sql_safe_updates=1,sql_select_limit=1,time_zone='-11:00',timestamp=1,innodb_lock_wait_timeout=1000,\
                 lock_wait_timeout=1000,transaction_isolation='SERIALIZABLE',transaction_read_only=1";
     // Its name before the servers agreed.
-    let init = if flavor == SqlFlavor::MariaDb { init.replace("transaction_", "tx_") } else { init.to_owned() };
+    let init =
+        if flavor == SqlFlavor::MariaDb { init.replace("transaction_", "tx_") } else { init.to_owned() };
     for args in [
-        vec!["--autocommit=0", "--transaction-isolation=SERIALIZABLE", "--completion-type=2", "--default-time-zone=+05:45"],
-        vec!["--sql-mode=", "--transaction-read-only=1", "--transaction-isolation=REPEATABLE-READ", "--completion-type=1"],
+        vec![
+            "--autocommit=0",
+            "--transaction-isolation=SERIALIZABLE",
+            "--completion-type=2",
+            "--default-time-zone=+05:45",
+        ],
+        vec![
+            "--sql-mode=",
+            "--transaction-read-only=1",
+            "--transaction-isolation=REPEATABLE-READ",
+            "--completion-type=1",
+        ],
         vec![&init],
     ] {
         println!("{args:?}");
@@ -38,7 +49,8 @@ async fn works(bed: &Bed) {
     let (here, there) = (bed.connect("pool_size=2").await, bed.connect("pool_size=2").await);
     for (kind, mode) in [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Exclusive)] {
         for _ in 0..3 {
-            let (mut first, mut second) = (claim_in(&here, kind, "a", mode), claim_in(&there, kind, "a", mode));
+            let (mut first, mut second) =
+                (claim_in(&here, kind, "a", mode), claim_in(&there, kind, "a", mode));
             let token = granted(first.attempt(Wait::No).await).token;
             // A snapshot would show a row of long ago.
             busy(second.attempt(Wait::No).await);
@@ -80,12 +92,17 @@ async fn c4_tokens_rise_over_a_clock_that_was_corrected(flavor: SqlFlavor) {
     const DAY: &str = "86400000000";
     let bed = Bed::shared(flavor);
     let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
-    for (kind, mode) in [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Exclusive), (Kind::RwLock, Mode::Shared)] {
+    for (kind, mode) in
+        [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Exclusive), (Kind::RwLock, Mode::Shared)]
+    {
         let mut claim = claim_in(&backend, kind, "a", mode);
         granted(claim.attempt(Wait::No).await);
         claim.release().await.unwrap();
-        admin.run(format!("UPDATE {} SET fence=fence+{DAY},touched_us=touched_us+{DAY}", bed.table("lock"))).await;
-        let mut last: u64 = admin.one(format!("SELECT fence FROM {} WHERE kind='{kind}'", bed.table("lock"))).await;
+        admin
+            .run(format!("UPDATE {} SET fence=fence+{DAY},touched_us=touched_us+{DAY}", bed.table("lock")))
+            .await;
+        let mut last: u64 =
+            admin.one(format!("SELECT fence FROM {} WHERE kind='{kind}'", bed.table("lock"))).await;
         for _ in 0..3 {
             let mut claim = claim_in(&backend, kind, "a", mode);
             let token = granted(claim.attempt(Wait::No).await).token.get();
@@ -99,7 +116,9 @@ async fn c4_tokens_rise_over_a_clock_that_was_corrected(flavor: SqlFlavor) {
     let mut stuck = claim(&backend, "b");
     let token = granted(stuck.attempt(Wait::No).await).token;
     let table = bed.table("lock");
-    admin.run(format!("UPDATE {table} SET expires_us=expires_us+{DAY},fence=fence+{DAY} WHERE name='b'")).await;
+    admin
+        .run(format!("UPDATE {table} SET expires_us=expires_us+{DAY},fence=fence+{DAY} WHERE name='b'"))
+        .await;
     busy(claim(&backend, "b").attempt(Wait::No).await);
     let seen = backend.inspect(&mutex("b")).await.unwrap();
     assert!(seen.holders[0].remaining.unwrap() > Duration::from_secs(86_000));

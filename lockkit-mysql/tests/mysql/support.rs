@@ -63,7 +63,9 @@ pub(crate) fn has_mysql() -> bool {
     if let Some(reason) = &missing {
         SAID.call_once(|| {
             let line = "=".repeat(80);
-            let text = format!("{line}\nWARNING: nothing is tested on MySQL here, only on MariaDB.\n{reason}\n{line}\n");
+            let text = format!(
+                "{line}\nWARNING: nothing is tested on MySQL here, only on MariaDB.\n{reason}\n{line}\n"
+            );
             io::stderr().write_all(text.as_bytes()).unwrap();
         });
     }
