@@ -68,8 +68,8 @@ async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor
     assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}");
     admin.run("SET GLOBAL read_only=0").await;
     guard.renew().await.unwrap();
-    locker.mutex("b").unwrap().try_lock().await.unwrap().unwrap();
-    within(TTL + SLACK, "the end of a lease", locker.mutex("c").unwrap().lock()).await.unwrap();
+    drop(locker.mutex("b").unwrap().try_lock().await.unwrap().unwrap());
+    drop(within(TTL + SLACK, "the end of a lease", locker.mutex("c").unwrap().lock()).await.unwrap());
     assert!(guard.is_held());
     guard.release().await.unwrap();
 }

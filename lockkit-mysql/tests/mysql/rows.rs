@@ -177,7 +177,7 @@ async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
     reader.run("ROLLBACK").await;
     within(SOON, "the ALTER", altering).await.unwrap();
     // The new column changes nothing.
-    within(SOON, "the next lock", b.lock()).await.unwrap();
+    drop(within(SOON, "the next lock", b.lock()).await.unwrap());
     assert!(guard.is_held());
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
 }
