@@ -19,7 +19,7 @@ const SETTINGS: &str = "SET NAMES utf8mb4;SET SESSION TRANSACTION ISOLATION LEVE
     SET SESSION TRANSACTION READ WRITE;\
     SET autocommit=1,completion_type='NO_CHAIN',sql_safe_updates=0,sql_select_limit=DEFAULT,timestamp=DEFAULT,\
     sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',innodb_lock_wait_timeout=1,lock_wait_timeout=3,\
-    wait_timeout=28800;";
+    wait_timeout=28800/*!50708,max_execution_time=0*//*M!100100,max_statement_time=0*/;";
 
 const FACTS: &str = "SHOW GLOBAL STATUS LIKE 'Uptime';\
     SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname','port','read_only','super_read_only','innodb_read_only',\
@@ -49,6 +49,11 @@ impl Server {
     /// Another run of the same server: what was sent to an earlier one has ended with it.
     pub(crate) fn is_later_run(&self, other: &Self) -> bool {
         self.host == other.host && self.port == other.port && !self.is_same_run(other)
+    }
+
+    /// As [`is_same_run`](Self::is_same_run), for what [`run`](Self::run) has told.
+    pub(crate) fn is_run(&self, (place, started_us): &(String, u64)) -> bool {
+        self.run().0 == *place && self.started_us.abs_diff(*started_us) < SAME_START_US
     }
 
     /// For comparison by other processes: host and port, and the time of the start in µs.
