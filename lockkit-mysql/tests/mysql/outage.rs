@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{
-    Clock, LockGuard, Locker,
-    spi::{Backend as _, Lease, LossReason, Pulse, Released, Wait},
+    Clock, Kind, LockGuard, Locker,
+    spi::{Backend as _, Lease, LossReason, Mode, Pulse, Released, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 use tokio::time::{Instant, sleep, timeout};
@@ -17,6 +17,7 @@ on_both!(
     c3_c9_a_holder_of_a_stopped_server_learns_it_in_time,
     c3_c9_a_holder_without_a_network_is_lost_before_the_next_grant,
     c2_a_late_renewal_shortens_nothing,
+    c2_a_late_renewal_revives_nothing,
     c5_a_retry_holds_for_what_the_server_says,
     c5_a_late_attempt_after_the_release_takes_nothing,
 );
@@ -128,9 +129,9 @@ async fn c3_c9_a_holder_without_a_network_is_lost_before_the_next_grant(flavor: 
 async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, mut admin, mut other) = (bed.connect("").await, bed.admin().await, bed.admin().await);
-    for kind in [lockkit_core::Kind::Mutex, lockkit_core::Kind::RwLock] {
-        let table = bed.table(if kind == lockkit_core::Kind::Mutex { "lock" } else { "holder" });
-        let mut held = claim_in(&backend, kind, "a", lockkit_core::spi::Mode::Exclusive);
+    for kind in [Kind::Mutex, Kind::RwLock] {
+        let table = bed.table(if kind == Kind::Mutex { "lock" } else { "holder" });
+        let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
         granted(held.attempt(Wait::No).await);
         let longer = TTL * 4;
         other.run("START TRANSACTION").await;
@@ -159,17 +160,34 @@ async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
     }
 }
 
+/// The lease has ended, and nobody has taken the lock yet.
+async fn c2_a_late_renewal_revives_nothing(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    for kind in [Kind::Mutex, Kind::RwLock] {
+        let table = bed.table(if kind == Kind::Mutex { "lock" } else { "holder" });
+        let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
+        granted(held.attempt(Wait::No).await);
+        admin.run(format!("UPDATE {table} SET expires_us={NOW}-1 WHERE kind='{kind}'")).await;
+        let pulse = held.keep_alive().await.unwrap();
+        assert!(matches!(pulse, Pulse::Lost(_)), "{pulse:?}");
+        let live: u64 = admin.one(format!("SELECT COUNT(*) FROM {table} WHERE expires_us>{NOW}")).await;
+        assert_eq!(live, 0);
+        assert_eq!(held.release().await.unwrap(), Released::NotHeld);
+    }
+}
+
 async fn c5_a_retry_holds_for_what_the_server_says(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, proxy) = bed.behind_proxy("").await;
     let mut admin = bed.admin().await;
-    for kind in [lockkit_core::Kind::Mutex, lockkit_core::Kind::RwLock] {
-        let table = bed.table(if kind == lockkit_core::Kind::Mutex { "lock" } else { "holder" });
+    for kind in [Kind::Mutex, Kind::RwLock] {
+        let table = bed.table(if kind == Kind::Mutex { "lock" } else { "holder" });
         // It knows its way before the replies are lost.
-        let mut warm = claim_in(&backend, kind, "warm", lockkit_core::spi::Mode::Exclusive);
+        let mut warm = claim_in(&backend, kind, "warm", Mode::Exclusive);
         granted(warm.attempt(Wait::No).await);
         warm.release().await.unwrap();
-        let mut held = claim_in(&backend, kind, "a", lockkit_core::spi::Mode::Exclusive);
+        let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
         proxy.set(|toxics| toxics.down.discard = true);
         assert!(timeout(SLACK, held.attempt(Wait::No)).await.is_err(), "the reply was not lost");
         let applied: u64 =
