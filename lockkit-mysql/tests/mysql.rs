@@ -15,8 +15,12 @@ mod cut;
 mod gc;
 #[path = "mysql/names.rs"]
 mod names;
+#[path = "mysql/outage.rs"]
+mod outage;
 #[path = "mysql/reachable.rs"]
 mod reachable;
+#[path = "mysql/readers.rs"]
+mod readers;
 #[path = "mysql/refusal.rs"]
 mod refusal;
 #[path = "mysql/rows.rs"]

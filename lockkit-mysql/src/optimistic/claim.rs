@@ -49,10 +49,15 @@ impl LeaseClaim {
         Asked { kind, name, owner, label, lease_us, not_after_us, waits }
     }
 
-    /// Asks once, or twice if our idea of the server's time was wrong.
-    async fn ask(&mut self, waits: bool) -> Result<Answer> {
+    /// Asks once, or twice if our idea of the server's time was wrong. Not at all if the caller has gone before there is
+    /// a connection: the releases of others wait for one, too.
+    async fn ask(&mut self, waits: bool) -> Result<Option<Answer>> {
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
-        let mut connection = self.connection().await?;
+        let mut connection = tokio::select! {
+            biased;
+            connection = self.connection() => connection?,
+            () = self.spec.caller.gone() => return Ok(None),
+        };
         for _ in 0..2 {
             let not_after = self.store.pool.server_time(deadline);
             self.pending.attempt(connection.server(), deadline);
@@ -63,7 +68,7 @@ impl LeaseClaim {
             }
             match answer? {
                 Answer::Late => self.store.ask_time(&mut connection).await.map(drop)?,
-                answer => return Ok(answer),
+                answer => return Ok(Some(answer)),
             }
         }
         let reason = format!(
@@ -137,8 +142,10 @@ impl Claim for LeaseClaim {
             }
             _ => {}
         }
-        let answer = self.ask(wait != Wait::No).await?;
-        self.answered(answer, wait)
+        match self.ask(wait != Wait::No).await? {
+            Some(answer) => self.answered(answer, wait),
+            None => Ok(WAITING),
+        }
     }
 
     async fn keep_alive(&mut self) -> Result<Pulse> {

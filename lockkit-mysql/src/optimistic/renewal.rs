@@ -12,7 +12,7 @@ use futures_util::{
     future::{BoxFuture, Shared, WeakShared},
 };
 use lockkit_core::{
-    Error, LockName, Result,
+    Clock, Error, LockName, Result, Tick,
     spi::{Lease, LossReason, Pulse},
 };
 use mysql_async as my;
@@ -52,8 +52,8 @@ struct Sort {
     op_timeout: Duration,
 }
 
-/// For each hold in its order; each may have its own trouble.
-type Answer = Arc<Result<Vec<Result<Pulse>>>>;
+/// For each hold in its order; or `None`: somebody else has locked one of the rows.
+type Answer = Arc<Result<Vec<Pulse>, Option<Error>>>;
 type Request = BoxFuture<'static, Answer>;
 
 /// The renewals of a locker.
@@ -63,6 +63,8 @@ pub(crate) struct Renewals {
     holder: String,
     /// Those that were not sent yet.
     open: Mutex<HashMap<Sort, Batch>>,
+    /// Each goes out alone until then.
+    alone: Mutex<Option<Tick>>,
 }
 
 /// A request that others may join. Whoever waits for it drives it: it belongs to no one of them, and has no task.
@@ -75,7 +77,7 @@ impl Renewals {
     pub(crate) fn new(pool: Arc<Pool>) -> Arc<Self> {
         let tables = pool.config().tables();
         let (lock, holder) = (tables.table("lock"), tables.table("holder"));
-        Arc::new(Self { pool, lock, holder, open: Mutex::default() })
+        Arc::new(Self { pool, lock, holder, open: Mutex::default(), alone: Mutex::default() })
     }
 
     /// Renews a hold, together with whatever else is due now.
@@ -86,18 +88,23 @@ impl Renewals {
     /// # Cancel safety
     /// Cancel safe for the others.
     pub(crate) async fn renew(self: &Arc<Self>, hold: Hold) -> Result<Pulse> {
-        let (index, request) = self.join(hold);
-        let answer = request.await;
-        let answers = answer.as_ref().as_ref().map_err(again)?;
-        match answers.get(index) {
-            Some(Ok(pulse)) => Ok(*pulse),
-            Some(Err(error)) => Err(again(error)),
-            None => Err(error::nonsense(WHAT)),
+        let sort = Sort { has_holders: hold.has_holders, lease: hold.lease, op_timeout: hold.op_timeout };
+        if lock(&self.alone).is_none_or(|until| Clock::Boot.now() >= until) {
+            let (index, request) = self.join(sort, hold.clone());
+            match request.await.as_ref() {
+                Ok(pulses) => return pulses.get(index).copied().ok_or_else(|| error::nonsense(WHAT)),
+                Err(Some(error)) => return Err(again(error)),
+                // The others must not wait for it.
+                Err(None) => {}
+            }
+        }
+        match self.renew_all(sort, &[hold]).await {
+            Ok(pulses) => pulses.first().copied().ok_or_else(|| error::nonsense(WHAT)),
+            Err(error) => Err(error.unwrap_or_else(|| error::nonsense(WHAT))),
         }
     }
 
-    fn join(self: &Arc<Self>, hold: Hold) -> (usize, Shared<Request>) {
-        let sort = Sort { has_holders: hold.has_holders, lease: hold.lease, op_timeout: hold.op_timeout };
+    fn join(self: &Arc<Self>, sort: Sort, hold: Hold) -> (usize, Shared<Request>) {
         let mut open = lock(&self.open);
         if let Some(batch) = open.get(&sort)
             && let Some(request) = batch.request.upgrade()
@@ -130,23 +137,31 @@ impl Renewals {
         Arc::new(self.renew_all(sort, &holds).await)
     }
 
-    async fn renew_all(&self, sort: Sort, holds: &[Hold]) -> Result<Vec<Result<Pulse>>> {
-        let mut connection = self.pool.get(sort.op_timeout * 3 / 4).await?;
+    async fn renew_all(&self, sort: Sort, holds: &[Hold]) -> Result<Vec<Pulse>, Option<Error>> {
+        let mut connection = self.pool.get(sort.op_timeout * 3 / 4).await.map_err(Some)?;
         let table = if sort.has_holders { &self.holder } else { &self.lock };
-        match renew(&mut connection, table, sort, holds).await {
-            // One of the rows is locked by somebody else: the others must not wait for it.
-            Err(error) if error::is_race(&error) && holds.len() > 1 => {
-                let mut pulses = Vec::with_capacity(holds.len());
-                for hold in holds.chunks(1) {
-                    let answer = renew(&mut connection, table, sort, hold).await;
-                    let answer = self.pool.checked(answer, Phase::Write, WHAT);
-                    pulses.push(
-                        answer.and_then(|mut pulses| pulses.pop().ok_or_else(|| error::nonsense(WHAT))),
-                    );
-                }
-                Ok(pulses)
-            }
-            answer => Ok(self.pool.checked(answer, Phase::Write, WHAT)?.into_iter().map(Ok).collect()),
+        let mut trial = Trial { renewals: self, lease: sort.lease, is_over: holds.len() == 1 };
+        let answer = renew(&mut connection, table, sort, holds).await;
+        if !trial.is_over && answer.as_ref().is_err_and(error::is_race) {
+            return Err(None);
+        }
+        trial.is_over = true;
+        self.pool.checked(answer, Phase::Write, WHAT).map_err(Some)
+    }
+}
+
+/// A request for several. If it is dropped midway, one of their rows may be locked by somebody else: for a while each
+/// goes out alone, so that only that one's lease is at stake.
+struct Trial<'a> {
+    renewals: &'a Renewals,
+    lease: Duration,
+    is_over: bool,
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            *lock(&self.renewals.alone) = Some(Clock::Boot.now().after(self.lease));
         }
     }
 }

@@ -143,7 +143,6 @@ async fn storm(flavor: SqlFlavor, size: usize) {
     let (dropped, taken) =
         tasks.join_all().await.into_iter().fold((0, 0), |sum, task| (sum.0 + task.0, sum.1 + task.1));
     println!("{dropped} dropped, {taken} taken");
-    println!("{:?}", bed.left(&mut bed.admin().await).await);
     assert_clean(&bed).await;
     assert!(dropped > 1000 && taken > 50, "{dropped} dropped, {taken} taken: the test shows nothing");
     for name in 0..4 {

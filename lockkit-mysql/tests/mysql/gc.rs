@@ -98,7 +98,8 @@ async fn c4_garbage_collection_does_not_wait_for_rows_that_are_locked(flavor: Sq
     // The connection that was refused the row is as good as new.
     let locker = locker(backend);
     let options = locker.defaults().clone().with_renewal(Renewal::Manual);
-    locker.mutex("b").unwrap().with_options(options).unwrap().try_lock().await.unwrap().unwrap();
+    let lock = locker.mutex("b").unwrap().with_options(options).unwrap();
+    lock.try_lock().await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn c4_a_retention_under_a_minute_is_refused(flavor: SqlFlavor) {

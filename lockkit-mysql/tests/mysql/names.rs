@@ -51,8 +51,8 @@ async fn c11_names_are_compared_byte_by_byte(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     all_at_once(&bed).await;
     let mut admin = bed.admin().await;
-    let rows: u64 = admin.one(format!("SELECT COUNT(*) FROM {}", bed.table("lock"))).await;
-    assert_eq!(rows, names().len() as u64);
+    let rows: usize = admin.one(format!("SELECT COUNT(*) FROM {}", bed.table("lock"))).await;
+    assert_eq!(rows, names().len());
 }
 
 /// Parameters are converted to the connection's character set, and literals are not.

@@ -1,0 +1,238 @@
+//! Connections and servers that end, stop and fall silent.
+
+use std::{sync::Arc, time::Duration};
+
+use lockkit_core::{
+    Clock, Kind, LockGuard, Locker,
+    spi::{Backend as _, Lease, LossReason, Mode, Pulse, Released, Wait},
+};
+use lockkit_fixture::SqlFlavor;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::*;
+
+on_both!(
+    c10_a_killed_connection_is_replaced_at_the_next_renewal,
+    c3_holders_and_waiters_survive_a_restart_of_the_server,
+    c3_c9_a_holder_of_a_stopped_server_learns_it_in_time,
+    c3_c9_a_holder_without_a_network_is_lost_before_the_next_grant,
+    c2_a_late_renewal_shortens_nothing,
+    c2_a_late_renewal_revives_nothing,
+    c5_a_retry_holds_for_what_the_server_says,
+    c5_a_late_attempt_after_the_release_takes_nothing,
+);
+
+const LEASE: Duration = Duration::from_secs(2);
+/// From the end of a lease to the next grant.
+const TAKEOVER: Duration = Duration::from_millis(100);
+
+async fn hold(locker: &Locker, name: &str) -> LockGuard {
+    within(SOON, "a lock", locker.mutex(name).unwrap().lock()).await.unwrap()
+}
+
+/// Catches a holder that dies with its connection, and a dead connection that is asked again and again.
+async fn c10_a_killed_connection_is_replaced_at_the_next_renewal(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let locker = with_ttl(bed.connect("").await, LEASE);
+    let (guards, mut admin) = ([hold(&locker, "a").await, hold(&locker, "b").await], bed.admin().await);
+    let waiting = locker.mutex("a").unwrap();
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    for _ in 0..3 {
+        assert!(admin.kill_all().await > 0);
+        guards[0].renew().await.or_else(|e| if e.is_temporary() { Ok(()) } else { Err(e) }).unwrap();
+        within(LEASE / 2, "a renewal", guards[0].renew()).await.unwrap();
+        sleep(LEASE).await;
+        assert!(guards.iter().all(LockGuard::is_held), "its lease ended with a connection");
+    }
+    // After a kill, the first thing that is asked may be a release, or a try for another one.
+    admin.kill_all().await;
+    let [first, second] = guards;
+    assert_eq!(second.release().await.unwrap(), Released::Freed);
+    admin.kill_all().await;
+    within(LEASE, "a try", async { while locker.mutex("c").unwrap().try_lock().await.is_err() {} }).await;
+    let token = first.fencing_token();
+    assert_eq!(first.release().await.unwrap(), Released::Freed);
+    let next = within(LEASE, "the waiter", waiting).await.unwrap().unwrap();
+    assert!(next.fencing_token() > token);
+}
+
+async fn c3_holders_and_waiters_survive_a_restart_of_the_server(flavor: SqlFlavor) {
+    const LEASE: Duration = Duration::from_secs(30);
+    let mut bed = Bed::own(flavor, &[]);
+    let (here, there) = (with_ttl(bed.connect("").await, LEASE), with_ttl(bed.connect("").await, LEASE));
+    let guard = hold(&here, "a").await;
+    let reader = within(SOON, "a lock", here.rw_lock("a").unwrap().read()).await.unwrap();
+    let waiting = there.mutex("a").unwrap();
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    sleep(SLACK).await;
+    Arc::get_mut(&mut bed.server).expect("it is ours alone").restart().unwrap();
+    for guard in [&guard, &reader] {
+        let renewed = timeout(SOON, async { while guard.renew().await.is_err() {} });
+        renewed.await.expect("no renewal after the restart");
+        assert!(guard.is_held() && guard.remaining() > LEASE / 2);
+    }
+    assert!(!waiting.is_finished(), "two hold it, or the wait has failed");
+    assert!(there.rw_lock("a").unwrap().try_write().await.unwrap().is_none());
+    let token = guard.fencing_token();
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    let next = within(SLACK * 2, "the waiter", waiting).await.unwrap().unwrap();
+    assert!(next.fencing_token() > token);
+    assert_eq!(reader.release().await.unwrap(), Released::Freed);
+}
+
+async fn c3_c9_a_holder_of_a_stopped_server_learns_it_in_time(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (here, there) = (with_ttl(bed.connect("").await, LEASE), with_ttl(bed.connect("").await, LEASE));
+    let guard = hold(&here, "a").await;
+    let waiting = there.mutex("a").unwrap();
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    sleep(SLACK).await;
+    bed.server.pause().unwrap();
+    let start = Instant::now();
+    within(LEASE + SLACK, "noticing it", guard.lost().wait()).await;
+    assert!(!guard.is_held() && !waiting.is_finished());
+    sleep((LEASE * 3 / 2).saturating_sub(start.elapsed())).await;
+    bed.server.resume().unwrap();
+    // A renewal that waited in the socket must not revive what had ended.
+    let next = within(LEASE, "the next grant", waiting).await.unwrap().unwrap();
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert!(!guard.is_held() && guard.renew().await.is_err());
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    next.renew().await.unwrap();
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+}
+
+async fn c3_c9_a_holder_without_a_network_is_lost_before_the_next_grant(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, proxy) = bed.behind_proxy("").await;
+    let (here, there) = (with_ttl(backend, LEASE), with_ttl(bed.connect("").await, LEASE));
+    let guard = hold(&here, "a").await;
+    let waiting = there.mutex("a").unwrap();
+    let waiting = tokio::spawn(async move { (waiting.lock().await.unwrap(), Clock::Boot.now()) });
+    sleep(SLACK).await;
+    let silent = Clock::Boot.now();
+    proxy.set(|toxics| (toxics.up.hold, toxics.down.hold) = (true, true));
+    let reason = within(LEASE + SLACK, "noticing it", guard.lost().wait()).await;
+    let lost = Clock::Boot.now();
+    assert_eq!(reason, LossReason::Expired, "by the deadline");
+    assert!(!guard.is_held());
+    let (next, taken) = within(LEASE + SLACK, "the next grant", waiting).await.unwrap();
+    assert!(lost <= taken, "two held it for {:?}", taken.until(lost));
+    let gap = silent.until(taken);
+    assert!(gap <= LEASE + TAKEOVER + SLACK / 2, "the next grant came after {gap:?}");
+    assert!(next.fencing_token() > guard.fencing_token());
+    proxy.heal();
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+}
+
+/// It waited for its row, or in the network, while the lease was made longer.
+async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin, mut other) = (bed.connect("").await, bed.admin().await, bed.admin().await);
+    for kind in [Kind::Mutex, Kind::RwLock] {
+        let table = bed.table(if kind == Kind::Mutex { "lock" } else { "holder" });
+        let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
+        granted(held.attempt(Wait::No).await);
+        let longer = TTL * 4;
+        other.run("START TRANSACTION").await;
+        let row = format!("WHERE kind='{kind}' AND name='a'");
+        other.run(format!("UPDATE {table} SET expires_us={NOW}+{} {row}", longer.as_micros())).await;
+        let renewal = tokio::spawn(async move {
+            let pulse = held.keep_alive().await;
+            (pulse, held)
+        });
+        let waits = format!(
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER='lockkit' AND COMMAND<>'Sleep' \
+             AND INFO LIKE 'UPDATE%{}%'",
+            bed.prefix
+        );
+        until("the renewal waits for its row", async || admin.one::<u64>(&waits).await > 0).await;
+        other.run("COMMIT").await;
+        let (pulse, mut held) = renewal.await.unwrap();
+        let pulse = pulse.unwrap();
+        let Pulse::Alive(Lease::For(left)) = pulse else { panic!("{pulse:?}") };
+        // What the server says, or what was asked for: both are kept by the row.
+        assert!(left >= TTL && left <= longer, "{left:?}");
+        let stands: u64 =
+            admin.one(format!("SELECT CAST(expires_us AS SIGNED)-{NOW} FROM {table} {row}")).await;
+        assert!(Duration::from_micros(stands) > longer - SLACK * 2, "shortened to {stands} µs");
+        assert_eq!(held.release().await.unwrap(), Released::Freed);
+    }
+}
+
+/// The lease has ended, and nobody has taken the lock yet.
+async fn c2_a_late_renewal_revives_nothing(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    for kind in [Kind::Mutex, Kind::RwLock] {
+        let table = bed.table(if kind == Kind::Mutex { "lock" } else { "holder" });
+        let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
+        granted(held.attempt(Wait::No).await);
+        admin.run(format!("UPDATE {table} SET expires_us={NOW}-1 WHERE kind='{kind}'")).await;
+        let pulse = held.keep_alive().await.unwrap();
+        assert!(matches!(pulse, Pulse::Lost(_)), "{pulse:?}");
+        let live: u64 = admin.one(format!("SELECT COUNT(*) FROM {table} WHERE expires_us>{NOW}")).await;
+        assert_eq!(live, 0);
+        assert_eq!(held.release().await.unwrap(), Released::NotHeld);
+    }
+}
+
+async fn c5_a_retry_holds_for_what_the_server_says(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, proxy) = bed.behind_proxy("").await;
+    let mut admin = bed.admin().await;
+    for kind in [Kind::Mutex, Kind::RwLock] {
+        let table = bed.table(if kind == Kind::Mutex { "lock" } else { "holder" });
+        // It knows its way before the replies are lost.
+        let mut warm = claim_in(&backend, kind, "warm", Mode::Exclusive);
+        granted(warm.attempt(Wait::No).await);
+        warm.release().await.unwrap();
+        let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
+        proxy.set(|toxics| toxics.down.discard = true);
+        assert!(timeout(SLACK, held.attempt(Wait::No)).await.is_err(), "the reply was not lost");
+        let applied: u64 =
+            admin.one(format!("SELECT fence FROM {table} WHERE kind='{kind}' AND name='a'")).await;
+        proxy.heal();
+        sleep(SLACK).await;
+        let sent = Instant::now();
+        let grant = within(OP_TIMEOUT, "the retry", held.attempt(Wait::No)).await;
+        let grant = match grant {
+            Err(error) if error.is_outcome_unknown() => granted(held.attempt(Wait::No).await),
+            grant => granted(grant),
+        };
+        assert_eq!(grant.token.get(), applied, "a second grant for one owner");
+        let Lease::For(lease) = grant.lease else { panic!("{:?}", grant.lease) };
+        let stands: u64 = admin
+            .one(format!(
+                "SELECT CAST(expires_us AS SIGNED)-{NOW} FROM {table} WHERE kind='{kind}' AND name='a'"
+            ))
+            .await;
+        let until = Duration::from_micros(stands) + sent.elapsed();
+        assert!(until >= lease, "it holds for {lease:?}, and the row for {until:?} from the retry on");
+        assert_eq!(held.release().await.unwrap(), Released::Freed);
+        let rows: u64 = admin.one(format!("SELECT COUNT(*) FROM {table} WHERE expires_us>{NOW}")).await;
+        assert_eq!(rows, 0);
+    }
+}
+
+/// A proxy delivers it when its client has long given up.
+async fn c5_a_late_attempt_after_the_release_takes_nothing(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, proxy) = bed.behind_proxy("").await;
+    next_token(&backend, "a").await;
+    let mut spec = spec("a");
+    spec.op_timeout = Duration::from_millis(500);
+    let mut held = backend.claim(spec.clone()).unwrap();
+    proxy.set(|toxics| toxics.up.hold = true);
+    assert!(timeout(spec.op_timeout, held.attempt(Wait::No)).await.is_err());
+    // It is not known whether it is over, and nothing is claimed to be.
+    let given_up = timeout(spec.op_timeout, held.release()).await;
+    assert!(!matches!(given_up, Ok(Ok(Released::Freed))), "{given_up:?}");
+    sleep(spec.op_timeout).await;
+    proxy.heal();
+    let there = bed.connect("").await;
+    for _ in 0..20 {
+        next_token(&there, "a").await;
+        sleep(Duration::from_millis(10)).await;
+    }
+}

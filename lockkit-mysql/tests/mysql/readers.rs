@@ -1,0 +1,69 @@
+//! Readers that never all go, and a writer.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use lockkit_fixture::SqlFlavor;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use crate::support::*;
+
+on_both!(c12_readers_do_not_starve_a_writer, c12_a_writer_that_gave_up_lets_readers_go_on);
+
+/// Catches readers that are let in while a writer waits.
+async fn c12_readers_do_not_starve_a_writer(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let mut tasks = JoinSet::new();
+    let (over, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    for reader in 0..12 {
+        let (locker, over, reads) = (bed.locker("").await, Arc::clone(&over), Arc::clone(&reads));
+        tasks.spawn(async move {
+            sleep(Duration::from_millis(10 * reader)).await;
+            while !over.load(Relaxed) {
+                let guard = locker.rw_lock("a").unwrap().read().await.unwrap();
+                reads.fetch_add(1, Relaxed);
+                sleep(Duration::from_millis(100)).await;
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    let writer = bed.locker("").await;
+    until("the readers overlap", async || reads.load(Relaxed) > 24).await;
+    for _ in 0..3 {
+        let start = Instant::now();
+        let guard =
+            within(Duration::from_secs(2), "a writer", writer.rw_lock("a").unwrap().write()).await.unwrap();
+        println!("the writer waited for {:?}", start.elapsed());
+        guard.release().await.unwrap();
+        // Nor does the writer starve them.
+        let before = reads.load(Relaxed);
+        until("the readers go on", async || reads.load(Relaxed) > before + 12).await;
+    }
+    over.store(true, Relaxed);
+    within(SOON, "the readers", tasks.join_all()).await;
+}
+
+async fn c12_a_writer_that_gave_up_lets_readers_go_on(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (here, there, writer) = (bed.locker("").await, bed.locker("").await, bed.locker("").await);
+    let first = here.rw_lock("a").unwrap().read().await.unwrap();
+    let gave_up = writer.rw_lock("a").unwrap().write_timeout(Duration::from_millis(300)).await.unwrap();
+    assert!(gave_up.is_none());
+    let start = Instant::now();
+    let second =
+        within(Duration::from_secs(1) + SLACK, "a reader", there.rw_lock("a").unwrap().read()).await.unwrap();
+    println!("the reader waited for {:?}", start.elapsed());
+    second.release().await.unwrap();
+    // A writer that only tries keeps nobody waiting.
+    assert!(writer.rw_lock("a").unwrap().try_write().await.unwrap().is_none());
+    there.rw_lock("a").unwrap().try_read().await.unwrap().expect("nobody waits").release().await.unwrap();
+    first.release().await.unwrap();
+}
