@@ -150,6 +150,9 @@ impl LockGuard {
         }
         let bound = left.min(held.limits.op_timeout * 2);
         held.give_back();
+        if let Some(attachment) = held.attachment() {
+            attachment.guard_released();
+        }
         if Runtime::try_current().is_err() {
             return self.release_by_keeper().await;
         }

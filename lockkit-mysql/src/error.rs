@@ -41,6 +41,11 @@ pub(crate) fn is_race(error: &my::Error) -> bool {
     matches!(code(error), Some(DEADLOCK | LOCK_WAIT_TIMEOUT))
 }
 
+/// The row is locked by somebody else, for longer than was asked to wait.
+pub(crate) fn is_taken(error: &my::Error) -> bool {
+    matches!(code(error), Some(LOCK_WAIT_TIMEOUT | LOCK_NOWAIT))
+}
+
 /// Translates an error that came up while `what` was done.
 pub(crate) fn from_mysql(error: my::Error, phase: Phase, what: &str) -> Error {
     let (kind, advice) = match code(&error) {

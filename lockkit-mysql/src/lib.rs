@@ -24,6 +24,7 @@ pub use mysql_async;
 pub use self::{
     backend::MySql,
     config::{Config, Strategy},
+    pessimistic::LockTransaction,
 };
 
 /// The URL schemes of this backend.

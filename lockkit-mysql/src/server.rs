@@ -48,6 +48,11 @@ impl Server {
         self.host == other.host && self.port == other.port && !self.is_same_run(other)
     }
 
+    /// As [`is_same_run`](Self::is_same_run), for what [`run`](Self::run) has told.
+    pub(crate) fn is_run(&self, (place, started_us): &(String, u64)) -> bool {
+        self.run().0 == *place && self.started_us.abs_diff(*started_us) < SAME_START_US
+    }
+
     /// For comparison by other processes: host and port, and the time of the start in µs.
     pub(crate) fn run(&self) -> (String, u64) {
         (format!("{}:{}", self.host, self.port), self.started_us)

@@ -138,6 +138,17 @@ impl Place {
         self.with(|waiting| waiting.is_called).unwrap_or(true)
     }
 
+    /// Calls itself if it is the first in line, without a ring. Returns whether it is called.
+    pub(crate) fn step_up(&self) -> bool {
+        let mut lines = self.waiters.lock();
+        let Some(line) = lines.get_mut(&self.name) else { return true };
+        if let Some(first) = line.waiting.front_mut().filter(|first| first.number == self.number) {
+            line.calls += u64::from(!first.is_called);
+            first.is_called = true;
+        }
+        line.waiting.iter().any(|waiting| waiting.number == self.number && waiting.is_called)
+    }
+
     /// The call led nowhere, or was answered by a grant: it is not passed on.
     pub(crate) fn put_back(&self) {
         self.with(|waiting| waiting.is_called = false);

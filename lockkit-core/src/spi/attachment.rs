@@ -4,6 +4,10 @@ use std::{any::Any, fmt};
 
 /// Something that a claim hands to its holder, such as the transaction that holds a row lock.
 pub trait Attachment: Any + fmt::Debug + Send + Sync {
+    /// The guard is being released while its lease stands. Called before the release that follows; must not block or
+    /// panic.
+    fn guard_released(&self) {}
+
     /// The guard was dropped without a release. Called before the release that follows; must not block or panic.
     fn guard_dropped(&self) {}
 }

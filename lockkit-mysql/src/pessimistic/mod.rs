@@ -1,23 +1,79 @@
 //! The pessimistic strategy: the lock is a transaction.
+//!
+//! Whoever holds the lock of a name's row holds the lock of the name. The server frees it when the transaction ends, when
+//! its connection breaks, or when it has heard nothing on it for the lease (`wait_timeout`). The fencing token is raised
+//! on another connection while the row is locked, as it must outlive the transaction; it counts only once the lock's own
+//! connection has answered after that.
+
+mod acquire;
+mod claim;
+mod gc;
+mod hold;
+mod inspect;
+mod sql;
+#[cfg(test)]
+mod tests;
+mod transaction;
+
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit_core::{
-    ErrorKind, FencingToken, LockName, Result,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, Released},
+    ErrorKind, FencingToken, Kind, LockName, Result,
+    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Mode, Released},
 };
 
-use crate::{backend::Kept, error, pool::Pool};
+pub use self::transaction::LockTransaction;
+use self::{claim::RowClaim, sql::Sql};
+use crate::{backend::Kept, error, pool::Pool, waiting::Waiters};
+
+/// How long one attempt waits on the server, with a connection of its own.
+const MAX_PATIENCE: Duration = Duration::from_secs(10);
+/// Those who stand in line are called; this is for calls that get lost, and between two waits on the server.
+const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// The server counts in whole seconds.
+const TAKEOVER_DELAY: Duration = Duration::from_millis(1500);
+/// Nothing else tells that a connection is dead.
+const CADENCE: Duration = Duration::from_secs(1);
 
 /// Row locks held by transactions.
 #[derive(Debug)]
 pub(crate) struct Pessimistic {
-    pool: Pool,
+    store: Arc<Store>,
     descriptor: Descriptor,
+}
+
+/// What the claims share.
+#[derive(Debug)]
+struct Store {
+    pool: Pool,
+    waiters: Arc<Waiters>,
+    sql: Sql,
+}
+
+impl Store {
+    fn new(pool: Pool) -> Self {
+        let sql = Sql::new(pool.config().tables(), pool.config().strict_lease);
+        Self { pool, waiters: Arc::default(), sql }
+    }
 }
 
 impl Pessimistic {
     pub(crate) fn new(pool: Pool) -> Self {
-        Self { pool, descriptor: Descriptor::new(error::BACKEND) }
+        // With strict leases, one who comes again and again without waiting relies on the server's clock.
+        let exceptions = if pool.config().strict_lease {
+            Exceptions::none().with_server_clock_step()
+        } else {
+            Exceptions::none().with_connection_bound()
+        };
+        let descriptor = Descriptor::new(error::BACKEND)
+            .with_capabilities(Capabilities::none().with_exclusive().with_labels())
+            .with_exceptions(exceptions)
+            .with_max_patience(MAX_PATIENCE)
+            .with_poll(POLL.0, POLL.1)
+            .with_takeover_delay(TAKEOVER_DELAY)
+            .with_cadence(CADENCE, false);
+        Self { store: Arc::new(Store::new(pool)), descriptor }
     }
 }
 
@@ -27,20 +83,29 @@ impl Backend for Pessimistic {
         &self.descriptor
     }
 
-    fn claim(&self, _spec: ClaimSpec) -> Result<Box<dyn Claim>> {
-        Err(error::ours(ErrorKind::Unsupported, "not built yet"))
+    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+        let kind = spec.name.kind();
+        if spec.mode != Mode::Exclusive || !matches!(kind, Kind::Election | Kind::Mutex) {
+            let reason = format!(
+                "a {kind} can't be held in the mode {:?} with strategy=pessimistic, which has exclusive locks only; \
+                 use strategy=optimistic, with another table_prefix",
+                spec.mode
+            );
+            return Err(error::ours(ErrorKind::Unsupported, reason));
+        }
+        Ok(Box::new(RowClaim::new(Arc::clone(&self.store), spec)))
     }
 
-    async fn inspect(&self, _name: &LockName) -> Result<Inspection> {
-        Ok(Inspection::default())
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.store.inspect(name).await
     }
 
-    async fn force_release(&self, _name: &LockName, _token: FencingToken) -> Result<Released> {
-        Ok(Released::NotHeld)
+    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
+        self.store.force_release(name, token.get()).await
     }
 
     async fn close(&self) -> Result<()> {
-        self.pool.close().await;
+        self.store.pool.close().await;
         Ok(())
     }
 }
@@ -48,6 +113,6 @@ impl Backend for Pessimistic {
 #[async_trait]
 impl Kept for Pessimistic {
     async fn collect_garbage(&self) -> Result<u64> {
-        Ok(0)
+        self.store.collect_garbage().await
     }
 }

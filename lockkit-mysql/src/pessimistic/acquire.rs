@@ -1,0 +1,130 @@
+//! The steps in which a row lock becomes a grant.
+
+use std::{sync::Arc, time::Duration};
+
+use lockkit_core::{Clock, ErrorKind, Result, Tick};
+use mysql_async as my;
+
+use super::{
+    Store,
+    hold::{Hold, Life},
+    sql::{Key, Sql},
+};
+use crate::{
+    connection::Step,
+    error::{self, Phase},
+    pool::Checkout,
+    server::value,
+    sql::LEAST_FENCE,
+};
+
+/// How often a statement that lost a race is sent again at once.
+const RACES: u32 = 4;
+/// The answer that has the row, and those before it that make the row.
+const ROW: usize = 2;
+const CREATED: usize = 2;
+
+/// The row is ours, and nobody knows of it yet.
+#[derive(Debug)]
+pub(super) struct Locked {
+    pub(super) hold: Hold,
+    /// For how long the lease of one who died may still stand, by his own clock.
+    pub(super) open: Duration,
+}
+
+impl Store {
+    /// Locks the row of a name, and makes it if it is not there: no lock is on a row that is missing. `None` if somebody
+    /// else has it for longer than `patience`, or has it now.
+    ///
+    /// # Errors
+    /// What the server says; nothing of it lasts.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the connection is closed and the statement killed.
+    pub(super) async fn lock(
+        self: &Arc<Self>,
+        mut connection: Checkout,
+        key: &Arc<Key>,
+        patience: Option<Duration>,
+    ) -> Result<Option<Locked>> {
+        let lock = key.lock(&self.sql, patience);
+        let (mut script, mut row) = (lock.clone(), ROW);
+        for _ in 0..RACES {
+            match connection.script(&script).await {
+                Ok(steps) => {
+                    if let Some(open) = open_lease(&steps, row) {
+                        let hold = Hold::new(Arc::clone(self), Arc::clone(key), connection);
+                        return Ok(Some(Locked { hold, open }));
+                    }
+                    (script, row) = (key.create(&self.sql) + &lock, ROW + CREATED);
+                }
+                Err(error) if error::is_taken(&error) => break,
+                Err(error) if error::is_race(&error) => {
+                    (script, row) = (format!("ROLLBACK;{lock}"), ROW + 1);
+                }
+                // Whatever it did, hangs on a connection that is not given back.
+                Err(error) => return self.pool.checked(Err(error), Phase::Read, "locking the row"),
+            }
+        }
+        self.pool.checked(connection.script(&Sql::roll_back()).await, Phase::Read, "giving up the row")?;
+        Ok(None)
+    }
+
+    /// Raises the fence of a name whose row is locked by `hold`, on another connection: inside the lock's transaction it
+    /// would be undone with it, and given twice.
+    ///
+    /// # Errors
+    /// What the server says. A late one only raises the fence.
+    pub(super) async fn bump(&self, key: &Key, hold: &mut Hold, patience: Duration) -> Result<()> {
+        let what = "raising the fence";
+        let mut side = self.pool.get_side(patience).await?;
+        let mut races = 0;
+        let outcome = loop {
+            let answer: Result<_, my::Error> =
+                side.run(&self.sql.bump, key.bump(&self.sql, hold.server())).await;
+            match answer {
+                Err(error) if error::is_race(&error) && races < RACES => races += 1,
+                answer => break self.pool.checked(answer, Phase::Read, what)?,
+            }
+        };
+        if outcome.id < LEAST_FENCE {
+            return Err(error::nonsense(what));
+        }
+        hold.set_fence(outcome.id);
+        Ok(())
+    }
+
+    /// Proves that the fence was raised while the row was locked: the transaction still stands, and nobody has raised it
+    /// since. Returns when that was asked.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if that can't be said; the hold is worth nothing then.
+    pub(super) async fn prove(&self, hold: &mut Hold) -> Result<Tick> {
+        let life = self.pool.checked(hold.ping().await, Phase::Read, "checking the row's lock")?;
+        match life {
+            Life::Alive { at } => Ok(at),
+            Life::Evicted => Err(not_proven("its fence was raised by somebody else meanwhile")),
+            Life::Gone => Err(not_proven("its connection was lost meanwhile")),
+        }
+    }
+}
+
+fn not_proven(reason: &str) -> lockkit_core::Error {
+    error::ours(ErrorKind::Unavailable, format!("the row was locked, and no grant came of it: {reason}"))
+}
+
+/// `None` if there was no row to lock.
+fn open_lease(steps: &[Step], row: usize) -> Option<Duration> {
+    steps.get(row)?.rows.first()?;
+    let last = steps.get(row + 1).and_then(|step| step.rows.first());
+    let left = last.and_then(|last| {
+        let (open_us, free_for) = (value::<u64>(last, 0)?, value::<i64>(last, 1)?);
+        Some(open_us.saturating_sub(u64::try_from(free_for).unwrap_or(0)))
+    });
+    Some(Duration::from_micros(left.unwrap_or(0)))
+}
+
+/// When a lease that may be open now has ended for sure.
+pub(super) fn end_of(open: Duration) -> Tick {
+    Clock::Boot.now().after(open)
+}

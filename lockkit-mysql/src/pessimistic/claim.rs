@@ -1,0 +1,280 @@
+//! One owner competing for one name, and holding it by a row lock.
+
+use std::{future::pending, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use lockkit_core::{
+    Clock, Error, ErrorKind, FencingToken, Result, Tick,
+    spi::{Attachment, Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Pulse, Released, Wait},
+};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep},
+};
+
+use super::{
+    Store,
+    acquire::{Locked, end_of},
+    hold::{End, Hold, Life},
+    sql::{Key, LEAST_OPEN},
+    transaction::LockTransaction,
+};
+use crate::{
+    error::{self, Phase},
+    server::Server,
+    waiting::Place,
+};
+
+/// A shorter wait than this is none: the server would be asked to end it at once.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+/// A claim for a lock that is a locked row.
+#[derive(Debug)]
+pub(crate) struct RowClaim {
+    store: Arc<Store>,
+    spec: ClaimSpec,
+    key: Arc<Key>,
+    stage: Stage,
+    /// Where we stand among this process's waiters.
+    place: Option<Place>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Nothing,
+    /// The row is ours, and the lease of one who died may stand until then.
+    Open(Box<Hold>, Tick),
+    Held(Arc<Mutex<Hold>>, Arc<LockTransaction>),
+    /// A release got no answer: the server may not have noticed yet that the connection is gone.
+    Adrift {
+        server: Server,
+        is_used: bool,
+    },
+}
+
+impl RowClaim {
+    pub(crate) fn new(store: Arc<Store>, spec: ClaimSpec) -> Self {
+        let key = Arc::new(Key::new(&spec));
+        Self { store, spec, key, stage: Stage::Nothing, place: None }
+    }
+
+    /// Less than the whole budget, so that the reason is heard.
+    fn patience(&self) -> Duration {
+        self.spec.op_timeout * 3 / 4
+    }
+
+    /// One of all who wait in this process stands in the server's line.
+    fn is_turn(&mut self, wait: Wait) -> bool {
+        if self.place.is_none() && wait != Wait::No {
+            let (name, mode, hint) = (&self.spec.name, self.spec.mode, self.spec.hint.clone());
+            self.place = Some(self.store.waiters.join(name, mode, hint));
+        }
+        self.place.as_ref().is_none_or(Place::step_up)
+    }
+
+    /// `None` if somebody else has it, or if nobody wants to know any more.
+    async fn lock(&mut self, wait: Wait) -> Result<Option<Locked>> {
+        let (store, spec, key) = (&self.store, &self.spec, &self.key);
+        let started = Instant::now();
+        let patience = match wait {
+            Wait::Block(patience) if patience >= SHORTEST_WAIT => Some(patience),
+            _ => None,
+        };
+        let gone = async { if patience.is_some() { spec.caller.gone().await } else { pending().await } };
+        tokio::pin!(gone);
+        let most = self.patience();
+        let connection = tokio::select! {
+            biased;
+            connection = store.pool.get(patience.map_or(most, |patience| patience.min(most))) => connection?,
+            () = &mut gone => return Ok(None),
+        };
+        let left = patience.map(|patience| patience.saturating_sub(started.elapsed()));
+        let left = left.filter(|left| *left >= SHORTEST_WAIT);
+        let late = async {
+            match left {
+                Some(left) => sleep(left).await,
+                None => pending().await,
+            }
+        };
+        // The statement is dropped with its connection, which kills it on the server.
+        tokio::select! {
+            biased;
+            locked = store.lock(connection, key, left) => locked,
+            () = late => Ok(None),
+            () = gone => Ok(None),
+        }
+    }
+
+    /// Dropped midway, the row is free again.
+    async fn grant(&mut self, mut hold: Hold) -> Result<Attempt> {
+        self.store.bump(&self.key, &mut hold, self.patience()).await?;
+        let at = self.store.prove(&mut hold).await?;
+        let grant = self.granted(hold.fence(), at);
+        let hold = Arc::new(Mutex::new(hold));
+        let transaction = Arc::new(LockTransaction::new(&hold));
+        self.stage = Stage::Held(hold, transaction);
+        // The next one goes to the server, and stands there until we are done.
+        self.place = None;
+        Ok(grant)
+    }
+
+    fn granted(&self, fence: u64, at: Tick) -> Attempt {
+        Attempt::Granted(Grant { token: FencingToken::new(fence), lease: self.lease(at) })
+    }
+
+    fn lease(&self, at: Tick) -> Lease {
+        Lease::Proven { at, lasts: self.spec.ttl }
+    }
+
+    /// What the server may still have of an earlier release.
+    async fn cut_adrift(&mut self) -> Result<()> {
+        let Stage::Adrift { server, is_used } = &self.stage else { return Ok(()) };
+        let mut side = self.store.pool.get_side(self.patience()).await?;
+        if side.server().is_same_run(server) {
+            side.kill(server.thread).await?;
+        }
+        if *is_used {
+            return Err(not_known());
+        }
+        self.stage = Stage::Nothing;
+        Ok(())
+    }
+
+    /// Goes on where an earlier attempt stopped. `None`: at the beginning.
+    async fn resume(&mut self) -> Result<Option<Attempt>> {
+        match std::mem::replace(&mut self.stage, Stage::Nothing) {
+            Stage::Nothing => Ok(None),
+            Stage::Held(hold, transaction) => {
+                let life = hold.lock().await.ping().await;
+                let Ok(Life::Alive { at }) = life else { return Ok(None) };
+                let fence = hold.lock().await.fence();
+                self.stage = Stage::Held(hold, transaction);
+                Ok(Some(self.granted(fence, at)))
+            }
+            Stage::Open(hold, until) => self.wait_out(*hold, until).await,
+            adrift @ Stage::Adrift { .. } => {
+                self.stage = adrift;
+                self.cut_adrift().await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Keeps the row until the lease of one who died has ended for sure.
+    async fn wait_out(&mut self, mut hold: Hold, until: Tick) -> Result<Option<Attempt>> {
+        let left = Clock::Boot.now().until(until);
+        let least_s = if left.is_zero() { 0 } else { LEAST_OPEN };
+        if !hold.set_idle(least_s).await {
+            return Ok(None);
+        }
+        if left.is_zero() {
+            return self.grant(hold).await.map(Some);
+        }
+        self.stage = Stage::Open(Box::new(hold), until);
+        Ok(Some(Attempt::Busy { queued: true, retry_after: Some(left) }))
+    }
+
+    async fn finish(&mut self, hold: &Mutex<Hold>, transaction: &LockTransaction) -> Result<Released> {
+        let mut hold = transaction.seize(hold).await;
+        let keep = !hold.is_used() || transaction.is_wanted();
+        if !keep && self.store.pool.config().strict_lease {
+            // What is written in the transaction will be undone.
+            let mut side = self.store.pool.get_side(self.patience()).await?;
+            let settle = self.key.settle(&self.store.sql, hold.fence());
+            self.store.pool.checked(side.script(&settle).await, Phase::Read, "ending the lease")?;
+        }
+        let end = self.store.pool.checked(hold.finish(keep).await, Phase::Write, "ending the transaction")?;
+        match end {
+            End::Done => {
+                self.stage = Stage::Nothing;
+                Ok(Released::Freed)
+            }
+            End::Gone => {
+                self.stage = Stage::Nothing;
+                Ok(Released::NotHeld)
+            }
+            End::Unknown => {
+                let is_used = hold.is_used() && keep;
+                self.stage = Stage::Adrift { server: hold.server().clone(), is_used };
+                Err(not_known())
+            }
+        }
+    }
+}
+
+const BUSY: Attempt = Attempt::Busy { queued: false, retry_after: None };
+
+#[async_trait]
+impl Claim for RowClaim {
+    async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
+        if let Some(answer) = self.resume().await? {
+            return Ok(answer);
+        }
+        if !self.is_turn(wait) {
+            return Ok(BUSY);
+        }
+        let Some(Locked { mut hold, open }) = self.lock(wait).await? else { return Ok(BUSY) };
+        if open.is_zero() {
+            return self.grant(hold).await;
+        }
+        if wait == Wait::No {
+            hold.note_free().await;
+            return Ok(Attempt::Busy { queued: false, retry_after: Some(open) });
+        }
+        Ok(self.wait_out(hold, end_of(open)).await?.unwrap_or(BUSY))
+    }
+
+    async fn keep_alive(&mut self) -> Result<Pulse> {
+        let Stage::Held(hold, _) = &self.stage else { return Ok(Pulse::Lost(LossReason::SessionLost)) };
+        let Ok(mut hold) = hold.try_lock() else {
+            let reason = "a statement of the user's runs in the lock's transaction; until it is done, nothing else can be \
+                          asked on that connection";
+            return Err(error::ours(ErrorKind::Unavailable, reason));
+        };
+        let life =
+            self.store.pool.checked(hold.ping().await, Phase::Read, "asking whether the lock stands")?;
+        Ok(match life {
+            Life::Alive { at } => Pulse::Alive(self.lease(at)),
+            Life::Evicted => {
+                hold.close();
+                Pulse::Lost(LossReason::Evicted)
+            }
+            Life::Gone => Pulse::Lost(LossReason::SessionLost),
+        })
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        self.place = None;
+        let released = match &mut self.stage {
+            Stage::Nothing => return Ok(Released::NotHeld),
+            Stage::Held(hold, transaction) => {
+                let (hold, transaction) = (Arc::clone(hold), Arc::clone(transaction));
+                self.finish(&hold, &transaction).await?
+            }
+            Stage::Open(hold, _) => {
+                // Nobody was told that it is ours, and it ends with its connection at the latest.
+                let _ = hold.finish(false).await;
+                self.stage = Stage::Nothing;
+                Released::NotHeld
+            }
+            Stage::Adrift { .. } => {
+                self.cut_adrift().await?;
+                Released::NotHeld
+            }
+        };
+        self.store.waiters.call_first(&self.spec.name);
+        Ok(released)
+    }
+
+    fn attachment(&self) -> Option<Arc<dyn Attachment>> {
+        let Stage::Held(_, transaction) = &self.stage else { return None };
+        let transaction: Arc<dyn Attachment> = Arc::<LockTransaction>::clone(transaction);
+        Some(transaction)
+    }
+}
+
+fn not_known() -> Error {
+    let reason = "the connection broke while the transaction was being ended; the lock is free now, or will be within its \
+                  lease, and whether statements that were run in its transaction were committed is not known";
+    error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown()
+}

@@ -1,0 +1,72 @@
+//! Rows of names that nobody uses any more.
+
+use lockkit_core::Result;
+
+use super::{Store, sql::Sql};
+use crate::{
+    error::{self, Phase},
+    pool::Checkout,
+    server::value,
+    sql::{NOW, literal},
+};
+
+/// How many rows one request looks at.
+const PAGE: usize = 100;
+const WHAT: &str = "removing the rows of unused names";
+
+impl Store {
+    /// Removes the rows of names that were not used for the retention, and returns how many.
+    ///
+    /// A row goes only while its lock is ours. Whoever waited for it finds no row, and makes it anew; his token begins
+    /// with the server's clock, which is ahead of the one that is gone. The lease of one who died counts from when his row
+    /// is first found free.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(super) async fn collect_garbage(&self) -> Result<u64> {
+        let config = self.pool.config();
+        let retention = config.retention.as_micros();
+        let idle = format!("acquired_us<{NOW}-GREATEST({retention},open_us) AND fence<{NOW}-{retention}");
+        let page = format!(
+            "SELECT kind,name FROM {} WHERE (kind>? OR (kind=? AND name>?)) AND {idle} ORDER BY kind,name LIMIT {PAGE}",
+            self.sql.fence
+        );
+        let (mut after, mut removed) = ((Vec::new(), Vec::new()), 0);
+        loop {
+            let mut connection = self.pool.get(config.connect_timeout).await?;
+            let params = vec![after.0.clone().into(), after.0.into(), after.1.into()];
+            let rows = self.pool.checked(connection.rows(&page, params).await, Phase::Read, WHAT)?;
+            let names =
+                rows.iter().map(|row| Some((value(row, 0)?, value(row, 1)?))).collect::<Option<Vec<_>>>();
+            let names: Vec<(Vec<u8>, Vec<u8>)> = names.ok_or_else(|| error::nonsense(WHAT))?;
+            for (kind, name) in &names {
+                let this = format!("kind={} AND name={}", literal(kind), literal(name));
+                removed += self.remove(&mut connection, &this, &idle).await?;
+            }
+            match names.into_iter().nth(PAGE - 1) {
+                Some(last) => after = last,
+                None => return Ok(removed),
+            }
+        }
+    }
+
+    /// Removes one name, if nobody has it and it is still idle.
+    async fn remove(&self, connection: &mut Checkout, this: &str, idle: &str) -> Result<u64> {
+        let Sql { row, fence, .. } = &self.sql;
+        let script = format!(
+            "START TRANSACTION;SELECT 1 FROM {row} WHERE {this} FOR UPDATE NOWAIT;\
+             UPDATE {fence} SET acquired_us={NOW},owner='' WHERE {this} AND open_us>0 AND owner<>'';\
+             DELETE FROM {fence} WHERE {this} AND {idle};\
+             DELETE FROM {row} WHERE {this} AND NOT EXISTS (SELECT 1 FROM {fence} WHERE {this});COMMIT"
+        );
+        match connection.script(&script).await {
+            Ok(steps) => Ok(steps.get(3).map_or(0, |step| step.outcome.affected)),
+            // In use after all.
+            Err(error) if error::is_taken(&error) || error::is_race(&error) => {
+                self.pool.checked(connection.script("ROLLBACK").await, Phase::Read, WHAT)?;
+                Ok(0)
+            }
+            Err(error) => self.pool.checked(Err(error), Phase::Write, WHAT),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The transaction that has a row lock: its connection, and what is being asked on it.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use lockkit_core::{Clock, Tick};
+use mysql_async as my;
+
+use super::{
+    Store,
+    sql::{Key, Sql},
+};
+use crate::{
+    connection::Step,
+    error,
+    pool::Checkout,
+    server::{Server, value},
+};
+
+/// A proof that is younger is believed at a release.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// An open transaction that has the row's lock, for as long as its connection lives.
+pub(super) struct Hold {
+    store: Arc<Store>,
+    key: Arc<Key>,
+    line: Line,
+    server: Server,
+    /// What it was granted with; 0 before that.
+    fence: u64,
+    proven: Tick,
+    /// The user's statements were run in it.
+    is_used: bool,
+}
+
+enum Line {
+    Idle(Checkout),
+    /// A question whose asker may have been dropped: the next one goes on waiting for its answer, so that a slow server
+    /// costs no lock.
+    Asking(BoxFuture<'static, Reply>),
+    Gone,
+}
+
+struct Reply {
+    checkout: Checkout,
+    question: Question,
+    sent: Tick,
+    answer: Result<Vec<Step>, my::Error>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    Ping,
+    Set,
+    Finish,
+}
+
+/// What a ping found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// The transaction stands, and the last fence is its own.
+    Alive { at: Tick },
+    /// The transaction stands, and the last fence is another one's.
+    Evicted,
+    /// There is no transaction any more.
+    Gone,
+}
+
+/// How a transaction came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Done,
+    /// It had ended before.
+    Gone,
+    /// The last answer never came: the server may have the lock until it notices.
+    Unknown,
+}
+
+impl Hold {
+    pub(super) fn new(store: Arc<Store>, key: Arc<Key>, checkout: Checkout) -> Self {
+        let (server, proven) = (checkout.server().clone(), Clock::Boot.now());
+        Self { store, key, line: Line::Idle(checkout), server, fence: 0, proven, is_used: false }
+    }
+
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    pub(super) fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    pub(super) fn set_fence(&mut self, fence: u64) {
+        self.fence = fence;
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.is_used
+    }
+
+    /// Ends it without a word: the server rolls back what hangs on a closed connection.
+    pub(super) fn close(&mut self) {
+        self.line = Line::Gone;
+    }
+
+    /// Asks on its connection whether it stands.
+    ///
+    /// # Errors
+    /// A refusal of the server that tells nothing.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the next question waits for this answer first. The same holds for the calls below.
+    pub(super) async fn ping(&mut self) -> Result<Life, my::Error> {
+        let script = self.key.ping(self.sql());
+        let Some((sent, answer)) = self.ask(Question::Ping, script).await else { return Ok(Life::Gone) };
+        let steps = match answer {
+            Ok(steps) => steps,
+            Err(error) if error::is_fatal(&error) => return Ok(Life::Gone),
+            Err(error) => return Err(error),
+        };
+        if !self.is_in_transaction() {
+            self.close();
+            return Ok(Life::Gone);
+        }
+        let row = steps.first().and_then(|step| step.rows.first());
+        let (fence, owner) = (row.and_then(|row| value(row, 0)), row.and_then(|row| value::<String>(row, 1)));
+        let is_ours = fence == Some(self.fence) && owner.as_ref() == Some(&self.key.owner);
+        if !is_ours {
+            return Ok(Life::Evicted);
+        }
+        self.proven = sent;
+        Ok(Life::Alive { at: sent })
+    }
+
+    /// Sets for how long the server waits for the next question. False if the connection is gone.
+    pub(super) async fn set_idle(&mut self, least_s: u64) -> bool {
+        let script = self.key.idle(least_s);
+        let answer = self.ask(Question::Set, script).await;
+        matches!(answer, Some((_, Ok(_)))) && self.is_in_transaction()
+    }
+
+    /// Writes down since when the row has been free, and frees it.
+    pub(super) async fn note_free(&mut self) {
+        let script = self.key.note_free(self.sql());
+        // Not written down, it will be by the next one.
+        let _ = self.ask(Question::Finish, script).await;
+        let _ = std::mem::replace(&mut self.line, Line::Gone);
+    }
+
+    /// Ends it, with what was done in it or without.
+    ///
+    /// # Errors
+    /// A refusal of the server, which still has the transaction or not.
+    pub(super) async fn finish(&mut self, keep: bool) -> Result<End, my::Error> {
+        let is_old = self.proven.until(Clock::Boot.now()) > FRESH;
+        // The loss of a connection that was idle shows with the next question only. It had better not be this one.
+        if self.fence > 0 && is_old && !matches!(self.ping().await?, Life::Alive { .. }) {
+            self.close();
+            return Ok(End::Gone);
+        }
+        let script = if keep { self.key.commit(self.sql(), self.fence) } else { Sql::roll_back() };
+        let Some((_, answer)) = self.ask(Question::Finish, script).await else { return Ok(End::Gone) };
+        match answer {
+            Ok(_) => {
+                if let Line::Idle(mut checkout) = std::mem::replace(&mut self.line, Line::Gone)
+                    && self.is_used
+                {
+                    // Who knows what the user has set in this session.
+                    drop(checkout.give_up());
+                }
+                Ok(End::Done)
+            }
+            Err(error) if error::is_fatal(&error) => Ok(End::Unknown),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes its connection, for the user's statements; `None` if it is gone. Not given back, it is gone.
+    pub(super) async fn lend(&mut self) -> Option<Checkout> {
+        self.answer().await;
+        match std::mem::replace(&mut self.line, Line::Gone) {
+            Line::Idle(checkout) => Some(checkout),
+            Line::Asking(_) | Line::Gone => None,
+        }
+    }
+
+    /// Takes it back, together with the proof that the transaction stood at `proven`.
+    pub(super) fn take_back(&mut self, checkout: Checkout, proven: Tick) {
+        self.line = Line::Idle(checkout);
+        self.proven = proven;
+        self.is_used = true;
+    }
+
+    fn sql(&self) -> &Sql {
+        &self.store.sql
+    }
+
+    fn is_in_transaction(&self) -> bool {
+        matches!(&self.line, Line::Idle(checkout) if checkout.in_transaction())
+    }
+
+    /// `None` if the connection is gone.
+    async fn ask(
+        &mut self,
+        question: Question,
+        script: String,
+    ) -> Option<(Tick, Result<Vec<Step>, my::Error>)> {
+        loop {
+            if let Line::Idle(_) = self.line {
+                self.start(question, script.clone());
+            }
+            let (asked, sent, answer) = self.answer().await?;
+            if asked == question {
+                return Some((sent, answer));
+            }
+        }
+    }
+
+    fn start(&mut self, question: Question, script: String) {
+        if let Line::Idle(mut checkout) = std::mem::replace(&mut self.line, Line::Gone) {
+            self.line = Line::Asking(Box::pin(async move {
+                let sent = Clock::Boot.now();
+                let answer = checkout.script(&script).await;
+                Reply { checkout, question, sent, answer }
+            }));
+        }
+    }
+
+    /// Waits for what is in flight; `None` if nothing is.
+    async fn answer(&mut self) -> Option<(Question, Tick, Result<Vec<Step>, my::Error>)> {
+        let Line::Asking(asking) = &mut self.line else { return None };
+        let Reply { checkout, question, sent, answer } = asking.await;
+        let is_lost = answer.as_ref().err().is_some_and(error::is_fatal);
+        self.line = if is_lost { Line::Gone } else { Line::Idle(checkout) };
+        Some((question, sent, answer))
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").field("fence", &self.fence).finish_non_exhaustive()
+    }
+}

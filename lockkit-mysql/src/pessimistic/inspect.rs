@@ -1,0 +1,179 @@
+//! What an operator sees of a lock, and how he frees it.
+
+use std::time::Duration;
+
+use lockkit_core::{
+    ErrorKind, FencingToken, LockName, OwnerId, Result,
+    spi::{Holder, Inspection, Mode, Released},
+};
+use tokio::time::{Instant, sleep};
+
+use super::{Store, sql::this};
+use crate::{
+    error::{self, Phase},
+    pool::Checkout,
+    server::value,
+    sql::NOW,
+};
+
+/// A holder asks every second whether the lock is still his, and gives up the row if it is not.
+const NOTICED: Duration = Duration::from_millis(1500);
+/// What a server needs to end a connection.
+const KILLED: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(50);
+/// `KILL` of another user's connection.
+const NOT_OWNER: u16 = 1095;
+
+/// Who was granted a lock last.
+struct Last {
+    fence: u64,
+    owner: Option<OwnerId>,
+    label: Option<String>,
+    age: Duration,
+    run: (String, u64),
+    thread: u64,
+}
+
+impl Store {
+    /// Whether the row is locked decides who holds it, and to know that means to ask for it: a lock that is free is
+    /// taken for the time of one statement.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(super) async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        let mut side = self.pool.get_side(self.pool.config().connect_timeout).await?;
+        if !self.is_locked(&mut side, name).await? {
+            return Ok(Inspection::default());
+        }
+        let holder = Holder::new(Mode::Exclusive);
+        let holder = match self.last(&mut side, name).await? {
+            Some(Last { fence, owner: Some(owner), label, age, .. }) => {
+                holder.with_grant(owner, FencingToken::new(fence)).with_label(label).with_age(age)
+            }
+            // Freed by force and not noticed yet, or locked by a client that knows nothing of fences.
+            _ => holder,
+        };
+        Ok(Inspection::new(vec![holder], None))
+    }
+
+    /// Frees the grant with this token: its holder gives up the row when it finds out, or else its connection is ended.
+    ///
+    /// # Errors
+    /// What the server says, or [`ErrorKind::Unavailable`] if the row stays locked.
+    pub(super) async fn force_release(&self, name: &LockName, token: u64) -> Result<Released> {
+        let what = "freeing by force";
+        let mut side = self.pool.get_side(self.pool.config().connect_timeout).await?;
+        if !self.is_locked(&mut side, name).await? {
+            return Ok(Released::NotHeld);
+        }
+        let last = self.last(&mut side, name).await?;
+        let Some(last) = last.filter(|last| last.fence == token && last.owner.is_some()) else {
+            return Ok(Released::NotHeld);
+        };
+        let evict = format!(
+            "UPDATE {} SET owner='',open_us=0 WHERE {} AND fence={token} AND owner<>''",
+            self.sql.fence,
+            this(name)
+        );
+        let steps = self.pool.checked(side.script(&evict).await, Phase::Write, what)?;
+        if steps.first().is_none_or(|step| step.outcome.affected == 0) {
+            return Ok(Released::NotHeld);
+        }
+        if !self.is_given_up(&mut side, name, token, NOTICED).await? {
+            // It hangs, or a long statement runs in its transaction.
+            self.end(&mut side, &last).await?;
+            if !self.is_given_up(&mut side, name, token, KILLED).await? {
+                let reason = "the grant is void, but its row is still locked: by a client that is no lockkit, or by a \
+                              transaction that the server is still rolling back";
+                return Err(error::ours(ErrorKind::Unavailable, reason));
+            }
+        }
+        self.waiters.call_first(name);
+        Ok(Released::Freed)
+    }
+
+    async fn is_given_up(
+        &self,
+        side: &mut Checkout,
+        name: &LockName,
+        token: u64,
+        patience: Duration,
+    ) -> Result<bool> {
+        let started = Instant::now();
+        loop {
+            if !self.is_locked(side, name).await? {
+                return Ok(true);
+            }
+            // Somebody else has it now.
+            if self.last(side, name).await?.is_none_or(|last| last.fence != token) {
+                return Ok(true);
+            }
+            if started.elapsed() >= patience {
+                return Ok(false);
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Ends the connection of a holder, if it is still the one that it was granted on.
+    async fn end(&self, side: &mut Checkout, holder: &Last) -> Result<()> {
+        if !side.server().is_run(&holder.run) {
+            return Ok(());
+        }
+        // A connection that was given another lock since does not have this one any more.
+        let question = format!(
+            "SELECT 1 FROM {} WHERE thread={} AND started_us={} AND fence>{} LIMIT 1",
+            self.sql.fence, holder.thread, holder.run.1, holder.fence
+        );
+        let steps =
+            self.pool.checked(side.script(&question).await, Phase::Read, "looking for a connection")?;
+        if steps.first().is_some_and(|step| !step.rows.is_empty()) {
+            return Ok(());
+        }
+        side.kill(holder.thread).await.map_err(|error| {
+            let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
+            if source.and_then(error::code) != Some(NOT_OWNER) {
+                return error;
+            }
+            let reason = format!(
+                "the holder does not react, and its connection {} belongs to another user of the database, whose \
+                 connections this one may not end; use that user, or run: KILL {}",
+                holder.thread, holder.thread
+            );
+            error::ours(ErrorKind::PermissionDenied, reason).with_source(error)
+        })
+    }
+
+    /// Whether somebody has the row's lock.
+    async fn is_locked(&self, side: &mut Checkout, name: &LockName) -> Result<bool> {
+        let probe = format!("SELECT 1 FROM {} WHERE {} FOR UPDATE NOWAIT", self.sql.row, this(name));
+        match side.rows(&probe, Vec::new()).await {
+            Ok(_) => Ok(false),
+            Err(error) if error::is_taken(&error) => Ok(true),
+            Err(error) => self.pool.checked(Err(error), Phase::Read, "looking whether the row is locked"),
+        }
+    }
+
+    async fn last(&self, side: &mut Checkout, name: &LockName) -> Result<Option<Last>> {
+        let what = "reading the last fence";
+        let question = format!(
+            "SELECT fence,owner,label,{NOW}-CAST(acquired_us AS SIGNED),server,started_us,thread FROM {} WHERE {}",
+            self.sql.fence,
+            this(name)
+        );
+        let steps = self.pool.checked(side.script(&question).await, Phase::Read, what)?;
+        let Some(row) = steps.first().and_then(|step| step.rows.first()) else { return Ok(None) };
+        let read = || {
+            let label = Some(value::<Vec<u8>>(row, 2)?).filter(|label| !label.is_empty());
+            Some(Last {
+                fence: value(row, 0)?,
+                owner: value::<String>(row, 1)?.parse().ok(),
+                label: label.map(|label| String::from_utf8_lossy(&label).into_owned()),
+                age: Duration::from_micros(u64::try_from(value::<i64>(row, 3)?).unwrap_or(0)),
+                run: (value(row, 4)?, value(row, 5)?),
+                thread: value(row, 6)?,
+            })
+        };
+        read().map(Some).ok_or_else(|| error::nonsense(what))
+    }
+}

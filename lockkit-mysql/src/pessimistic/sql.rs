@@ -1,0 +1,157 @@
+//! The statements of this strategy.
+
+use std::time::Duration;
+
+use lockkit_core::{LockName, spi::ClaimSpec};
+use mysql_async::Value;
+
+use crate::{
+    schema::Tables,
+    server::Server,
+    sql::{NOW, literal},
+};
+
+/// Puts the session back as it was when the connection was opened.
+pub(super) const RESET: &str = "SET SESSION wait_timeout=28800,innodb_lock_wait_timeout=1";
+/// Stands before the user's first statement: it is gone when their transaction is.
+pub(super) const BEGIN_USE: &str = "SAVEPOINT lockkit_transaction";
+pub(super) const CHECK_USE: &str = "RELEASE SAVEPOINT lockkit_transaction;SAVEPOINT lockkit_transaction";
+/// A connection that waits for a dead holder's lease is asked at least that often, in seconds.
+pub(super) const LEAST_OPEN: u64 = 5;
+
+/// The statements that are the same for all names.
+#[derive(Debug)]
+pub(super) struct Sql {
+    pub(super) row: String,
+    pub(super) fence: String,
+    pub(super) bump: String,
+    strict: bool,
+}
+
+impl Sql {
+    pub(super) fn new(tables: &Tables, strict: bool) -> Self {
+        let (row, fence) = (tables.table("row"), tables.table("fence"));
+        let bump = format!(
+            "INSERT INTO {fence}(kind,name,fence,owner,acquired_us,open_us,server,started_us,thread,label) \
+             VALUES(?,?,LAST_INSERT_ID({NOW}),?,{NOW},?,?,?,?,?) \
+             ON DUPLICATE KEY UPDATE fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,acquired_us={NOW},\
+             open_us=?,server=?,started_us=?,thread=?,label=?"
+        );
+        Self { row, fence, bump, strict }
+    }
+
+    /// Frees the row, whatever was done with it.
+    pub(super) fn roll_back() -> String {
+        format!("ROLLBACK;{RESET}")
+    }
+}
+
+/// The condition that finds a name by the primary key.
+pub(super) fn this(name: &LockName) -> String {
+    format!(
+        "kind={} AND name={}",
+        literal(name.kind().as_str().as_bytes()),
+        literal(name.as_str().as_bytes())
+    )
+}
+
+/// What one claim says in its statements.
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    this: String,
+    kind: &'static str,
+    name: String,
+    pub(super) owner: String,
+    label: String,
+    lease_s: u64,
+    lease_us: u64,
+}
+
+impl Key {
+    pub(super) fn new(spec: &ClaimSpec) -> Self {
+        let whole = spec.ttl.as_secs() + u64::from(spec.ttl.subsec_nanos() > 0);
+        Self {
+            this: this(&spec.name),
+            kind: spec.name.kind().as_str(),
+            name: spec.name.as_str().to_owned(),
+            owner: spec.owner.to_string(),
+            label: spec.label.as_deref().unwrap_or_default().to_owned(),
+            lease_s: whole.max(1),
+            lease_us: u64::try_from(spec.ttl.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Locks the row; the third answer has it, and with strict leases the fourth what the last holder left. The server
+    /// counts in whole seconds, and up to one more; who waits, counts for himself.
+    pub(super) fn lock(&self, sql: &Sql, patience: Option<Duration>) -> String {
+        let Self { this, lease_s, .. } = self;
+        let (seconds, nowait) = match patience {
+            Some(patience) => (patience.as_secs().saturating_sub(1).max(1), ""),
+            None => (1, " NOWAIT"),
+        };
+        let open = if sql.strict {
+            let free_for = format!("{NOW}-CAST(acquired_us AS SIGNED)");
+            format!(";SELECT open_us,IF(owner='',{free_for},0) FROM {} WHERE {this}", sql.fence)
+        } else {
+            String::new()
+        };
+        format!(
+            "SET SESSION wait_timeout={lease_s},innodb_lock_wait_timeout={seconds};START TRANSACTION;\
+             SELECT 1 FROM {} WHERE {this} FOR UPDATE{nowait}{open}",
+            sql.row
+        )
+    }
+
+    /// Makes the row, before the statements of [`lock`](Self::lock).
+    pub(super) fn create(&self, sql: &Sql) -> String {
+        let (kind, name) = (literal(self.kind.as_bytes()), literal(self.name.as_bytes()));
+        format!("ROLLBACK;INSERT IGNORE INTO {}(kind,name) VALUES({kind},{name});", sql.row)
+    }
+
+    pub(super) fn bump(&self, sql: &Sql, server: &Server) -> Vec<Value> {
+        let open_us = if sql.strict { self.lease_us } else { 0 };
+        let (host, started_us) = server.run();
+        let owner = || Value::from(self.owner.as_str());
+        let rest = || {
+            [
+                open_us.into(),
+                host.as_str().into(),
+                started_us.into(),
+                server.thread.into(),
+                self.label.as_str().into(),
+            ]
+        };
+        let names = [self.kind.into(), self.name.as_str().into()];
+        names.into_iter().chain([owner()]).chain(rest()).chain([owner()]).chain(rest()).collect()
+    }
+
+    /// Proves that the connection lives, and tells whose the last fence is.
+    pub(super) fn ping(&self, sql: &Sql) -> String {
+        format!("SELECT fence,owner FROM {} WHERE {}", sql.fence, self.this)
+    }
+
+    /// From now on the server ends the connection when it has heard nothing for so long.
+    pub(super) fn idle(&self, least_s: u64) -> String {
+        format!("SET SESSION wait_timeout={}", self.lease_s.max(least_s))
+    }
+
+    /// Frees the row, and says that nobody has to wait for this lease.
+    pub(super) fn commit(&self, sql: &Sql, fence: u64) -> String {
+        let settle = if sql.strict { format!("{};", self.settle(sql, fence)) } else { String::new() };
+        format!("{settle}COMMIT;{RESET}")
+    }
+
+    /// Nobody has to wait for the lease of this grant any more.
+    pub(super) fn settle(&self, sql: &Sql, fence: u64) -> String {
+        format!("UPDATE {} SET open_us=0 WHERE {} AND fence={fence}", sql.fence, self.this)
+    }
+
+    /// Writes down since when the row has been free, for those who come again and hold nothing meanwhile. Whoever had
+    /// the row last must be gone: this needs its lock.
+    pub(super) fn note_free(&self, sql: &Sql) -> String {
+        format!(
+            "UPDATE {} SET acquired_us={NOW},owner='' WHERE {} AND (owner<>'' OR acquired_us>{NOW});COMMIT;{RESET}",
+            sql.fence, self.this
+        )
+    }
+}

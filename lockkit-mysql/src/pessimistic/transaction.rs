@@ -1,0 +1,137 @@
+//! The user's own statements in the transaction that holds the lock.
+
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use lockkit_core::{Clock, Error, ErrorKind, LockGuard, Result, spi::Attachment};
+use mysql_async::Conn;
+use tokio::sync::{Mutex, MutexGuard, Notify};
+
+use super::{
+    hold::Hold,
+    sql::{BEGIN_USE, CHECK_USE},
+};
+use crate::error;
+
+/// The transaction that holds a lock of the pessimistic strategy, for statements of your own.
+///
+/// What they change is committed together with the release of the lock, in one step: if the lock was lost, nothing of it
+/// is. For data in the same database that is a stronger fence than any token.
+///
+/// * [`LockGuard::release`] commits. `Freed` says that it was committed, `NotHeld` that it was not.
+/// * A guard that is dropped, or a lock that is lost, rolls back.
+/// * One [`run`](Self::run) must be shorter than the lock's ttl: while it is at work, nothing else can be asked on this
+///   connection, and so the lease is not renewed.
+/// * Statements that end the transaction, such as `COMMIT`, `ROLLBACK`, `START TRANSACTION` and all that change a table's
+///   form, lose the lock; so does a deadlock, as the server resolves it by rolling back.
+/// * The transaction is `READ COMMITTED`. A savepoint lives until the end of its run.
+///
+/// ```no_run
+/// # async fn example(locker: &lockkit_core::Locker) -> Result<(), Box<dyn std::error::Error>> {
+/// use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};
+///
+/// let guard = locker.mutex("stock/4711")?.lock().await?;
+/// let transaction = LockTransaction::of(&guard).ok_or("not the pessimistic strategy")?;
+/// transaction
+///     .run(async |conn| conn.query_drop("UPDATE stock SET pieces = pieces - 1 WHERE item = 4711").await)
+///     .await??;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct LockTransaction {
+    /// The claim has it: what outlives the claim, must not keep the lock.
+    hold: Weak<Mutex<Hold>>,
+    /// The holder has given the lock back in order.
+    is_wanted: AtomicBool,
+    /// The holder has gone.
+    is_dropped: AtomicBool,
+    interrupt: Notify,
+}
+
+impl LockTransaction {
+    pub(super) fn new(hold: &Arc<Mutex<Hold>>) -> Self {
+        let (is_wanted, is_dropped) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { hold: Arc::downgrade(hold), is_wanted, is_dropped, interrupt: Notify::new() }
+    }
+
+    /// The transaction of a lock that is held; `None` if the lock is of another strategy or store.
+    #[must_use]
+    pub fn of(guard: &LockGuard) -> Option<Arc<Self>> {
+        guard.attachment()
+    }
+
+    /// Runs statements in the transaction, one `run` at a time, and returns what `work` returned. An error of a statement
+    /// is a matter of `work`'s own; it undoes that statement only.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if the lock is lost, also by what `work` did: nothing is committed then.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropped before it is done, the statement in flight is killed and the lock is lost.
+    pub async fn run<T>(&self, work: impl AsyncFnOnce(&mut Conn) -> T) -> Result<T> {
+        let hold = self.hold.upgrade().ok_or_else(|| lost("it was given back, or lost"))?;
+        let mut hold = hold.lock().await;
+        let broken = |_| lost("its connection broke");
+        // Dropped with this future, or after an error, the connection is closed and what runs on it killed.
+        let mut checkout = hold.lend().await.ok_or_else(|| lost("its connection is gone"))?;
+        if self.is_dropped.load(SeqCst) {
+            return Err(lost("it was given up"));
+        }
+        if !hold.is_used() {
+            checkout.script(BEGIN_USE).await.map_err(broken)?;
+        }
+        let conn = checkout.foreign().map_err(broken)?;
+        let output = tokio::select! {
+            biased;
+            () = self.interrupt.notified() => return Err(lost("it was given up while a statement ran")),
+            output = work(conn) => output,
+        };
+        checkout.settle_foreign();
+        let asked = Clock::Boot.now();
+        match checkout.script(CHECK_USE).await {
+            Ok(_) if checkout.in_transaction() => {
+                hold.take_back(checkout, asked);
+                Ok(output)
+            }
+            Err(error) if error::is_fatal(&error) => Err(broken(error)),
+            Ok(_) | Err(_) => Err(lost(
+                "a statement ended the transaction that holds it: a COMMIT or ROLLBACK, one that changes a table's \
+                 form, or a deadlock that the server resolved",
+            )),
+        }
+    }
+
+    /// Whether what was done in it is to stay.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted.load(SeqCst) && !self.is_dropped.load(SeqCst)
+    }
+
+    /// The hold, for its end. Waits for a `run` in order, and interrupts it if nobody wants what comes of it.
+    pub(super) async fn seize<'a>(&self, hold: &'a Mutex<Hold>) -> MutexGuard<'a, Hold> {
+        if !self.is_wanted() {
+            self.guard_dropped();
+        }
+        hold.lock().await
+    }
+}
+
+impl Attachment for LockTransaction {
+    fn guard_dropped(&self) {
+        self.is_dropped.store(true, SeqCst);
+        self.interrupt.notify_one();
+    }
+
+    fn guard_released(&self) {
+        self.is_wanted.store(true, SeqCst);
+    }
+}
+
+fn lost(reason: &str) -> Error {
+    let text =
+        format!("the lock is lost, and nothing that was done in its transaction is committed: {reason}");
+    error::ours(ErrorKind::Lost, text)
+}

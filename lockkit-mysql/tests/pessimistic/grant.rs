@@ -1,0 +1,152 @@
+//! Acquire, keep alive, release.
+
+use std::time::Duration;
+
+use lockkit_core::{
+    Clock, ErrorKind, Kind, LockName, OwnerId,
+    spi::{Backend as _, ClaimSpec, Lease, Mode, Pulse, Released, Wait},
+};
+
+use crate::support::*;
+
+on_each! {
+    c1_one_owner_at_a_time_and_the_next_has_a_larger_token,
+    c4_tokens_rise_through_rollback_loss_and_restart,
+    c5_a_second_attempt_of_the_same_claim_gets_its_own_token,
+    c3_the_lease_counts_from_the_last_question_and_not_from_the_attempt,
+    c7_release_says_what_was_true_and_is_idempotent,
+    c11_names_that_look_alike_never_meet,
+    modes_that_a_row_lock_cannot_have_are_refused,
+    a_connection_that_held_a_lock_is_as_it_was,
+}
+
+async fn c1_one_owner_at_a_time_and_the_next_has_a_larger_token(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let other = store.another().await;
+    let mut a = store.claim("a");
+    let first = granted(a.attempt(Wait::No).await);
+    let mut b = other.claim(spec_for("a", TTL)).unwrap();
+    assert!(!busy(b.attempt(Wait::No).await).0);
+    // A row that is there already, and one that is not.
+    granted(store.claim("b").attempt(Wait::No).await);
+    assert_eq!(a.release().await.unwrap(), Released::Freed);
+    let second = granted(b.attempt(Wait::No).await);
+    assert!(second.token > first.token);
+    busy(a.attempt(Wait::No).await);
+    assert_eq!(b.release().await.unwrap(), Released::Freed);
+    assert_eq!(store.admin.count("lockkit_row").await, 2);
+}
+
+async fn c4_tokens_rise_through_rollback_loss_and_restart(flavor: SqlFlavor) {
+    let mut store = Store::start(flavor).await;
+    let mut last = None;
+    for round in 0..6 {
+        let mut claim = store.claim("a");
+        let grant = tokio::time::timeout(SOON, async {
+            loop {
+                // After a restart the first question finds out that the connections are gone.
+                match claim.attempt(Wait::No).await {
+                    Ok(lockkit_core::spi::Attempt::Granted(grant)) => return grant,
+                    Ok(_) => tokio::task::yield_now().await,
+                    Err(error) => assert!(error.is_temporary(), "{error}"),
+                }
+            }
+        });
+        let token = Some(grant.await.unwrap().token);
+        assert!(token > last, "round {round}: {token:?} after {last:?}");
+        last = token;
+        match round % 3 {
+            0 => drop(claim),
+            1 => store.admin.kill(store.admin.thread("a").await).await,
+            _ => {
+                store.server.restart().unwrap();
+                store.admin = Admin::to(&store.server).await;
+            }
+        }
+    }
+}
+
+async fn c5_a_second_attempt_of_the_same_claim_gets_its_own_token(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut claim = store.claim("a");
+    let first = granted(claim.attempt(Wait::No).await);
+    assert_eq!(granted(claim.attempt(Wait::No).await).token, first.token);
+    // It lost everything meanwhile, and begins anew.
+    store.admin.kill(store.admin.thread("a").await).await;
+    assert!(granted(claim.attempt(Wait::No).await).token > first.token);
+}
+
+async fn c3_the_lease_counts_from_the_last_question_and_not_from_the_attempt(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut holder = store.claim("a");
+    granted(holder.attempt(Wait::No).await);
+    let asked = Clock::Boot.now();
+    let admin = store.admin.clone();
+    let freeing = tokio::spawn(async move {
+        until("the other one waits", || async { admin.waiting().await == 1 }).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        holder.release().await.unwrap();
+    });
+    let mut waiter = store.claim("a");
+    let grant = granted(waiter.attempt(Wait::Block(SOON)).await);
+    freeing.await.unwrap();
+    let Lease::Proven { at, lasts } = grant.lease else { panic!("{grant:?}") };
+    assert_eq!(lasts, TTL);
+    assert!(asked.until(at) >= Duration::from_millis(300));
+    let Pulse::Alive(Lease::Proven { at: later, .. }) = waiter.keep_alive().await.unwrap() else {
+        panic!("lost")
+    };
+    assert!(later > at);
+}
+
+async fn c7_release_says_what_was_true_and_is_idempotent(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut claim = store.claim("a");
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    granted(claim.attempt(Wait::No).await);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    granted(claim.attempt(Wait::No).await);
+    store.admin.kill(store.admin.thread("a").await).await;
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+}
+
+async fn c11_names_that_look_alike_never_meet(flavor: SqlFlavor) {
+    let store = Store::start_with(flavor, "&pool_size=32").await;
+    let (long, emoji) = ("x".repeat(255), "🔒".repeat(63));
+    let names = ["a", "A", "a ", " a", "á", "%", "_", "'", "\\", "\"", "`", "🔒", &long, &emoji];
+    let mut claims = Vec::new();
+    for name in names {
+        let mut claim = store.claim(name);
+        granted(claim.attempt(Wait::No).await);
+        claims.push(claim);
+    }
+    for (claim, name) in claims.iter_mut().zip(names) {
+        busy(store.claim(name).attempt(Wait::No).await);
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+}
+
+async fn modes_that_a_row_lock_cannot_have_are_refused(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    for (kind, mode) in [(Kind::Mutex, Mode::Shared), (Kind::RwLock, Mode::Exclusive)] {
+        let name = LockName::new(kind, "a").unwrap();
+        let spec = ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT);
+        let refused = store.mysql.claim(spec).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        assert!(refused.to_string().contains("strategy=optimistic"), "{refused}");
+    }
+}
+
+/// With a timeout of its last lock, an idle connection of the pool would be closed.
+async fn a_connection_that_held_a_lock_is_as_it_was(flavor: SqlFlavor) {
+    let store = Store::start_with(flavor, "&pool_size=1").await;
+    let mut claim = store.claim_for("a", Duration::from_secs(1));
+    granted(claim.attempt(Wait::No).await);
+    let thread = store.admin.thread("a").await;
+    claim.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    granted(claim.attempt(Wait::No).await);
+    assert_eq!(store.admin.thread("a").await, thread, "the same connection");
+}

@@ -1,0 +1,11 @@
+//! The pessimistic strategy against real servers: below the core's driver, and with it.
+
+mod gc;
+mod grant;
+mod inspect;
+mod lost;
+mod storm;
+mod strict;
+mod support;
+mod transaction;
+mod waiting;

@@ -1,0 +1,170 @@
+//! A server, a backend on it, and a second client that looks behind its back.
+
+use std::{
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
+
+use lockkit_core::{
+    Kind, LockName, Locker, OwnerId, Result,
+    spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Mode},
+    url::StoreUrl,
+};
+pub(crate) use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
+use lockkit_mysql::{
+    Config, MySql,
+    mysql_async::{
+        Conn, Opts,
+        prelude::{FromRow, Queryable as _},
+    },
+};
+use tokio::{sync::Mutex, time::timeout};
+
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
+/// What must happen, happens within this, or a test fails. No test waits for it to pass.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// Runs a test on every server that there is.
+macro_rules! on_each {
+    ($($test:ident),* $(,)?) => {
+        $(
+            mod $test {
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn mariadb() {
+                    super::$test(crate::support::SqlFlavor::MariaDb).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn mysql() {
+                    match crate::support::mysql_is_there() {
+                        Ok(()) => super::$test(crate::support::SqlFlavor::MySql).await,
+                        Err(reason) => eprintln!("left out: {reason}"),
+                    }
+                }
+            }
+        )*
+    };
+}
+pub(crate) use on_each;
+
+pub(crate) struct Store {
+    pub(crate) mysql: MySql,
+    pub(crate) admin: Admin,
+    pub(crate) server: SqlServer,
+    query: String,
+}
+
+impl Store {
+    pub(crate) async fn start(flavor: SqlFlavor) -> Self {
+        Self::start_with(flavor, "").await
+    }
+
+    /// `query` such as `&pool_size=2`.
+    pub(crate) async fn start_with(flavor: SqlFlavor, query: &str) -> Self {
+        let server = SqlServer::start(flavor).unwrap();
+        let mysql = connect(&server, query).await;
+        let admin = Admin::to(&server).await;
+        Self { mysql, admin, server, query: query.to_owned() }
+    }
+
+    pub(crate) fn claim(&self, name: &str) -> Box<dyn Claim> {
+        self.claim_for(name, TTL)
+    }
+
+    pub(crate) fn claim_for(&self, name: &str, ttl: Duration) -> Box<dyn Claim> {
+        self.mysql.claim(spec_for(name, ttl)).unwrap()
+    }
+
+    /// Another process, so to speak: with a pool and a line of its own.
+    pub(crate) async fn another(&self) -> MySql {
+        connect(&self.server, &self.query).await
+    }
+
+    pub(crate) async fn locker(&self) -> Locker {
+        Locker::new(self.another().await)
+    }
+}
+
+pub(crate) async fn connect(server: &SqlServer, query: &str) -> MySql {
+    let url = format!("{}?strategy=pessimistic{query}", server.url());
+    MySql::connect(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap()).await.unwrap()
+}
+
+pub(crate) fn mutex(name: &str) -> LockName {
+    LockName::new(Kind::Mutex, name).unwrap()
+}
+
+pub(crate) fn spec_for(name: &str, ttl: Duration) -> ClaimSpec {
+    ClaimSpec::new(mutex(name), OwnerId::random(), Mode::Exclusive, ttl, OP_TIMEOUT)
+}
+
+pub(crate) fn granted(attempt: Result<Attempt>) -> Grant {
+    match attempt.unwrap() {
+        Attempt::Granted(grant) => grant,
+        busy @ Attempt::Busy { .. } => panic!("{busy:?}"),
+    }
+}
+
+pub(crate) fn busy(attempt: Result<Attempt>) -> (bool, Option<Duration>) {
+    match attempt.unwrap() {
+        Attempt::Busy { queued, retry_after } => (queued, retry_after),
+        granted @ Attempt::Granted(_) => panic!("{granted:?}"),
+    }
+}
+
+/// Waits until something is so.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    let waiting = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(SOON, waiting).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"));
+}
+
+/// Who is in a critical section, and who was there at the same time.
+#[derive(Default)]
+pub(crate) struct Section {
+    pub(crate) inside: AtomicUsize,
+    pub(crate) violations: AtomicUsize,
+}
+
+/// A second client, who may do everything.
+#[derive(Clone)]
+pub(crate) struct Admin(Arc<Mutex<Conn>>);
+
+impl Admin {
+    pub(crate) async fn to(server: &SqlServer) -> Self {
+        let conn = Conn::new(Opts::from_url(&server.admin_url()).unwrap()).await.unwrap();
+        Self(Arc::new(Mutex::new(conn)))
+    }
+
+    pub(crate) async fn run(&self, query: &str) {
+        self.0.lock().await.query_drop(query).await.unwrap();
+    }
+
+    pub(crate) async fn ask<T: FromRow + Send + 'static>(&self, query: &str) -> T {
+        self.0.lock().await.query_first(query).await.unwrap().unwrap_or_else(|| panic!("no row: {query}"))
+    }
+
+    pub(crate) async fn count(&self, of: &str) -> u64 {
+        self.ask(&format!("SELECT COUNT(*) FROM {of}")).await
+    }
+
+    /// The connection that was granted a lock last.
+    pub(crate) async fn thread(&self, name: &str) -> u64 {
+        self.ask(&format!("SELECT thread FROM lockkit_fence WHERE kind='mutex' AND name='{name}'")).await
+    }
+
+    /// How many statements wait for a row.
+    pub(crate) async fn waiting(&self) -> u64 {
+        self.count("information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT 1 FROM `lockkit_row`%'").await
+    }
+
+    pub(crate) async fn kill(&self, thread: u64) {
+        self.run(&format!("KILL {thread}")).await;
+        let left = format!("information_schema.PROCESSLIST WHERE ID={thread}");
+        until("a killed connection goes", || async { self.count(&left).await == 0 }).await;
+    }
+}
