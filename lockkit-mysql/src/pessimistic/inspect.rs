@@ -130,7 +130,7 @@ impl Store {
         if steps.first().is_some_and(|step| !step.rows.is_empty()) {
             return Ok(());
         }
-        side.kill(holder.thread).await.map_err(|error| {
+        side.kill(holder.thread).await.map(drop).map_err(|error| {
             let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
             if source.and_then(error::code) != Some(NOT_OWNER) {
                 return error;
