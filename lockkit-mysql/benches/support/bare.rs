@@ -1,14 +1,25 @@
-//! The floor of the optimistic strategy: two updates by primary key.
+//! The floor of the optimistic strategy.
 
 use std::time::Instant;
 
-use mysql_async::{Conn, prelude::Queryable as _};
+use mysql_async::{Conn, Value, prelude::Queryable as _};
 
-use super::{sql::TABLES, stage::Stage};
+use super::{
+    sql::{self, TABLES},
+    stage::Stage,
+};
 
 pub(crate) const KIND: &str = "m";
 pub(crate) const OWNER: &str = "00112233445566778899aabbccddeeff";
 pub(crate) const LEASE_US: u64 = 30_000_000;
+
+#[derive(Clone, Copy)]
+pub(crate) enum Work {
+    /// lockkit's own.
+    Statements,
+    /// Two updates by primary key: nobody's turn is checked, and no time is asked for.
+    Updates,
+}
 
 /// Makes the tables, and the rows of the names `0` to `63`.
 pub(crate) async fn prepare(stage: &Stage) -> Conn {
@@ -23,19 +34,46 @@ pub(crate) async fn prepare(stage: &Stage) -> Conn {
     conn
 }
 
-/// Nobody's turn is checked, no time is asked for, no error is handled.
-pub(crate) async fn pairs(mut conn: Conn, names: Vec<String>, until: Instant) -> (u64, Conn) {
-    let taken = "UPDATE bare_lock SET owner=?,fence=fence+1,expires_us=? WHERE kind=? AND name=?";
-    let freed = "UPDATE bare_lock SET owner='',expires_us=0 WHERE kind=? AND name=?";
+/// Takes and frees one after the other. No error is handled.
+pub(crate) async fn pairs(mut conn: Conn, work: Work, names: Vec<String>, until: Instant) -> (u64, Conn) {
+    let (taken, freed) = match work {
+        Work::Statements => (sql::acquire(sql::NOW, "DUAL"), sql::release()),
+        Work::Updates => (sql::TAKE.to_owned(), sql::FREE.to_owned()),
+    };
     let (taken, freed) = (conn.prep(taken).await.unwrap(), conn.prep(freed).await.unwrap());
     let mut count = 0;
     for name in names.iter().cycle() {
         if Instant::now() >= until {
             break;
         }
-        conn.exec_drop(&taken, (OWNER, LEASE_US, KIND, name)).await.unwrap();
-        conn.exec_drop(&freed, (KIND, name)).await.unwrap();
+        match work {
+            Work::Statements => {
+                conn.exec_drop(&taken, acquire_params(name, OWNER)).await.unwrap();
+                assert!(conn.last_insert_id().is_some_and(|fence| fence > LEASE_US));
+                conn.exec_drop(&freed, (KIND, name, OWNER)).await.unwrap();
+            }
+            Work::Updates => {
+                conn.exec_drop(&taken, (OWNER, LEASE_US, KIND, name)).await.unwrap();
+                conn.exec_drop(&freed, (KIND, name)).await.unwrap();
+            }
+        }
         count += 1;
     }
     (count, conn)
+}
+
+/// What [`sql::acquire`] asks for.
+pub(crate) fn acquire_params(name: &str, owner: &str) -> Vec<Value> {
+    let (owner, lease, label) = (|| Value::from(owner), || Value::from(LEASE_US), || Value::from(""));
+    let mut params = vec![KIND.into(), name.into(), owner(), lease(), label(), u64::MAX.into()];
+    params.extend([owner(), label(), owner(), owner(), owner(), lease()]);
+    params
+}
+
+/// What [`sql::acquire_by_update`] asks for.
+pub(crate) fn update_params(name: &str, owner: &str) -> Vec<Value> {
+    let (owner, lease) = (|| Value::from(owner), Value::from(LEASE_US));
+    let mut params = vec![owner(), "".into(), owner(), owner(), owner(), lease];
+    params.extend([KIND.into(), name.into(), u64::MAX.into()]);
+    params
 }

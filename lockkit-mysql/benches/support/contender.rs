@@ -9,7 +9,7 @@ use mysql_async::{self as my, Conn, prelude::Queryable as _};
 use tokio::time::sleep;
 
 use super::{
-    bare::{KIND, LEASE_US},
+    bare::{KIND, LEASE_US, acquire_params},
     sql,
 };
 
@@ -118,23 +118,8 @@ impl Contender {
     }
 
     async fn acquire(&mut self) -> bool {
-        let statement = self.conn.prep(sql::acquire(sql::NOW, sql::NOW, "DUAL")).await.unwrap();
-        let owner = || my::Value::from(self.owner.as_str());
-        let lease = || my::Value::from(LEASE_US);
-        let params = vec![
-            KIND.into(),
-            NAME.into(),
-            owner(),
-            lease(),
-            "".into(),
-            u64::MAX.into(),
-            owner(),
-            "".into(),
-            owner(),
-            owner(),
-            owner(),
-            lease(),
-        ];
+        let statement = self.conn.prep(sql::acquire(sql::NOW, "DUAL")).await.unwrap();
+        let params = acquire_params(NAME, &self.owner);
         self.tally.statements += 1;
         let answer = self.conn.exec_drop(&statement, params).await;
         let is_mine = done(answer) && self.conn.last_insert_id().unwrap_or(0) > 1_000_000_000_000_000;

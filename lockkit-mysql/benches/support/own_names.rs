@@ -1,7 +1,7 @@
 //! Nobody waits: each task has a name of its own.
 
 use std::{
-    iter::once,
+    iter,
     time::{Duration, Instant},
 };
 
@@ -10,7 +10,7 @@ use lockkit_mysql::Strategy;
 use mysql_async::Conn;
 
 use super::{
-    bare,
+    bare::{self, Work},
     figures::{Figures, float},
     stage::{Stage, statements, together},
 };
@@ -18,6 +18,14 @@ use super::{
 const ROUNDS: usize = 15;
 /// lockkit's default.
 const CONNECTIONS: usize = 16;
+
+#[derive(Default)]
+struct Side {
+    rate: Figures,
+    pairs: u64,
+    client: Duration,
+    server: Duration,
+}
 
 pub(crate) async fn lockkit_pairs(locker: Locker, name: String, until: Instant) -> u64 {
     let mutex = locker.mutex(&name).unwrap();
@@ -35,60 +43,68 @@ pub(crate) async fn compare(stage: &Stage) {
         let connections = CONNECTIONS.min(tasks);
         let locker = stage.locker(Strategy::Optimistic, connections).await;
         let mut conns = stage.open_many(connections).await;
-        let slice = stage.slice(100);
-        let [mut ours, mut floor, mut ratio, mut asked] = [const { Figures::new() }; 4];
-        let mut server = [Duration::ZERO; 2];
-        let mut pairs = [0, 0];
+        let mut sides: [Side; 3] = Default::default();
+        let [mut to_statements, mut to_updates, mut asked] = [const { Figures::new() }; 3];
         // The first round makes the rows and the connections.
         for round in 0..=stage.rounds(ROUNDS) {
-            let (before, cpu) = (statements(&mut side).await, stage.server_cpu());
-            let until = Instant::now() + slice;
-            let works = (0..tasks).map(|task| lockkit_pairs(locker.clone(), task.to_string(), until));
-            let (taken, counts) = together(works).await;
-            let count: u64 = counts.iter().sum();
-            // One of them asked for the number.
-            let asked_by = statements(&mut side).await - before - 1;
-            let (our_rate, cpu_between) = (float(count) / taken.as_secs_f64(), stage.server_cpu());
-
-            let (bare_count, taken, back) = bare_round(conns, tasks, Instant::now() + slice).await;
-            conns = back;
-            let bare_rate = float(bare_count) / taken.as_secs_f64();
+            let mut rates = [0.0; 3];
+            for (at, side_of) in sides.iter_mut().enumerate() {
+                let before = statements(&mut side).await;
+                let (client, server) = (stage.client_cpu(), stage.server_cpu());
+                let until = Instant::now() + stage.slice(100);
+                let (taken, count) = match at {
+                    0 => {
+                        let names = 0..tasks;
+                        let works = names.map(|task| lockkit_pairs(locker.clone(), task.to_string(), until));
+                        let (taken, counts) = together(works).await;
+                        (taken, counts.into_iter().sum())
+                    }
+                    1 => bare_round(&mut conns, Work::Statements, tasks, until).await,
+                    _ => bare_round(&mut conns, Work::Updates, tasks, until).await,
+                };
+                rates[at] = float(count) / taken.as_secs_f64();
+                if round > 0 {
+                    side_of.rate.push(rates[at]);
+                    side_of.pairs += count;
+                    side_of.client += stage.client_cpu() - client;
+                    side_of.server += stage.server_cpu() - server;
+                    if at == 0 {
+                        // One of them asked for the number.
+                        asked.push(float(statements(&mut side).await - before - 1) / float(count));
+                    }
+                }
+            }
             if round > 0 {
-                ours.push(our_rate);
-                floor.push(bare_rate);
-                ratio.push(our_rate / bare_rate);
-                asked.push(float(asked_by) / float(count));
-                server[0] += cpu_between - cpu;
-                server[1] += stage.server_cpu() - cpu_between;
-                pairs[0] += count;
-                pairs[1] += bare_count;
+                to_statements.push(rates[0] / rates[1]);
+                to_updates.push(rates[0] / rates[2]);
             }
         }
-        let cpu = |at: usize| server[at].as_secs_f64() * 1e6 / float(pairs[at]);
         println!("{tasks} tasks, each on its own name, {connections} connections:");
-        println!(
-            "  lockkit                  {} pairs/s; {} statements and {:.0} µs of server CPU per pair",
-            ours.show(0),
-            asked.show(2),
-            cpu(0)
-        );
-        println!(
-            "  two bare updates         {} pairs/s; {:.0} µs of server CPU per pair",
-            floor.show(0),
-            cpu(1)
-        );
-        println!("  lockkit / bare           {}", ratio.show(2));
+        for (what, side) in ["lockkit", "its statements, bare", "two bare updates"].into_iter().zip(&sides) {
+            let each = |used: Duration| used.as_secs_f64() * 1e6 / float(side.pairs);
+            println!(
+                "  {what:<24} {} pairs/s; {:.0} µs of client and {:.0} µs of server CPU per pair",
+                side.rate.show(0),
+                each(side.client),
+                each(side.server)
+            );
+        }
+        println!("  statements per pair      {}", asked.show(2));
+        println!("  lockkit / its statements {}", to_statements.show(2));
+        println!("  lockkit / updates        {}", to_updates.show(2));
     }
 }
 
 /// One task for each connection, as a queue for connections would only cost.
-async fn bare_round(conns: Vec<Conn>, names: usize, until: Instant) -> (u64, Duration, Vec<Conn>) {
+async fn bare_round(conns: &mut Vec<Conn>, work: Work, names: usize, until: Instant) -> (Duration, u64) {
     let connections = conns.len();
-    let works = conns.into_iter().enumerate().map(|(at, conn)| {
-        let names = once(at).chain((at + connections..names).step_by(connections));
-        bare::pairs(conn, names.map(|name| name.to_string()).collect(), until)
+    let works = conns.drain(..).enumerate().map(|(at, conn)| {
+        let names =
+            iter::successors(Some(at), |name| Some(name + connections)).take_while(|name| *name < names);
+        bare::pairs(conn, work, names.map(|name| name.to_string()).collect(), until)
     });
     let (taken, done) = together(works).await;
     let count = done.iter().map(|(count, _)| count).sum();
-    (count, taken, done.into_iter().map(|(_, conn)| conn).collect())
+    conns.extend(done.into_iter().map(|(_, conn)| conn));
+    (taken, count)
 }

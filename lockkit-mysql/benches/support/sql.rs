@@ -20,15 +20,29 @@ pub(crate) const TABLES: &str = "DROP TABLE IF EXISTS bare_lock,bare_row,bare_fe
     CREATE TABLE bare_fence(kind VARBINARY(16) NOT NULL,name VARBINARY(255) NOT NULL,\
     fence BIGINT UNSIGNED NOT NULL,PRIMARY KEY(kind,name)) ENGINE=InnoDB";
 
+/// Two updates that only write.
+pub(crate) const TAKE: &str =
+    "UPDATE bare_lock SET owner=?,fence=LAST_INSERT_ID(fence+1),expires_us=? WHERE kind=? AND name=?";
+pub(crate) const FREE: &str = "UPDATE bare_lock SET owner='',expires_us=0 WHERE kind=? AND name=?";
+
 /// lockkit's one statement, for whatever tells the time; `source` is where the row comes from.
-///
-/// Parameters: kind, name, owner, lease, label, not-after, owner, label, owner, owner, owner, lease.
-pub(crate) fn acquire(first: &str, now: &str, source: &str) -> String {
+pub(crate) fn acquire(now: &str, source: &str) -> String {
     format!(
         "INSERT INTO bare_lock(kind,name,owner,fence,expires_us,touched_us,acquired_us,label) \
-         SELECT ?,?,?,LAST_INSERT_ID({first}),{now}+?,{now},{now},? FROM {source} WHERE {now}<=? \
-         ON DUPLICATE KEY UPDATE \
-         fence=IF(expires_us<={now},LAST_INSERT_ID(GREATEST(fence+1,{now})),\
+         SELECT ?,?,?,LAST_INSERT_ID({now}),{now}+?,{now},{now},? FROM {source} WHERE {now}<=? \
+         ON DUPLICATE KEY UPDATE {}",
+        assignments(now)
+    )
+}
+
+/// The same for a row that is there.
+pub(crate) fn acquire_by_update(now: &str) -> String {
+    format!("UPDATE bare_lock SET {} WHERE kind=? AND name=? AND {now}<=?", assignments(now))
+}
+
+fn assignments(now: &str) -> String {
+    format!(
+        "fence=IF(expires_us<={now},LAST_INSERT_ID(GREATEST(fence+1,{now})),\
          IF(owner=?,LAST_INSERT_ID(fence),fence+0*LAST_INSERT_ID(LEAST(expires_us-{now},1000000000000)))),\
          acquired_us=IF(expires_us<={now},{now},acquired_us),\
          label=IF(expires_us<={now},?,label),\

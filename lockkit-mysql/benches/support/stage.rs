@@ -14,12 +14,14 @@ use super::sql::SETTINGS;
 
 pub(crate) struct Stage {
     pub(crate) server: SqlServer,
+    /// Whether a commit waits for the disk.
+    pub(crate) is_durable: bool,
     is_quick: bool,
 }
 
 impl Stage {
-    pub(crate) fn new(server: SqlServer) -> Self {
-        Self { server, is_quick: std::env::args().any(|word| word == "--quick") }
+    pub(crate) fn new(is_durable: bool, server: SqlServer) -> Self {
+        Self { server, is_durable, is_quick: std::env::args().any(|word| word == "--quick") }
     }
 
     /// How many rounds there are.
@@ -66,16 +68,26 @@ impl Stage {
         format!("{flavor} {version}: {settings}; {cores} cores, load {load} at the start")
     }
 
-    /// The CPU time of the server's threads so far.
+    /// The CPU time of the server so far.
     pub(crate) fn server_cpu(&self) -> Duration {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.server.pid())).unwrap();
-        let used = tasks.filter_map(|task| {
-            // A thread may end meanwhile.
-            let stat = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-            stat.split(' ').next()?.parse::<u64>().ok()
-        });
-        Duration::from_nanos(used.sum())
+        cpu_time(&self.server.pid().to_string())
     }
+
+    /// The CPU time of this process so far.
+    pub(crate) fn client_cpu(&self) -> Duration {
+        cpu_time("self")
+    }
+}
+
+/// Of a process's threads that live, in ns: what the process itself shows counts in hundredths of a second.
+fn cpu_time(process: &str) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let used = tasks.filter_map(|task| {
+        // A thread may end meanwhile.
+        let stat = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        stat.split(' ').next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(used.sum())
 }
 
 /// The statements that clients sent to a server so far.
