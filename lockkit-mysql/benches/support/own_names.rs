@@ -15,7 +15,7 @@ use super::{
     stage::{Stage, statements, together},
 };
 
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 13;
 /// lockkit's default.
 const CONNECTIONS: usize = 16;
 

@@ -13,7 +13,7 @@ use super::{
     stage::{Stage, statements},
 };
 
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 13;
 const NAME: &str = "0";
 
 /// How the bare driver sends it.
