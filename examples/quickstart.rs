@@ -3,6 +3,7 @@
 //! * `cargo run --example quickstart` runs on the embedded memory store.
 //! * `cargo run --features redis --example quickstart -- redis://127.0.0.1/` runs on Redis.
 //! * `cargo run --features zk --example quickstart -- zk://127.0.0.1/` runs on ZooKeeper.
+//! * `cargo run --features mysql --example quickstart -- mysql://user:password@127.0.0.1/database` runs on MySQL.
 
 use std::{
     env,

@@ -87,6 +87,46 @@ async fn c13_zookeeper_without_its_feature_says_which_one_is_missing() {
     }
 }
 
+#[cfg(not(feature = "mysql"))]
+#[tokio::test]
+async fn c13_mysql_without_its_feature_says_which_one_is_missing() {
+    for url in ["mysql://user:hunter2@127.0.0.1/db", "mysqls://h/db", "mysql+unix:///run/mysqld.sock?db=a"] {
+        refused(url, ErrorKind::MissingFeature, &["feature \"mysql\""]).await;
+    }
+}
+
+#[cfg(feature = "mysql")]
+mod mysql {
+    use lockkit_fixture::{SqlFlavor, SqlServer};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn c13_a_wrong_password_and_an_unknown_database_are_refused() {
+        let server = SqlServer::start(SqlFlavor::MariaDb).unwrap();
+        let at = format!("127.0.0.1:{}", server.port());
+        let wrong = format!("mysql://lockkit:hunter2@{at}/lockkit");
+        refused(&wrong, ErrorKind::Authentication, &["connecting to 127.0.0.1", "check the ones in the URL"])
+            .await;
+        let url = server.admin_url().replace("/lockkit", "/nowhere");
+        refused(&url, ErrorKind::InvalidUrl, &["nowhere", "make the database first"]).await;
+    }
+
+    #[tokio::test]
+    async fn c13_a_closed_port_is_unavailable_at_once() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let url = format!("mysql://me:hunter2@127.0.0.1:{port}/db");
+        refused(&url, ErrorKind::Unavailable, &["127.0.0.1", &port.to_string()]).await;
+    }
+
+    #[tokio::test]
+    async fn c13_a_server_that_never_speaks_is_unavailable_after_the_connect_timeout() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("mysql://me:hunter2@{}/db?connect_timeout=100ms", silent.local_addr().unwrap());
+        refused(&url, ErrorKind::Unavailable, &["did not answer within connect_timeout (100ms)"]).await;
+    }
+}
+
 #[cfg(feature = "redis")]
 mod redis {
     use lockkit_fixture::RedisServer;

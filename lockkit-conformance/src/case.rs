@@ -30,6 +30,8 @@ pub(crate) struct Needs {
     hook: Option<Hook>,
     fair: bool,
     push: bool,
+    /// Attempts wait inside the store.
+    blocking: bool,
     /// Leases end by time; not for stores with the exception `no_lease`.
     lease: bool,
     /// A claim's lease is its own, and ends when this claim is not renewed.
@@ -55,7 +57,8 @@ impl Needs {
     pub(crate) const PERMITS: Self = Self::subject(Subject::Permits);
 
     const fn subject(subject: Subject) -> Self {
-        Self { subject, hook: None, fair: false, push: false, lease: false, claim_lease: false }
+        let (fair, push, blocking, lease, claim_lease) = (false, false, false, false, false);
+        Self { subject, hook: None, fair, push, blocking, lease, claim_lease }
     }
 
     pub(crate) const fn hook(mut self, hook: Hook) -> Self {
@@ -70,6 +73,11 @@ impl Needs {
 
     pub(crate) const fn push(mut self) -> Self {
         self.push = true;
+        self
+    }
+
+    pub(crate) const fn blocking(mut self) -> Self {
+        self.blocking = true;
         self
     }
 
@@ -103,11 +111,14 @@ impl Needs {
         if self.push && !capabilities.push {
             return Some("the store does not claim `push`".to_owned());
         }
+        if self.blocking && descriptor.max_patience.is_zero() {
+            return Some("attempts don't wait inside the store".to_owned());
+        }
         if self.lease && descriptor.exceptions.no_lease {
             return Some("the store lists the exception `no_lease`".to_owned());
         }
-        if self.claim_lease && descriptor.lease_scope == LeaseScope::Session {
-            return Some("the store's leases are its session's".to_owned());
+        if self.claim_lease && descriptor.lease_scope != LeaseScope::Claim {
+            return Some("the store's leases belong to a session or a connection".to_owned());
         }
         match self.hook {
             Some(hook) if !hooks.contains(&hook) => Some(format!("the harness has no hook {hook:?}")),

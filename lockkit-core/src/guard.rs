@@ -1,6 +1,13 @@
 //! A held lock.
 
-use std::{any::Any, fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    fmt,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{runtime::Handle as Runtime, sync::oneshot};
 
@@ -206,7 +213,8 @@ impl Drop for LockGuard {
         if !self.released {
             self.held.give_back();
             if let Some(attachment) = self.held.attachment() {
-                attachment.guard_dropped();
+                // A panic hurts no lock: the panic hook has told it, and the release follows.
+                let _ = catch_unwind(AssertUnwindSafe(|| attachment.guard_dropped()));
             }
             let chore = Chore::Release(Arc::clone(&self.held), None);
             self.keeper.agenda().retire(&self.held, Some(chore));

@@ -153,10 +153,6 @@ impl Connection {
         self.used
     }
 
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
     pub(crate) fn server(&self) -> &Server {
         &self.server
     }

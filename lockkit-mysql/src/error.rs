@@ -82,6 +82,8 @@ fn of_server(code: u16) -> (ErrorKind, &'static str) {
             "the server has no connection left for us; raise max_connections, or lower pool_size",
         ),
         1665 => (K::Unsupported, "lockkit needs binlog_format ROW or MIXED"),
+        1461 => (K::Unavailable, "raise max_prepared_stmt_count"),
+        1969 | 3024 => (K::Unavailable, "the statement took longer than the server allows"),
         1047 => (K::Unavailable, "the node is not ready: it has lost its cluster, or joins it"),
         DEADLOCK | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | 1020 | 1412 | 1615 => {
             (K::Unavailable, "others were at work on the same row")

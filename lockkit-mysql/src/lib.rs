@@ -1,4 +1,50 @@
-//! lockkit's backend for MySQL and MariaDB.
+//! lockkit's backend for MySQL and MariaDB: locks in tables of their own, by one of two strategies.
+//!
+//! * **`optimistic`**, the default: a row is a lease. One statement takes it, one gives it back, and one renews all that
+//!   are due together; the server's clock alone decides when a lease ends. Holders and waiters keep no connection. Mutexes,
+//!   read/write locks (a writer that waits keeps new readers away) and semaphores.
+//! * **`pessimistic`**: a row lock, held by a transaction on a connection of its own (`SELECT … FOR UPDATE`). Whoever waits,
+//!   waits in the server, and is granted a few milliseconds after a holder's process has died. Mutexes only. One's own
+//!   statements can run in the lock's transaction and are committed with the release: see [`LockTransaction`].
+//!
+//! Locks of the two do not exclude each other, so the tables record which one they are for, and the other is refused.
+//!
+//! ```text
+//! mysql://[user[:password]@]host[:port]/database[?parameter=value&…]
+//! mysql+unix:///path/to/socket?db=database[&parameter=value&…]      with user and password as user:password@ before the path
+//! ```
+//!
+//! | parameter | default | meaning |
+//! |---|---|---|
+//! | `strategy` | `optimistic` | or `pessimistic` |
+//! | `table_prefix` | `lockkit` | starts the names of the tables |
+//! | `create_table` | `true` | with `false`, missing tables are an error that shows the statements to run |
+//! | `pool_size` | `16` | how many connections there may be; with `pessimistic`, each lock that is held takes one, and so does the first waiter of each name in a process |
+//! | `connect_timeout` | `2s` | for opening a connection |
+//! | `retention` | `24h` | how long the row of a name that nobody uses is kept, a minute at least |
+//! | `strict_lease` | `false` | for `pessimistic`: see [`Config::with_strict_lease`] |
+//!
+//! The scheme `mysqls` uses TLS and needs the cargo feature `tls`. Its parameter `ca` names the PEM file of the
+//! certificates to trust instead of the public ones, `cert` and `key` those of a client that must show one.
+//!
+//! The tables are made at first use, or by [`schema::SQL`]. The user needs `SELECT`, `INSERT`, `UPDATE` and `DELETE` on
+//! them, and `CREATE` only to make them:
+//!
+//! ```sql
+//! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.lockkit_meta TO 'app'@'%';
+//! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.lockkit_lock TO 'app'@'%';
+//! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.lockkit_holder TO 'app'@'%';   -- pessimistic: lockkit_row, lockkit_fence
+//! ```
+//!
+//! What can break it:
+//! * `optimistic`: a step of the server's clock ends leases early or late. Tokens rise all the same.
+//! * `pessimistic`: a connection that dies, by `KILL` or a restart of the server, frees its lock at once, while its holder
+//!   may believe in it for up to a second more, or as long as its lease if it hears nothing. Its token is smaller than
+//!   the next one. `strict_lease=true` closes this gap.
+//! * Both: a failover to a replica that has not seen the last commits, and a server that loses commits in a crash
+//!   (`innodb_flush_log_at_trx_commit` other than 1). Row locks hold on one server only: clusters with several primaries
+//!   (Galera, Group Replication in multi-primary mode) are refused with `pessimistic`.
+
 mod backend;
 mod config;
 mod connection;

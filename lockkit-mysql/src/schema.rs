@@ -137,7 +137,8 @@ async fn has_meta(connection: &mut Connection, config: &Config) -> Result<bool> 
 
 async fn create(connection: &mut Connection, config: &Config) -> Result<()> {
     let prefix = config.tables().prefix();
-    for statement in statements(config.strategy, prefix) {
+    // The first one last: whoever finds it there, expects the others.
+    for statement in statements(config.strategy, prefix).into_iter().rev() {
         let answer = connection.script(&statement).await;
         answer.map_err(|error| {
             let error = error::from_mysql(error, Phase::Open, "making lockkit's tables");

@@ -12,11 +12,14 @@ use crate::{
 
 /// The settings that statements of ours rely on, whatever `init_connect`, the server's defaults or a proxy say.
 /// A statement that waits for a row gives up after a second, so that a late one can't wait for long.
-const SETTINGS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
+///
+/// The character set comes first: parameters are converted to it, and so are the literals of what follows. A name that
+/// was converted would be another one.
+const SETTINGS: &str = "SET NAMES utf8mb4;SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
     SET SESSION TRANSACTION READ WRITE;\
     SET autocommit=1,completion_type='NO_CHAIN',sql_safe_updates=0,sql_select_limit=DEFAULT,timestamp=DEFAULT,\
     sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',innodb_lock_wait_timeout=1,lock_wait_timeout=3,\
-    wait_timeout=28800;";
+    wait_timeout=28800/*!50708,max_execution_time=0*//*M!100100,max_statement_time=0*/;";
 
 const FACTS: &str = "SHOW GLOBAL STATUS LIKE 'Uptime';\
     SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname','port','read_only','super_read_only','innodb_read_only',\

@@ -38,6 +38,8 @@ struct Waiting {
     mode: Mode,
     hint: Hint,
     is_called: bool,
+    /// Called while it asks: its answer may be older than the call.
+    is_recalled: bool,
 }
 
 /// What a look at a line found.
@@ -56,7 +58,7 @@ impl Waiters {
         let line = lines.entry(name.clone()).or_default();
         let number = line.next_number;
         line.next_number += 1;
-        line.waiting.push_back(Waiting { number, mode, hint, is_called: false });
+        line.waiting.push_back(Waiting { number, mode, hint, is_called: false, is_recalled: false });
         Place { waiters: Arc::clone(self), name: name.clone(), number }
     }
 
@@ -69,12 +71,15 @@ impl Waiters {
         self.lock().get_mut(name).is_some_and(Line::call_next)
     }
 
-    /// Calls the first in line, if nobody is called.
+    /// Calls the first in line: there is something to ask.
     pub(crate) fn call_first(&self, name: &LockName) {
-        if let Some(line) = self.lock().get_mut(name)
-            && line.waiting.front().is_some_and(|first| !first.is_called)
-        {
-            line.call_next();
+        let mut lines = self.lock();
+        let Some(line) = lines.get_mut(name) else { return };
+        match line.waiting.front_mut() {
+            Some(first) if first.is_called => first.is_recalled = true,
+            _ => {
+                line.call_next();
+            }
         }
     }
 
@@ -149,9 +154,14 @@ impl Place {
         line.waiting.iter().any(|waiting| waiting.number == self.number && waiting.is_called)
     }
 
-    /// The call led nowhere, or was answered by a grant: it is not passed on.
+    /// The call led nowhere, or was answered by a grant: it is not passed on. One that came meanwhile stands.
     pub(crate) fn put_back(&self) {
-        self.with(|waiting| waiting.is_called = false);
+        self.with(|waiting| {
+            waiting.is_called = std::mem::take(&mut waiting.is_recalled);
+            if waiting.is_called {
+                waiting.hint.ring();
+            }
+        });
     }
 
     /// What is wrong with the server, if the last poll found it out.
@@ -208,7 +218,6 @@ mod tests {
         let ((first, bell_1), (second, bell_2), (third, bell_3)) =
             (join(&waiters, &name), join(&waiters, &name), join(&waiters, &name));
         waiters.call_first(&name);
-        waiters.call_first(&name);
         assert!(first.is_called() && !second.is_called());
         drop(first);
         assert!(second.is_called() && !third.is_called());
@@ -219,6 +228,19 @@ mod tests {
         drop(third);
         assert!(!waiters.is_any(&name));
         assert!(!waiters.call_next(&name));
+    }
+
+    #[test]
+    fn c8_a_call_that_comes_while_its_answer_is_under_way_is_not_lost() {
+        let (waiters, name) = (Arc::<Waiters>::default(), LockName::new(Kind::Mutex, "a").unwrap());
+        let (first, bell) = join(&waiters, &name);
+        waiters.call_first(&name);
+        waiters.call_first(&name);
+        first.put_back();
+        assert!(first.is_called());
+        assert_eq!(bell.0.load(Relaxed), 2);
+        first.put_back();
+        assert!(!first.is_called());
     }
 
     #[test]

@@ -75,11 +75,10 @@ impl Store for SqlStore {
 
     fn hooks(&self) -> Vec<Hook> {
         let mut hooks = vec![Hook::Wire];
-        hooks.push(match self.strategy {
-            // A row that is locked can't be deleted.
-            Strategy::Pessimistic => Hook::Foreign,
-            Strategy::Optimistic => Hook::Flush,
-        });
+        // A row that is locked can't be deleted.
+        if self.strategy == Strategy::Optimistic {
+            hooks.push(Hook::Flush);
+        }
         if self.is_ours() {
             hooks.extend([Hook::Pause, Hook::Restart]);
         }
@@ -94,7 +93,6 @@ impl Store for SqlStore {
             server: self.server.clone(),
             paused: Mutex::default(),
             proxies: Mutex::default(),
-            foreign: Mutex::default(),
         }))
     }
 }
@@ -107,8 +105,6 @@ struct SqlHarness {
     paused: Mutex<bool>,
     /// Kept to the end: what a case leaves behind is cleaned up through them.
     proxies: Mutex<Vec<Arc<Proxy>>>,
-    /// The other program's transaction.
-    foreign: Mutex<Option<Conn>>,
 }
 
 impl SqlHarness {
@@ -160,7 +156,10 @@ impl Harness for SqlHarness {
                 let holder = format!("SELECT thread FROM {} WHERE kind=? AND name=?", table("fence"));
                 let thread: Option<u64> = admin.exec_first(holder, key()).await?;
                 let thread = thread.ok_or("nobody had it so far")?;
-                admin.query_drop(format!("KILL CONNECTION {thread}")).await?;
+                // Until there is no such connection any more: a killed one takes its time.
+                while admin.query_drop(format!("KILL CONNECTION {thread}")).await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
             }
         }
         Ok(())
@@ -192,7 +191,6 @@ impl Harness for SqlHarness {
 
     async fn close(&self) {
         self.proxies.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.foreign.lock().unwrap_or_else(PoisonError::into_inner).take();
         let dropped = async { self.tables.drop(&mut self.address.admin().await?).await };
         if let Err(error) = dropped.await {
             eprintln!("the tables of a case are left behind: {error}");
@@ -205,22 +203,6 @@ impl Harness for SqlHarness {
             admin.query_drop(format!("DELETE FROM {}", self.tables.table(table))).await?;
         }
         Ok(())
-    }
-
-    async fn foreign_lock(&self, name: &LockName, _ttl: Duration) -> Result<(), BoxError> {
-        let (mut admin, row) = (self.address.admin().await?, self.tables.table("row"));
-        let key = || (name.kind().as_str(), name.as_str());
-        admin.exec_drop(format!("INSERT IGNORE INTO {row}(kind,name) VALUES(?,?)"), key()).await?;
-        admin.query_drop("START TRANSACTION").await?;
-        admin.exec_drop(format!("SELECT 1 FROM {row} WHERE kind=? AND name=? FOR UPDATE"), key()).await?;
-        *self.foreign.lock().unwrap_or_else(PoisonError::into_inner) = Some(admin);
-        Ok(())
-    }
-
-    async fn foreign_unlock(&self, _name: &LockName) -> Result<bool, BoxError> {
-        let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut foreign = foreign.ok_or("there is no foreign lock")?;
-        Ok(foreign.query_drop("COMMIT").await.is_ok())
     }
 
     async fn pause(&self) -> Result<(), BoxError> {
@@ -310,8 +292,10 @@ impl Address {
             Strategy::Optimistic => "optimistic",
             Strategy::Pessimistic => "pessimistic",
         };
-        let url =
-            format!("mysql://{login}{host}/{database}?strategy={strategy}&table_prefix={}", tables.prefix);
+        let url = format!(
+            "mysql://{login}{host}/{database}?strategy={strategy}&pool_size=64&table_prefix={}",
+            tables.prefix
+        );
         Ok(MySql::connect(Config::from_url(StoreUrl::parse(&url)?)?).await?)
     }
 

@@ -17,7 +17,7 @@ use crate::{
     env::{Env, becomes_free, give_back, long, take},
     harness::{Faults, Link as _},
     lock::Flavor,
-    wait::{ms, soon, within},
+    wait::{eventually, ms, slack, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -30,10 +30,14 @@ cases! {
         "a release that is cancelled with its caller";
     c6_a_cancelled_waiter_passes_its_wake_up_on: Needs::EXCLUSIVE,
         "a wake-up that goes to a waiter which has just left";
+    c6_a_cancelled_waiter_leaves_the_store_at_once: Needs::EXCLUSIVE.blocking(),
+        "an attempt that waits on inside the store for nobody, and takes the next turn";
     c6_dropped_tries_and_inspections_leave_nothing: Needs::EXCLUSIVE,
         "a try that is cancelled and forgotten; a connection that is lost with its caller";
 }
 
+/// How long an attempt may take to end its wait inside the store when its caller has gone.
+const LEAVING: Duration = ms(1_000);
 /// As the store's round trip: before, during and after it.
 const LATEST_DROP: u64 = 3_000;
 const TASKS: usize = 16;
@@ -157,6 +161,33 @@ async fn c6_a_cancelled_waiter_passes_its_wake_up_on(env: Env) {
         let next = within(env.poll() + soon(), "the other waiter's grant", staying).await;
         give_back(next.unwrap().unwrap()).await;
         becomes_free(&holder).await;
+    }
+}
+
+async fn c6_a_cancelled_waiter_leaves_the_store_at_once(env: Env) {
+    let (a, b, (waiter, line)) = (env.locker().await, env.locker().await, env.spied_locker().await);
+    let [holder, other, waits] = [&a, &b, &waiter].map(|locker| env.lock(locker, "x", long()));
+    for settled in [0, 20, 100] {
+        let guard = take(&holder).await;
+        drop(line.take_calls());
+        let waits = waits.clone();
+        let waiting = tokio::spawn(async move { waits.lock().await });
+        eventually(soon(), async || match line.take_calls()[..] {
+            [] => Err("the waiter does not ask the store".to_owned()),
+            _ => Ok(()),
+        })
+        .await;
+        sleep(ms(settled)).await;
+        waiting.abort();
+        assert!(waiting.await.is_err_and(|error| error.is_cancelled()), "C1: granted while it is held");
+        eventually(LEAVING + slack(), async || match line.live_claims() {
+            0 => Ok(()),
+            _ => Err("C6: the attempt of a cancelled waiter is not over".to_owned()),
+        })
+        .await;
+        give_back(guard).await;
+        // Whoever waits on for nobody is ahead of it.
+        give_back(take(&other).await).await;
     }
 }
 

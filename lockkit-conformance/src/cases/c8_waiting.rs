@@ -159,6 +159,7 @@ async fn c8_a_lost_wake_up_costs_only_latency(env: Env) {
 
 async fn c8_a_spurious_wake_up_grants_nothing(env: Env) {
     let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
+    let waits_inside = !env.descriptor().max_patience.is_zero();
     let held = take(&env.lock(&a, "x", long())).await;
     let waiter = env.lock(&b, "x", long());
     let waiting = tokio::spawn(async move { waiter.lock().await });
@@ -167,6 +168,8 @@ async fn c8_a_spurious_wake_up_grants_nothing(env: Env) {
         eventually(soon(), async || {
             line.ring_all();
             match attempts(&line) {
+                // One that waits inside the store goes on.
+                0 if waits_inside => Ok(()),
                 0 => Err("a wake-up leads to no attempt".to_owned()),
                 _ => Ok(()),
             }

@@ -5,7 +5,7 @@ use std::{future, sync::Arc};
 use async_trait::async_trait;
 use lockkit_core::{
     OwnerId, Result,
-    spi::{Attempt, Claim, Pulse, Released, Wait},
+    spi::{Attachment, Attempt, Claim, Pulse, Released, Wait},
 };
 
 use super::line::{Bell, Line, Op};
@@ -21,6 +21,7 @@ pub(super) struct FaultyClaim {
 
 impl FaultyClaim {
     pub(super) fn new(inner: Box<dyn Claim>, line: Arc<Line>, bell: Arc<Bell>, owner: OwnerId) -> Self {
+        line.claim_born();
         Self { inner, line, _bell: bell, owner }
     }
 }
@@ -40,11 +41,21 @@ impl Claim for FaultyClaim {
         self.line.carry(Some(self.owner), Op::Release, self.inner.release()).await
     }
 
+    fn attachment(&self) -> Option<Arc<dyn Attachment>> {
+        self.inner.attachment()
+    }
+
     async fn changed(&mut self) {
         if self.line.is_mute() {
             future::pending().await
         }
         self.inner.changed().await;
         self.line.woke();
+    }
+}
+
+impl Drop for FaultyClaim {
+    fn drop(&mut self) {
+        self.line.claim_died();
     }
 }

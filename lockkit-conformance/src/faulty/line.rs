@@ -51,6 +51,7 @@ pub struct Line {
     calls: Mutex<Vec<Call>>,
     bells: Mutex<Vec<Weak<Bell>>>,
     wake_ups: AtomicUsize,
+    live_claims: AtomicUsize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +70,7 @@ impl Line {
             calls: Mutex::default(),
             bells: Mutex::default(),
             wake_ups: AtomicUsize::new(0),
+            live_claims: AtomicUsize::new(0),
         }
     }
 
@@ -84,6 +86,20 @@ impl Line {
 
     pub(super) fn woke(&self) {
         self.wake_ups.fetch_add(1, SeqCst);
+    }
+
+    /// How many claims live: one of an abandoned call does until its attempt has ended and what it left is taken back.
+    #[must_use]
+    pub fn live_claims(&self) -> usize {
+        self.live_claims.load(SeqCst)
+    }
+
+    pub(super) fn claim_born(&self) {
+        self.live_claims.fetch_add(1, SeqCst);
+    }
+
+    pub(super) fn claim_died(&self) {
+        self.live_claims.fetch_sub(1, SeqCst);
     }
 
     /// Rings the hint of each live claim, for no reason.

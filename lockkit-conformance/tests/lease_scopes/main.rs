@@ -1,5 +1,5 @@
-//! The suite is fair to stores whose leases differ from the memory store's: one that gives no short ones, and one
-//! whose claims live on a session.
+//! The suite is fair to stores that differ from the memory store: one that gives no short leases, one whose claims live
+//! on a session, and one in which attempts wait.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -8,9 +8,13 @@ use std::{process::ExitCode, sync::Arc};
 
 use lockkit_conformance::Store;
 
-use self::support::{min_ttl::MinTtlStore, session::SessionStore};
+use self::support::{blocking::BlockingStore, min_ttl::MinTtlStore, session::SessionStore};
 
 fn main() -> ExitCode {
-    let stores: [Arc<dyn Store>; 2] = [Arc::new(MinTtlStore { refuses: true }), Arc::new(SessionStore(None))];
+    let stores: [Arc<dyn Store>; 3] = [
+        Arc::new(MinTtlStore { refuses: true }),
+        Arc::new(SessionStore(None)),
+        Arc::new(BlockingStore(None)),
+    ];
     lockkit_conformance::main_on_one_lock(stores)
 }

@@ -13,6 +13,7 @@ use lockkit_conformance::{Store, override_slack, run_case, stores::MemoryStore};
 use self::{
     mutant::{Flaw, MutantStore},
     support::{
+        blocking::{BlockingFlaw, BlockingStore},
         min_ttl::MinTtlStore,
         session::{SessionFlaw, SessionStore},
     },
@@ -67,6 +68,9 @@ const CAUGHT_ON_SESSIONS: &[(SessionFlaw, &[&str])] = &[
     ),
 ];
 
+const BLOCKING_CASE: &str = "c6_a_cancelled_waiter_leaves_the_store_at_once";
+const CAUGHT_WHILE_BLOCKING: &[BlockingFlaw] = &[BlockingFlaw::IgnoresCaller, BlockingFlaw::LeavesItsPlace];
+
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
@@ -84,6 +88,10 @@ fn main() -> ExitCode {
             let name = format!("session::{flaw:?}::is_caught_by::{case}");
             trials.push(Trial::test(name, || is_caught(SessionStore(Some(*flaw)), case)));
         }
+    }
+    for flaw in CAUGHT_WHILE_BLOCKING {
+        let name = format!("blocking::{flaw:?}::is_caught_by::{BLOCKING_CASE}");
+        trials.push(Trial::test(name, || is_caught(BlockingStore(Some(*flaw)), BLOCKING_CASE)));
     }
     let (store, case) = (MinTtlStore { refuses: false }, "c13_bad_options_are_refused");
     let name = format!("min_ttl::TakesAnyTtl::is_caught_by::{case}");

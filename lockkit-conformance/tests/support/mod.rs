@@ -1,5 +1,6 @@
-//! Stores whose leases differ from the memory store's.
+//! Stores that differ from the memory store.
 
+pub(crate) mod blocking;
 pub(crate) mod min_ttl;
 mod server;
 pub(crate) mod session;

@@ -1,8 +1,11 @@
 //! Renewal: by the keeper when it is due, or by the user.
 
-use std::sync::{
-    Arc,
-    atomic::Ordering::{AcqRel, Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::Ordering::{AcqRel, Relaxed},
+    },
+    time::Duration,
 };
 
 use super::{
@@ -20,20 +23,24 @@ use crate::{
     spi::{Cadence, LossReason, Pulse},
 };
 
-/// Holds that are renewed together are due at multiples of this share of their ttl: up to a quarter early.
-const SLOTS: u32 = 12;
+/// Holds that are renewed together are due at multiples of this share of their interval: up to so much early.
+const SLOTS: u32 = 4;
 
 /// When a hold that was granted or renewed just now is due: after a third of what is left, spread by jitter.
 pub(crate) fn first_due(held: &Held, now: Tick) -> Tick {
     match held.renewal {
-        Renewal::Auto => {
-            let Cadence { longest, together } = held.agenda.cadence;
-            let lease = held.limits.ttl.min(now.until(held.deadline()));
-            let due = now.after(between(lease, 0.3, 1.0 / 3.0).min(longest));
-            if together { due.rounded_down(held.limits.ttl / SLOTS).max(now) } else { due }
-        }
+        Renewal::Auto => next_due(held.agenda.cadence, held.limits.ttl, held.deadline(), now),
         Renewal::Manual => held.deadline(),
     }
+}
+
+fn next_due(Cadence { longest, together }: Cadence, ttl: Duration, deadline: Tick, now: Tick) -> Tick {
+    let lease = ttl.min(now.until(deadline));
+    let due = now.after(between((lease / 3).min(longest), 0.9, 1.0));
+    // By the ttl, not by what is left: holds that never met share the slots.
+    let slot = due.rounded_down((ttl / 3).min(longest) / SLOTS);
+    // A lease that is shorter than a slot must not be renewed again and again until the slot is over.
+    if together && slot > now { slot } else { due }
 }
 
 /// Works on a timer that came due: renews, notices a loss, or gives up what a shutdown found still held.
@@ -80,7 +87,7 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
             let streak = held.unknown_renewals.load(Relaxed);
             held.unknown_renewals.store(streak.saturating_add(1), Relaxed);
             let pause = held.limits.ttl / 24 * (1 << streak.min(2));
-            next.due = Some(clock.now().after(pause));
+            next.due = Some(clock.now().after(pause.min(held.agenda.cadence.longest)));
             let error = held.explain(error, "renew");
             tracing::debug!(name = %held.name, "{error}");
             held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
@@ -158,8 +165,87 @@ impl Drop for NextTimer<'_> {
         let due = self.due.unwrap_or_else(|| {
             // Nothing was asked of the store, or no answer came: the hint still stands.
             self.held.rung.fetch_or(self.rung, AcqRel);
-            self.held.agenda.clock.now().after(self.held.limits.ttl / 24)
+            let pause = (self.held.limits.ttl / 24).min(self.held.agenda.cadence.longest);
+            self.held.agenda.clock.now().after(pause)
         });
         self.held.agenda.schedule(self.held, due);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Tick = Tick::from_nanos(1_000_000_000_007);
+    const MANY: u32 = 2_000;
+
+    const fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    /// Pauses until a hold is due, at many instants.
+    fn pauses(cadence: Cadence, ttl: Duration, left: Duration) -> impl Iterator<Item = Duration> {
+        (0..MANY).map(move |step| {
+            let now = NOW.after(ttl / 1_000 * step);
+            now.until(next_due(cadence, ttl, now.after(left), now))
+        })
+    }
+
+    #[test]
+    fn c10_alone_it_is_due_within_the_last_tenth_of_a_third_or_of_the_longest() {
+        for (longest, interval) in [(Duration::MAX, secs(10)), (secs(10), secs(10)), (secs(4), secs(4))] {
+            let alone = Cadence { longest, together: false };
+            let drawn: Vec<_> = pauses(alone, secs(30), secs(30)).collect();
+            assert!(drawn.iter().all(|pause| (interval * 9 / 10..=interval).contains(pause)), "{interval:?}");
+            assert!(drawn.iter().max().unwrap().abs_diff(*drawn.iter().min().unwrap()) > interval / 20);
+        }
+    }
+
+    #[test]
+    fn c10_together_it_is_never_late_nor_much_too_early() {
+        for (longest, interval) in [(Duration::MAX, secs(10)), (secs(4), secs(4)), (secs(1), secs(1))] {
+            let together = Cadence { longest, together: true };
+            for pause in pauses(together, secs(30), secs(30)) {
+                assert!(pause <= interval, "{pause:?} of {interval:?}");
+                assert!(pause > interval * 13 / 20 - Duration::from_micros(1), "{pause:?} of {interval:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn c10_together_holds_are_due_at_few_common_instants() {
+        let together = Cadence { longest: Duration::MAX, together: true };
+        // Each round trip takes another share of the lease.
+        let due = |step| {
+            let now = NOW.after(Duration::from_millis(15) * step);
+            let left = Duration::from_millis(29_698) - Duration::from_micros(7) * step;
+            next_due(together, secs(30), now.after(left), now)
+        };
+        let mut due: Vec<_> = (0..MANY).map(due).collect();
+        due.sort();
+        due.dedup();
+        assert!(due.len() <= 14, "{} instants in 30 s", due.len());
+    }
+
+    #[test]
+    fn c3_what_is_left_of_a_lease_is_never_overslept_nor_renewed_in_a_loop() {
+        for together in [false, true] {
+            let cadence = Cadence { longest: Duration::MAX, together };
+            for left in [30, 300, 2_000, 7_000].map(Duration::from_millis) {
+                let drawn: Vec<_> = pauses(cadence, secs(30), left).collect();
+                assert!(drawn.iter().all(|pause| !pause.is_zero() && *pause <= left / 3), "{left:?}");
+                // A slot may begin soon, but only the next one is that near again.
+                let soon = drawn.iter().filter(|pause| **pause < left / 30).count();
+                assert!(soon < drawn.len() / 10, "{soon} of {MANY} with {left:?} left");
+            }
+        }
+    }
+
+    #[test]
+    fn c3_a_hold_without_a_deadline_is_renewed_by_its_ttl() {
+        for together in [false, true] {
+            let due = next_due(Cadence { longest: Duration::MAX, together }, secs(30), Tick::NEVER, NOW);
+            assert!((secs(6)..=secs(10)).contains(&NOW.until(due)), "{:?}", NOW.until(due));
+        }
     }
 }

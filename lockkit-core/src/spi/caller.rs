@@ -48,3 +48,33 @@ impl fmt::Debug for Caller {
         f.write_str("Caller")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    struct Present;
+
+    impl Attendance for Present {
+        fn poll_gone(&self, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Pending
+        }
+    }
+
+    #[test]
+    fn a_patient_caller_never_goes() {
+        assert_eq!(Caller::patient().gone().now_or_never(), None);
+        assert_eq!(Caller::default().gone().now_or_never(), None);
+    }
+
+    #[test]
+    fn a_caller_is_gone_with_what_speaks_for_it() {
+        let present = Arc::new(Present);
+        let caller = Caller::of(&present);
+        assert_eq!(caller.gone().now_or_never(), None);
+        drop(present);
+        assert_eq!(caller.gone().now_or_never(), Some(()));
+    }
+}

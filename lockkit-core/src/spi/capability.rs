@@ -109,6 +109,9 @@ pub enum LeaseScope {
     /// Each claim has a lease of its own, which ends when this claim is not renewed.
     #[default]
     Claim,
+    /// Each claim has a connection of its own, with which its lock begins and ends: of an attempt that was not answered
+    /// nothing stays, and nobody else can act for its owner.
+    Connection,
     /// All claims live on the lease of the backend's session or connection, which the backend keeps up by itself. A
     /// claim that nobody renews stays in the store until it is released or the session ends. A session's timeout
     /// is [`min_ttl`](Descriptor::min_ttl): a grant lasts for what is left of that, whatever longer ttl it asked for.
@@ -128,7 +131,8 @@ pub struct Poll {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cadence {
     /// Never less often than this, however long the ttl is: for a store in which only a renewal tells that a
-    /// connection has died.
+    /// connection has died. Not zero. A renewal without an answer is repeated within it, too; a hold that is renewed by
+    /// hand is left alone.
     pub longest: Duration,
     /// Renewals that are due at about the same time are made due at the same instant: for a backend that sends them
     /// as one request.

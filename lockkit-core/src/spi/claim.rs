@@ -28,7 +28,8 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// * With [`Wait::No`] it leaves nothing in the store unless it is granted.
     /// * With [`Wait::Queue`] it may leave a place in the queue; then `Busy { queued: true, .. }` says so.
     /// * With [`Wait::Block`] it may wait in the store, for at most that long, and ends the wait when the
-    ///   [caller](ClaimSpec::caller) has gone.
+    ///   [caller](ClaimSpec::caller) has gone: within 1 s nothing of it waits in the store. A grant after a wait has
+    ///   a lease that is [proven](Lease::Proven) after it: one counted from before the wait may have ended.
     /// * Where the store can check it, a request that arrives after `op_timeout` does nothing.
     ///
     /// # Errors

@@ -18,6 +18,8 @@ pub struct Strays {
 struct Sent {
     connection: u64,
     not_after: i64,
+    /// The same of what was sent there earlier and not answered; 0 if there is nothing.
+    earlier_not_after: i64,
 }
 
 impl Strays {
@@ -31,7 +33,8 @@ impl Strays {
     pub fn attempt(&mut self, connection: u64, not_after: i64) {
         self.switch_to(connection);
         self.earlier |= self.current.is_some();
-        self.current = Some(Sent { connection, not_after });
+        let earlier_not_after = self.current.as_ref().map_or(0, Sent::latest);
+        self.current = Some(Sent { connection, not_after, earlier_not_after });
     }
 
     /// Call before a release is sent. Returns until when a stray attempt may be applied, or 0.
@@ -42,7 +45,9 @@ impl Strays {
 
     /// Call when an attempt was refused: it did nothing, and tells nothing of those before it.
     pub fn refused(&mut self) {
-        self.current = None;
+        // It may never have left the client, and then those before it may still be under way.
+        let earlier = self.current.take().filter(|sent| sent.earlier_not_after > 0);
+        self.current = earlier.map(|sent| Sent { not_after: sent.earlier_not_after, ..sent });
     }
 
     /// Call when an attempt was answered at server time `now`, and so it is known who has the lock.
@@ -57,6 +62,117 @@ impl Strays {
     fn switch_to(&mut self, connection: u64) {
         let Some(sent) = self.current.take_if(|sent| sent.connection != connection) else { return };
         self.earlier = true;
-        self.strays_until = self.strays_until.max(sent.not_after);
+        self.strays_until = self.strays_until.max(sent.latest());
+    }
+}
+
+impl Sent {
+    fn latest(&self) -> i64 {
+        self.not_after.max(self.earlier_not_after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One attempt on connection 1 that got no reply, to be applied until 100.
+    fn one_unanswered() -> Strays {
+        let mut strays = Strays::default();
+        strays.attempt(1, 100);
+        strays
+    }
+
+    #[test]
+    fn c5_nothing_sent_is_nothing_stray() {
+        let mut strays = Strays::default();
+        assert!(!strays.is_any());
+        assert_eq!(strays.release(1), 0);
+    }
+
+    #[test]
+    fn c5_an_unanswered_attempt_may_be_a_lock() {
+        assert!(one_unanswered().is_any());
+    }
+
+    #[test]
+    fn c5_a_release_overtakes_nothing_on_its_own_connection() {
+        let mut strays = one_unanswered();
+        assert_eq!(strays.release(1), 0);
+        assert!(strays.is_any(), "the release may get no reply either");
+    }
+
+    #[test]
+    fn c5_a_release_on_another_connection_may_be_overtaken() {
+        let mut strays = one_unanswered();
+        assert_eq!(strays.release(2), 100);
+        assert_eq!(strays.release(2), 100, "also when it is sent again");
+        assert!(strays.is_any());
+    }
+
+    #[test]
+    fn c5_a_reply_settles_what_was_sent_on_its_connection() {
+        let mut strays = one_unanswered();
+        strays.attempt(1, 200);
+        strays.settled(50);
+        assert!(!strays.is_any());
+        assert_eq!(strays.release(2), 0);
+    }
+
+    #[test]
+    fn c5_a_reply_does_not_settle_another_connection_before_its_time() {
+        for (now, until) in [(50, 100), (100, 100), (101, 0)] {
+            let mut strays = one_unanswered();
+            strays.attempt(2, 200);
+            strays.settled(now);
+            assert_eq!((strays.is_any(), strays.release(2)), (until > 0, until), "at {now}");
+        }
+    }
+
+    #[test]
+    fn c5_the_latest_of_several_strays_counts() {
+        for not_after in [[100, 300, 200], [300, 100, 200], [100, 200, 300]] {
+            let mut strays = Strays::default();
+            for (connection, not_after) in (1..).zip(not_after) {
+                strays.attempt(connection, not_after);
+            }
+            assert_eq!(strays.release(9), 300, "{not_after:?}");
+        }
+    }
+
+    #[test]
+    fn c5_a_refused_attempt_leaves_nothing() {
+        let mut strays = one_unanswered();
+        strays.refused();
+        assert!(!strays.is_any());
+        assert_eq!(strays.release(2), 0);
+    }
+
+    #[test]
+    fn c5_a_refusal_tells_nothing_of_those_before() {
+        // On the same connection, also twice, and on another.
+        let mut strays = one_unanswered();
+        for _ in 0..2 {
+            strays.attempt(1, 200);
+            strays.refused();
+            assert!(strays.is_any());
+        }
+        assert_eq!(strays.release(2), 100, "not 200: that one did nothing");
+        let mut strays = one_unanswered();
+        strays.attempt(2, 200);
+        strays.refused();
+        assert!(strays.is_any());
+        assert_eq!(strays.release(2), 100);
+    }
+
+    #[test]
+    fn c5_a_later_reply_settles_what_a_refusal_left_open() {
+        let mut strays = one_unanswered();
+        strays.attempt(1, 200);
+        strays.refused();
+        strays.attempt(1, 300);
+        strays.settled(50);
+        assert!(!strays.is_any());
+        assert_eq!(strays.release(2), 0);
     }
 }

@@ -21,7 +21,8 @@ impl Store {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let tables = self.pool.config().tables();
         let (lock, holder) = (tables.table("lock"), tables.table("holder"));
-        let columns = format!("fence,label,{NOW}-acquired_us,expires_us-{NOW}");
+        let columns =
+            format!("fence,label,{NOW}-CAST(acquired_us AS SIGNED),CAST(expires_us AS SIGNED)-{NOW}");
         let this = format!("kind=? AND name=? AND expires_us>{NOW}");
         let question = if has_holders(name.kind()) {
             format!(

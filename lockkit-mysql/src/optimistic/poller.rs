@@ -2,10 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockkit_core::LockName;
+use lockkit_core::{ErrorKind, LockName, Result};
 use tokio::{runtime::Handle, time};
 
-use super::{record::Form, store::Store};
+use super::{
+    record::{Form, Look},
+    store::Store,
+};
+use crate::error;
 
 /// The pauses between two looks: short while the lock is on the move, longer while somebody keeps it.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -63,7 +67,7 @@ impl Attendance {
                 left = None;
                 continue;
             }
-            match store.look(name, form, patience).await {
+            match look(store, name, form, patience).await {
                 Ok(mut look) => {
                     store.waiters.report(name, None);
                     if look.version != version {
@@ -85,4 +89,11 @@ impl Attendance {
             }
         }
     }
+}
+
+/// A server that has fallen silent is one in trouble: those who wait shall hear of it.
+async fn look(store: &Store, name: &LockName, form: Form, patience: Duration) -> Result<Look> {
+    time::timeout(patience, store.look(name, form, patience)).await.unwrap_or_else(|_| {
+        Err(error::ours(ErrorKind::Unavailable, format!("the server did not answer within {patience:?}")))
+    })
 }

@@ -16,7 +16,7 @@ use lockkit_core::{
     spi::{Lease, LossReason, Pulse},
 };
 use mysql_async as my;
-use tokio::task::yield_now;
+use tokio::time;
 
 use crate::{
     connection::Connection,
@@ -28,6 +28,8 @@ use crate::{
 
 /// How many holds one statement renews at most: it locks their rows until it is done.
 const MOST: usize = 256;
+/// How long a renewal waits for others to join it.
+const GATHERING: Duration = Duration::from_millis(1);
 const WHAT: &str = "renewing leases";
 
 /// One hold to renew.
@@ -116,8 +118,8 @@ impl Renewals {
     }
 
     async fn send(self: Arc<Self>, sort: Sort, holds: Arc<Mutex<Vec<Hold>>>) -> Answer {
-        // All that are due now get their turn to join.
-        yield_now().await;
+        // All that are due now get their turn to join. To yield would not do: whoever drives this may poll twice in a row.
+        time::sleep(GATHERING).await;
         let holds = {
             let mut open = lock(&self.open);
             if open.get(&sort).is_some_and(|batch| Arc::ptr_eq(&batch.holds, &holds)) {

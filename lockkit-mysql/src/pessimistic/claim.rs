@@ -195,6 +195,10 @@ impl RowClaim {
             }
             End::Unknown => {
                 let is_used = hold.is_used() && keep;
+                if !is_used && self.store.had_gone(hold.server(), self.spec.op_timeout * 3 / 4).await {
+                    self.stage = Stage::Nothing;
+                    return Ok(Released::NotHeld);
+                }
                 self.stage = Stage::Adrift { server: hold.server().clone(), is_used };
                 Err(not_known())
             }
@@ -239,7 +243,7 @@ impl Claim for RowClaim {
                 hold.close();
                 Pulse::Lost(LossReason::Evicted)
             }
-            Life::Gone => Pulse::Lost(LossReason::SessionLost),
+            Life::Gone => Pulse::Lost(self.store.reason(&self.spec.name, hold.fence()).await),
         })
     }
 

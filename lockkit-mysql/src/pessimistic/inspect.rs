@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use lockkit_core::{
     ErrorKind, FencingToken, LockName, OwnerId, Result,
-    spi::{Holder, Inspection, Mode, Released},
+    spi::{Holder, Inspection, LossReason, Mode, Released},
 };
 use tokio::time::{Instant, sleep};
 
 use super::{Store, sql::this};
 use crate::{
+    connection::Killed,
     error::{self, Phase},
     pool::Checkout,
-    server::value,
+    server::{Server, value},
     sql::NOW,
 };
 
@@ -90,6 +91,28 @@ impl Store {
         }
         self.waiters.call_first(name);
         Ok(Released::Freed)
+    }
+
+    /// Why a lock is lost whose connection has gone: with it, unless the store says that it is another one's, or nobody's.
+    pub(super) async fn reason(&self, name: &LockName, fence: u64) -> LossReason {
+        let Ok(mut side) = self.pool.get_side(self.pool.config().connect_timeout).await else {
+            return LossReason::SessionLost;
+        };
+        match self.last(&mut side, name).await {
+            Ok(Some(last)) if last.fence == fence && last.owner.is_some() => LossReason::SessionLost,
+            Ok(_) => LossReason::Evicted,
+            Err(_) => LossReason::SessionLost,
+        }
+    }
+
+    /// Whether the server does not know a connection any more that failed just now: most likely it had ended before it was
+    /// used again, and the lock with it. False if that can't be said.
+    pub(super) async fn had_gone(&self, server: &Server, patience: Duration) -> bool {
+        let Ok(mut side) = self.pool.get_side(patience).await else { return false };
+        if !side.server().is_same_run(server) {
+            return side.server().is_later_run(server);
+        }
+        matches!(side.kill(server.thread).await, Ok(Killed::WasGone))
     }
 
     async fn is_given_up(

@@ -20,7 +20,10 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
-    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Mode, Released},
+    spi::{
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, LeaseScope, Mode,
+        Released,
+    },
 };
 
 pub use self::transaction::LockTransaction;
@@ -72,6 +75,7 @@ impl Pessimistic {
             .with_max_patience(MAX_PATIENCE)
             .with_poll(POLL.0, POLL.1)
             .with_takeover_delay(TAKEOVER_DELAY)
+            .with_lease_scope(LeaseScope::Connection)
             .with_cadence(CADENCE, false);
         Self { store: Arc::new(Store::new(pool)), descriptor }
     }

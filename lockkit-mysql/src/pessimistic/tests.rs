@@ -78,13 +78,20 @@ impl World {
         self.store().lock(connection, key, None).await.unwrap().expect("it is free")
     }
 
-    /// Another claim gets the lock, in one attempt.
+    /// Another claim gets the lock. Connections that broke with a restart are found by the first who uses them.
     async fn token(&self) -> FencingToken {
         let mut claim = self.backend.claim(spec()).unwrap();
-        let answer = claim.attempt(Wait::No).await.unwrap();
-        let Attempt::Granted(grant) = answer else { panic!("{answer:?}") };
-        claim.release().await.unwrap();
-        grant.token
+        for _ in 0..4 {
+            match claim.attempt(Wait::No).await {
+                Ok(Attempt::Granted(grant)) => {
+                    claim.release().await.unwrap();
+                    return grant.token;
+                }
+                Err(error) if error.is_temporary() => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        panic!("no grant");
     }
 }
 

@@ -1,1 +1,92 @@
-//! .
+//! What operators see and do.
+
+use std::time::{Duration, Instant};
+
+use lockkit_core::{
+    FencingToken,
+    spi::{Backend as _, LossReason, Pulse, Released, Wait},
+};
+use lockkit_mysql::mysql_async::{Conn, Opts, prelude::Queryable as _};
+
+use crate::support::*;
+
+on_each! {
+    c14_inspect_tells_owner_label_token_and_age,
+    c14_a_foreign_lock_of_a_row_is_a_holder_without_a_name,
+    c14_force_release_frees_only_the_grant_with_that_token,
+    c14_force_release_ends_the_connection_of_a_holder_that_hangs,
+}
+
+async fn c14_inspect_tells_owner_label_token_and_age(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    for label in [None, Some("host 7: worker:3")] {
+        assert!(store.mysql.inspect(&mutex("a")).await.unwrap().holders.is_empty());
+        let mut spec = spec_for("a", TTL);
+        spec.label = label.map(Into::into);
+        let owner = spec.owner;
+        let mut claim = store.mysql.claim(spec).unwrap();
+        let grant = granted(claim.attempt(Wait::No).await);
+        let seen = store.mysql.inspect(&mutex("a")).await.unwrap();
+        let [holder] = &seen.holders[..] else { panic!("{seen:?}") };
+        assert_eq!(
+            (holder.owner, holder.token, holder.label.as_deref()),
+            (Some(owner), Some(grant.token), label)
+        );
+        assert!(holder.age.unwrap() < SOON);
+        claim.release().await.unwrap();
+    }
+    assert!(store.mysql.inspect(&mutex("a")).await.unwrap().holders.is_empty());
+}
+
+async fn c14_a_foreign_lock_of_a_row_is_a_holder_without_a_name(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    store.admin.run("INSERT INTO lockkit_row(kind,name) VALUES('mutex','a')").await;
+    let mut console = Conn::new(Opts::from_url(&store.server.url()).unwrap()).await.unwrap();
+    console.query_drop("BEGIN").await.unwrap();
+    console.query_drop("SELECT * FROM lockkit_row WHERE kind='mutex' AND name='a' FOR UPDATE").await.unwrap();
+    let seen = store.mysql.inspect(&mutex("a")).await.unwrap();
+    let [holder] = &seen.holders[..] else { panic!("{seen:?}") };
+    assert_eq!((holder.owner, holder.token), (None, None));
+    busy(store.claim("a").attempt(Wait::No).await);
+    let free = store.mysql.force_release(&mutex("a"), FencingToken::new(1)).await.unwrap();
+    assert_eq!(free, Released::NotHeld);
+    console.query_drop("ROLLBACK").await.unwrap();
+    granted(store.claim("a").attempt(Wait::No).await);
+}
+
+async fn c14_force_release_frees_only_the_grant_with_that_token(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let force =
+        async |token: u64| store.mysql.force_release(&mutex("a"), FencingToken::new(token)).await.unwrap();
+    assert_eq!(force(1).await, Released::NotHeld);
+    let locker = store.locker().await;
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    let token = guard.fencing_token().get();
+    for other in [0, token - 1, token + 1] {
+        assert_eq!(force(other).await, Released::NotHeld);
+    }
+    assert!(guard.is_held());
+    let started = Instant::now();
+    assert_eq!(force(token).await, Released::Freed);
+    // By itself, and not by the end of its connection.
+    assert!(started.elapsed() < Duration::from_millis(1500), "{:?}", started.elapsed());
+    assert_eq!(guard.lost().wait().await, LossReason::Evicted);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    let mut next = store.claim("a");
+    assert!(granted(next.attempt(Wait::No).await).token.get() > token);
+    assert_eq!(force(token).await, Released::NotHeld);
+    assert!(matches!(next.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    locker.shutdown().await.unwrap();
+}
+
+async fn c14_force_release_ends_the_connection_of_a_holder_that_hangs(flavor: SqlFlavor) {
+    let store = Store::start_with(flavor, "&strict_lease=true").await;
+    let mut holder = store.claim("a");
+    let token = granted(holder.attempt(Wait::No).await).token;
+    // Another process, as an operator's would be.
+    let operator = store.another().await;
+    assert_eq!(operator.force_release(&mutex("a"), token).await.unwrap(), Released::Freed);
+    assert_eq!(operator.force_release(&mutex("a"), token).await.unwrap(), Released::NotHeld);
+    granted(store.claim("a").attempt(Wait::No).await);
+    assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::SessionLost));
+}

@@ -1,1 +1,136 @@
-//! .
+//! Holders that lose their connection, or their mind.
+
+use std::time::{Duration, Instant};
+
+use lockkit_core::{
+    Error, ErrorKind, LockOptions,
+    spi::{Backend as _, LossReason, Pulse, Released, Wait},
+};
+
+use crate::support::*;
+
+on_each! {
+    c3_a_killed_connection_is_a_lost_lock,
+    c3_the_guard_of_a_killed_connection_hears_of_it_within_two_seconds,
+    c9_a_holder_that_hangs_is_freed_by_the_server,
+    c10_a_slow_answer_is_waited_for_by_the_next_question,
+    c10_a_lock_with_a_short_lease_is_kept_by_its_renewals,
+    c6_a_claim_that_is_dropped_leaves_no_lock,
+    c7_a_release_whose_answer_is_lost_frees_the_row_and_then_says_so,
+}
+
+async fn c3_a_killed_connection_is_a_lost_lock(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    store.admin.kill(store.admin.thread("a").await).await;
+    assert_eq!(claim.keep_alive().await.unwrap(), Pulse::Lost(LossReason::SessionLost));
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+}
+
+async fn c3_the_guard_of_a_killed_connection_hears_of_it_within_two_seconds(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let locker = store.locker().await;
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    store.admin.kill(store.admin.thread("a").await).await;
+    let killed = Instant::now();
+    assert_eq!(guard.lost().wait().await, LossReason::SessionLost);
+    assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    locker.shutdown().await.unwrap();
+}
+
+/// Its process is paused: it asks nothing and closes nothing.
+async fn c9_a_holder_that_hangs_is_freed_by_the_server(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let ttl = Duration::from_millis(1200);
+    let mut holder = store.claim_for("a", ttl);
+    granted(holder.attempt(Wait::No).await);
+    let started = Instant::now();
+    let mut waiter = store.claim("a");
+    let second = tokio::time::timeout(SOON, async {
+        loop {
+            if let lockkit_core::spi::Attempt::Granted(grant) =
+                waiter.attempt(Wait::Block(SOON)).await.unwrap()
+            {
+                return grant;
+            }
+        }
+    });
+    second.await.unwrap();
+    let took = started.elapsed();
+    // The ttl, rounded up to whole seconds, and what the store states as its delay.
+    assert!(took >= ttl && took < ttl + store.mysql.descriptor().takeover_delay, "{took:?}");
+    assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::SessionLost));
+    assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
+}
+
+async fn c10_a_slow_answer_is_waited_for_by_the_next_question(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    store.server.pause().unwrap();
+    for _ in 0..3 {
+        tokio::time::timeout(Duration::from_millis(50), claim.keep_alive()).await.unwrap_err();
+    }
+    store.server.resume().unwrap();
+    let pulse = tokio::time::timeout(SOON, claim.keep_alive()).await.unwrap().unwrap();
+    assert!(matches!(pulse, Pulse::Alive(_)), "{pulse:?}");
+    // And so does a release.
+    store.server.pause().unwrap();
+    tokio::time::timeout(Duration::from_millis(50), claim.keep_alive()).await.unwrap_err();
+    tokio::time::timeout(Duration::from_millis(50), claim.release()).await.unwrap_err();
+    store.server.resume().unwrap();
+    assert_eq!(tokio::time::timeout(SOON, claim.release()).await.unwrap().unwrap(), Released::Freed);
+    granted(store.claim("a").attempt(Wait::No).await);
+}
+
+async fn c10_a_lock_with_a_short_lease_is_kept_by_its_renewals(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let locker = store.locker().await;
+    let mutex = locker
+        .mutex("a")
+        .unwrap()
+        .with_options(LockOptions::default().with_ttl(Duration::from_secs(1)))
+        .unwrap();
+    let guard = mutex.lock().await.unwrap();
+    // The server would end an idle connection after a second.
+    tokio::time::sleep(Duration::from_millis(3500)).await;
+    assert!(guard.is_held());
+    busy(store.claim("a").attempt(Wait::No).await);
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    locker.shutdown().await.unwrap();
+}
+
+async fn c6_a_claim_that_is_dropped_leaves_no_lock(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    drop(claim);
+    let mut next = store.claim("a");
+    granted(next.attempt(Wait::Block(Duration::from_secs(2))).await);
+}
+
+async fn c7_a_release_whose_answer_is_lost_frees_the_row_and_then_says_so(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut claim = store.claim("a");
+    let (thread, errors) = {
+        granted(claim.attempt(Wait::No).await);
+        let thread = store.admin.thread("a").await;
+        // Younger than the last proof, so that the release does not ask again.
+        granted(claim.attempt(Wait::No).await);
+        store.admin.kill(thread).await;
+        (thread, claim.release().await)
+    };
+    match errors {
+        // It was slow, and found out before.
+        Ok(Released::NotHeld) => {}
+        Err(error) => {
+            assert!(Error::is_outcome_unknown(&error), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+        }
+        Ok(Released::Freed) => panic!("{thread} was killed before"),
+    }
+    granted(store.claim("a").attempt(Wait::No).await);
+}

@@ -1,1 +1,112 @@
-//! .
+//! `strict_lease`: the next one waits until the lease of a dead holder has ended.
+
+use std::time::{Duration, Instant};
+
+use lockkit_core::spi::{Attempt, Backend as _, Claim, Grant, Released, Wait};
+
+use crate::support::*;
+
+const LEASE: Duration = Duration::from_millis(1500);
+
+on_each! {
+    c1_the_next_grant_is_not_before_the_lease_of_a_dead_holder_has_ended,
+    c1_one_who_never_waits_gets_it_after_that_lease_too,
+    c6_one_who_gives_up_that_wait_leaves_the_lease_to_the_next,
+    after_a_release_nobody_waits,
+    c1_collecting_garbage_ends_no_lease,
+}
+
+async fn dead(store: &Store) -> Grant {
+    let mut holder = store.claim_for("a", LEASE);
+    let grant = granted(holder.attempt(Wait::No).await);
+    store.admin.kill(store.admin.thread("a").await).await;
+    grant
+}
+
+async fn acquire(claim: &mut Box<dyn Claim>, wait: Wait) -> Grant {
+    let asking = async {
+        loop {
+            match claim.attempt(wait).await.unwrap() {
+                Attempt::Granted(grant) => return grant,
+                Attempt::Busy { retry_after, .. } => {
+                    tokio::time::sleep(retry_after.unwrap_or_default().min(Duration::from_millis(400))).await;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(SOON, asking).await.unwrap()
+}
+
+async fn c1_the_next_grant_is_not_before_the_lease_of_a_dead_holder_has_ended(flavor: SqlFlavor) {
+    let store = Store::start_with(flavor, "&strict_lease=true").await;
+    assert!(!store.mysql.descriptor().exceptions.connection_bound);
+    let started = Instant::now();
+    let first = dead(&store).await;
+    // Its own connection would end after a second: it must be kept while it waits.
+    let mut next = store.claim_for("a", Duration::from_secs(1));
+    let (queued, retry_after) = busy(next.attempt(Wait::Block(SOON)).await);
+    assert!(queued && retry_after.unwrap() <= LEASE);
+    // It has the row: nobody else comes between.
+    busy(store.claim("a").attempt(Wait::No).await);
+    let second = acquire(&mut next, Wait::Block(SOON)).await;
+    assert!(started.elapsed() >= LEASE, "{:?}", started.elapsed());
+    assert!(started.elapsed() < LEASE + Duration::from_secs(1), "{:?}", started.elapsed());
+    assert!(second.token > first.token);
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+}
+
+async fn c1_one_who_never_waits_gets_it_after_that_lease_too(flavor: SqlFlavor) {
+    let store = Store::start_with(flavor, "&strict_lease=true").await;
+    let started = Instant::now();
+    let first = dead(&store).await;
+    // Each a claim of its own, which holds nothing between two attempts.
+    let trying = async {
+        loop {
+            let mut claim = store.claim("a");
+            match claim.attempt(Wait::No).await.unwrap() {
+                Attempt::Granted(grant) => return grant,
+                Attempt::Busy { queued, retry_after } => {
+                    assert!(!queued && retry_after.unwrap() <= LEASE);
+                    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        }
+    };
+    let second = tokio::time::timeout(SOON, trying).await.unwrap();
+    assert!(started.elapsed() >= LEASE, "{:?}", started.elapsed());
+    assert!(second.token > first.token);
+}
+
+async fn c6_one_who_gives_up_that_wait_leaves_the_lease_to_the_next(flavor: SqlFlavor) {
+    let store = Store::start_with(flavor, "&strict_lease=true").await;
+    let started = Instant::now();
+    dead(&store).await;
+    for loses_it in [false, true] {
+        let mut claim = store.claim("a");
+        assert!(busy(claim.attempt(Wait::Block(SOON)).await).0);
+        if !loses_it {
+            assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+        }
+    }
+    let mut next = store.claim("a");
+    acquire(&mut next, Wait::Block(SOON)).await;
+    assert!(started.elapsed() >= LEASE, "{:?}", started.elapsed());
+}
+
+async fn after_a_release_nobody_waits(flavor: SqlFlavor) {
+    let store = Store::start_with(flavor, "&strict_lease=true").await;
+    for _ in 0..3 {
+        let mut claim = store.claim("a");
+        granted(claim.attempt(Wait::No).await);
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+}
+
+async fn c1_collecting_garbage_ends_no_lease(flavor: SqlFlavor) {
+    let store = Store::start_with(flavor, "&strict_lease=true&retention=60s").await;
+    dead(&store).await;
+    store.admin.run("UPDATE lockkit_fence SET acquired_us=1,open_us=100000000000,fence=1").await;
+    assert_eq!(store.mysql.collect_garbage().await.unwrap(), 0);
+    assert!(busy(store.claim("a").attempt(Wait::No).await).1.unwrap() > Duration::from_secs(90_000));
+}

@@ -1,1 +1,186 @@
-//! .
+//! The user's statements in the lock's transaction.
+
+use std::{sync::Arc, time::Duration};
+
+use lockkit_core::{
+    ErrorKind, LockGuard, LockOptions,
+    spi::{LossReason, Released},
+};
+use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};
+
+use crate::support::*;
+
+on_each! {
+    statements_are_committed_with_the_release,
+    statements_of_a_dropped_guard_are_undone,
+    statements_of_a_lost_lock_are_undone,
+    a_commit_of_the_user_is_noticed,
+    an_error_of_a_statement_undoes_that_statement_only,
+    c6_a_run_that_is_dropped_loses_the_lock_and_its_statement_is_killed,
+    c6_a_statement_does_not_outlive_its_dropped_guard,
+    statements_at_a_shutdown_are_undone,
+    a_run_works_in_a_task_of_its_own,
+}
+
+async fn begin(store: &Store, guard: &LockGuard) -> Arc<LockTransaction> {
+    store
+        .admin
+        .run("CREATE TABLE IF NOT EXISTS stock (item INT PRIMARY KEY, pieces INT) ENGINE=InnoDB")
+        .await;
+    let transaction = LockTransaction::of(guard).unwrap();
+    sell(&transaction, 1).await;
+    transaction
+}
+
+async fn sell(transaction: &LockTransaction, item: u32) {
+    let sold = transaction
+        .run(async |conn| conn.query_drop(format!("INSERT INTO stock VALUES ({item}, 7)")).await)
+        .await;
+    sold.unwrap().unwrap();
+}
+
+async fn statements_are_committed_with_the_release(flavor: SqlFlavor) {
+    for strict in ["", "&strict_lease=true"] {
+        let store = Store::start_with(flavor, strict).await;
+        let locker = store.locker().await;
+        let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+        let transaction = begin(&store, &guard).await;
+        sell(&transaction, 2).await;
+        assert_eq!(store.admin.count("stock").await, 0, "not committed yet");
+        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+        assert_eq!(store.admin.count("stock").await, 2);
+        let late = transaction.run(async |_| ()).await.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::Lost);
+        locker.mutex("a").unwrap().try_lock().await.unwrap().unwrap().release().await.unwrap();
+        locker.shutdown().await.unwrap();
+    }
+}
+
+async fn statements_of_a_dropped_guard_are_undone(flavor: SqlFlavor) {
+    for strict in ["", "&strict_lease=true"] {
+        let store = Store::start_with(flavor, strict).await;
+        let locker = store.locker().await;
+        let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+        let _transaction = begin(&store, &guard).await;
+        drop(guard);
+        // Nobody waits for the lease of one who gave it up.
+        let guard = locker.mutex("a").unwrap().lock_timeout(Duration::from_secs(3)).await.unwrap().unwrap();
+        assert_eq!(store.admin.count("stock").await, 0);
+        guard.release().await.unwrap();
+        locker.shutdown().await.unwrap();
+    }
+}
+
+async fn statements_of_a_lost_lock_are_undone(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let locker = store.locker().await;
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    let transaction = begin(&store, &guard).await;
+    locker.force_release(guard.name(), guard.fencing_token()).await.unwrap();
+    assert_eq!(guard.lost().wait().await, LossReason::Evicted);
+    assert_eq!(transaction.run(async |_| ()).await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(store.admin.count("stock").await, 0);
+    locker.shutdown().await.unwrap();
+}
+
+async fn a_commit_of_the_user_is_noticed(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let locker = store.locker().await;
+    for end in ["COMMIT", "ROLLBACK", "COMMIT AND CHAIN", "BEGIN", "CREATE TABLE IF NOT EXISTS t (n INT)"] {
+        let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+        let transaction = begin(&store, &guard).await;
+        let ended = transaction.run(async |conn| conn.query_drop(end).await).await.unwrap_err();
+        assert_eq!(ended.kind(), ErrorKind::Lost);
+        assert!(ended.to_string().contains("ended the transaction"), "{end}: {ended}");
+        assert_eq!(guard.lost().wait().await, LossReason::SessionLost);
+        assert_eq!(guard.release().await.unwrap(), Released::NotHeld, "{end}");
+        store.admin.run("DELETE FROM stock").await;
+    }
+    locker.shutdown().await.unwrap();
+}
+
+async fn an_error_of_a_statement_undoes_that_statement_only(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let locker = store.locker().await;
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    let transaction = begin(&store, &guard).await;
+    let twice = transaction.run(async |conn| conn.query_drop("INSERT INTO stock VALUES (1, 7)").await);
+    twice.await.unwrap().unwrap_err();
+    sell(&transaction, 2).await;
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    assert_eq!(store.admin.count("stock").await, 2);
+    locker.shutdown().await.unwrap();
+}
+
+async fn c6_a_run_that_is_dropped_loses_the_lock_and_its_statement_is_killed(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let locker = store.locker().await;
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    let transaction = begin(&store, &guard).await;
+    let long = transaction.run(async |conn| conn.query_drop("DO SLEEP(100)").await);
+    tokio::time::timeout(Duration::from_millis(200), long).await.unwrap_err();
+    let asleep = "information_schema.PROCESSLIST WHERE INFO LIKE 'DO SLEEP%'";
+    until("the statement is killed", || async { store.admin.count(asleep).await == 0 }).await;
+    assert_eq!(guard.lost().wait().await, LossReason::SessionLost);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(store.admin.count("stock").await, 0);
+    locker.shutdown().await.unwrap();
+}
+
+async fn c6_a_statement_does_not_outlive_its_dropped_guard(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let locker = store.locker().await;
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    let transaction = begin(&store, &guard).await;
+    let long = tokio::spawn(async move {
+        transaction.run(async |conn| conn.query_drop("DO SLEEP(100)").await).await.map(drop)
+    });
+    let asleep = "information_schema.PROCESSLIST WHERE INFO LIKE 'DO SLEEP%'";
+    until("the statement runs", || async { store.admin.count(asleep).await == 1 }).await;
+    drop(guard);
+    let ended = tokio::time::timeout(SOON, long).await.unwrap().unwrap().unwrap_err();
+    assert_eq!(ended.kind(), ErrorKind::Lost);
+    let next = locker.mutex("a").unwrap().lock_timeout(SOON).await.unwrap().unwrap();
+    assert_eq!(store.admin.count("stock").await, 0);
+    next.release().await.unwrap();
+    locker.shutdown().await.unwrap();
+}
+
+async fn statements_at_a_shutdown_are_undone(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let locker = store.locker().await;
+    let guard = locker
+        .mutex("a")
+        .unwrap()
+        .with_options(LockOptions::default().with_ttl(Duration::from_secs(1)))
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
+    let _transaction = begin(&store, &guard).await;
+    // It ends what is still held after one ttl, though nobody has released it.
+    let _ = locker.shutdown().await;
+    assert!(!guard.is_held());
+    let mut next = store.claim("a");
+    granted(next.attempt(lockkit_core::spi::Wait::Block(SOON)).await);
+    assert_eq!(store.admin.count("stock").await, 0);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(store.admin.count("stock").await, 0);
+}
+
+async fn a_run_works_in_a_task_of_its_own(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let locker = store.locker().await;
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    let transaction = begin(&store, &guard).await;
+    let pieces = tokio::spawn(async move {
+        let item = 1;
+        let question = format!("SELECT pieces FROM stock WHERE item={item}");
+        let read = transaction.run(async |conn| conn.query_first::<u32, _>(&question).await).await;
+        read.unwrap().unwrap()
+    });
+    assert_eq!(pieces.await.unwrap(), Some(7));
+    guard.release().await.unwrap();
+    locker.shutdown().await.unwrap();
+}

@@ -3,6 +3,7 @@
 
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
+    thread,
     time::Duration,
 };
 
@@ -17,8 +18,8 @@ use crate::{
     error::Result,
     name::LockName,
     spi::{
-        Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Grant, Holder, Inspection, Lease,
-        LossReason, Mode, Pulse, Released, Wait,
+        Attachment, Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Grant, Holder, Inspection,
+        Lease, LossReason, Mode, Pulse, Released, Wait,
     },
     token::{FencingToken, OwnerId},
 };
@@ -48,6 +49,37 @@ pub(super) struct Fake {
     store: Arc<Store>,
     descriptor: Descriptor,
     kind: Kind,
+    attaches: Option<Attaches>,
+}
+
+/// What a fake gives beside the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attaches {
+    Note,
+    /// A note that panics when its guard is dropped.
+    Bomb,
+    /// The backend has a bug.
+    Panic,
+    /// A note that takes a while to hear of it.
+    Slow,
+}
+
+/// Tells the store's log of the drop of its guard.
+#[derive(Debug)]
+pub(super) struct Note {
+    store: Arc<Store>,
+    pub(super) owner: OwnerId,
+    attaches: Attaches,
+}
+
+impl Attachment for Note {
+    fn guard_dropped(&self) {
+        if self.attaches == Attaches::Slow {
+            thread::sleep(ms(50));
+        }
+        self.store.note(Op::GuardDropped, self.owner);
+        assert_ne!(self.attaches, Attaches::Bomb, "as ordered");
+    }
 }
 
 impl Fake {
@@ -61,7 +93,17 @@ impl Fake {
             .with_capabilities(Capabilities::none().with_exclusive())
             .with_max_patience(patience)
             .with_poll(min, max);
-        Self { store, descriptor, kind }
+        Self { store, descriptor, kind, attaches: None }
+    }
+
+    pub(super) fn with_cadence(mut self, longest: Duration, together: bool) -> Self {
+        self.descriptor = self.descriptor.with_cadence(longest, together);
+        self
+    }
+
+    pub(super) fn with_attachment(mut self, attaches: Attaches) -> Self {
+        self.attaches = Some(attaches);
+        self
     }
 }
 
@@ -75,7 +117,9 @@ impl Backend for Fake {
 
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
         self.store.claims.fetch_add(1, SeqCst);
-        Ok(Box::new(FakeClaim { store: Arc::clone(&self.store), spec, kind: self.kind }))
+        lock(&self.store.callers).push(spec.caller.clone());
+        let (store, kind, attaches) = (Arc::clone(&self.store), self.kind, self.attaches);
+        Ok(Box::new(FakeClaim { store, spec, kind, attaches }))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
@@ -113,6 +157,7 @@ struct FakeClaim {
     store: Arc<Store>,
     spec: ClaimSpec,
     kind: Kind,
+    attaches: Option<Attaches>,
 }
 
 impl FakeClaim {
@@ -147,6 +192,7 @@ impl FakeClaim {
     async fn compete(&self, wait: Wait) -> Option<u64> {
         let patience = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
         let stop = Instant::now() + patience;
+        let _waits = (!patience.is_zero()).then(|| self.store.waits());
         loop {
             let bell = self.store.bell.notified();
             if !self.queue_up(wait) {
@@ -156,7 +202,10 @@ impl FakeClaim {
             if granted.is_some() || Instant::now() >= stop {
                 return granted;
             }
-            let _ = time::timeout_at(stop, bell).await;
+            tokio::select! {
+                _ = time::timeout_at(stop, bell) => {}
+                () = self.spec.caller.gone() => return None,
+            }
         }
     }
 
@@ -189,6 +238,14 @@ impl Claim for FakeClaim {
     async fn release(&mut self) -> Result<Released> {
         let (owner, name) = (self.spec.owner, self.spec.name.as_str());
         self.store.play(Op::Release, owner, name, async || self.store.leave(name, owner)).await
+    }
+
+    fn attachment(&self) -> Option<Arc<dyn Attachment>> {
+        let attaches = self.attaches?;
+        let owner = self.spec.owner;
+        self.store.note(Op::Attachment, owner);
+        assert_ne!(attaches, Attaches::Panic, "as ordered");
+        Some(Arc::new(Note { store: Arc::clone(&self.store), owner, attaches }))
     }
 
     async fn changed(&mut self) {

@@ -1,5 +1,8 @@
 //! Proof of the driver over fake stores. Almost every test ends with [`World::clean`]: nothing is left anywhere.
 
+mod attachments;
+mod cadence;
+mod callers;
 mod cancellation;
 mod churn;
 mod clean_up;
@@ -63,9 +66,13 @@ struct World {
 
 impl World {
     fn new(kind: Kind) -> Self {
+        Self::tuned(kind, |fake| fake)
+    }
+
+    fn tuned(kind: Kind, tune: impl FnOnce(Fake) -> Fake) -> Self {
         let store = Arc::new(Store::default());
         store.set_latency(ms(2));
-        let locker = Locker::new(Fake::new(Arc::clone(&store), kind)).with_clock(Clock::Tokio);
+        let locker = Locker::new(tune(Fake::new(Arc::clone(&store), kind))).with_clock(Clock::Tokio);
         Self { store, locker: locker.with_defaults(options()).unwrap() }
     }
 

@@ -16,17 +16,19 @@ use tokio::{
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    spi::{Hint, Lease, Released},
+    spi::{Caller, Hint, Lease, Released},
     token::OwnerId,
 };
 
-/// A request that a claim or a backend can make.
+/// A request that a claim or a backend can make, or what else the core calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Op {
+    Attachment,
     Attempt,
     Changed,
     Close,
     ForceRelease,
+    GuardDropped,
     Inspect,
     KeepAlive,
     Release,
@@ -82,6 +84,10 @@ pub(super) struct Store {
     pub(super) bell: Notify,
     /// Claim objects that live.
     pub(super) claims: AtomicUsize,
+    /// Attempts that wait inside the store now.
+    pub(super) waiting: AtomicUsize,
+    /// Of all claims that there ever were.
+    pub(super) callers: Mutex<Vec<Caller>>,
     /// How many claim objects lived when the backend was closed.
     pub(super) claims_at_close: Mutex<Vec<usize>>,
     fence: Mutex<u64>,
@@ -134,7 +140,7 @@ impl Store {
         name: &str,
         apply: impl AsyncFnOnce() -> T,
     ) -> Result<T> {
-        lock(&self.log).push((op, owner, Instant::now()));
+        self.note(op, owner);
         let (latency, fault) = {
             let mut orders = lock(&self.orders);
             let dead = orders.dead_shard && op == Op::KeepAlive && name.starts_with("dead");
@@ -163,6 +169,21 @@ impl Store {
             }
             _ => Ok(answer),
         }
+    }
+
+    pub(super) fn note(&self, op: Op, owner: OwnerId) {
+        lock(&self.log).push((op, owner, Instant::now()));
+    }
+
+    /// Counts an attempt that waits in the store, for as long as the answer lives.
+    pub(super) fn waits(&self) -> impl Drop {
+        self.waiting.fetch_add(1, SeqCst);
+        Waits(&self.waiting)
+    }
+
+    /// What was done, in order.
+    pub(super) fn ops(&self) -> Vec<Op> {
+        lock(&self.log).iter().map(|entry| entry.0).collect()
     }
 
     /// Grants the row if it is free, or was granted to the same owner before.
@@ -260,6 +281,14 @@ impl Store {
 
     pub(super) fn forget_log(&self) {
         lock(&self.log).clear();
+    }
+}
+
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{World, fakes::Kind};
-use crate::{Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore};
+use crate::{Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::held::Held};
 
 fn shared<T: Send + Sync + 'static>() {}
 
@@ -50,6 +50,8 @@ fn sizes_stay_small() {
     assert_eq!(size_of::<Error>(), size_of::<usize>());
     assert_eq!(size_of::<Lost>(), size_of::<usize>());
     assert_eq!(size_of::<LockGuard>(), 3 * size_of::<usize>());
+    // With the claim, the name and the timer a guard takes less than 512 bytes: see the bench `held_guards`.
+    assert!(size_of::<Held>() <= 320, "{}", size_of::<Held>());
     let world = World::new(Kind::Ttl);
     let mutex = world.mutex("a");
     assert!(size_of_val(&mutex.lock()) <= 2_048, "{}", size_of_val(&mutex.lock()));

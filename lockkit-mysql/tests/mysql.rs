@@ -1,0 +1,25 @@
+//! The MySQL backend on real servers, MariaDB and MySQL: what both strategies share, and the optimistic one, below the
+//! core's driver and under it.
+
+#[macro_use]
+#[path = "mysql/support.rs"]
+mod support;
+
+#[path = "mysql/counts.rs"]
+mod counts;
+#[path = "mysql/crowd.rs"]
+mod crowd;
+#[path = "mysql/cut.rs"]
+mod cut;
+#[path = "mysql/gc.rs"]
+mod gc;
+#[path = "mysql/names.rs"]
+mod names;
+#[path = "mysql/reachable.rs"]
+mod reachable;
+#[path = "mysql/refusal.rs"]
+mod refusal;
+#[path = "mysql/rows.rs"]
+mod rows;
+#[path = "mysql/settings.rs"]
+mod settings;

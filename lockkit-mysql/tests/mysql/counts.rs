@@ -1,0 +1,183 @@
+//! What a server is asked, by its own counters.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use lockkit_core::Locker;
+use lockkit_fixture::SqlFlavor;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use crate::support::*;
+
+on_both!(
+    a_lock_and_its_release_are_two_statements,
+    a_refusal_is_one_statement,
+    renewals_of_a_thousand_locks_are_few_statements,
+    one_of_64_waiters_looks,
+);
+
+/// All statements of all clients since the last call, without the question itself.
+struct Counter {
+    admin: Admin,
+    last: u64,
+}
+
+impl Counter {
+    async fn on(bed: &Bed) -> Self {
+        let mut admin = bed.admin().await;
+        let last = admin.status("Questions").await;
+        Self { admin, last }
+    }
+
+    async fn statements(&mut self) -> u64 {
+        let now = self.admin.status("Questions").await;
+        let new = now - self.last - 1;
+        self.last = now;
+        new
+    }
+
+    async fn writes(&mut self) -> u64 {
+        let mut writes = 0;
+        for name in ["Com_insert", "Com_insert_select", "Com_update"] {
+            writes += self.admin.status(name).await;
+        }
+        writes
+    }
+}
+
+async fn warm(bed: &Bed) -> (Locker, Counter) {
+    let locker = bed.locker(QUIET).await;
+    for name in ["a", "b"] {
+        locker.mutex(name).unwrap().lock().await.unwrap().release().await.unwrap();
+    }
+    let mut counter = Counter::on(bed).await;
+    assert_eq!((counter.statements().await, counter.statements().await), (0, 0), "somebody else is at work");
+    (locker, counter)
+}
+
+/// Catches a ping before each use, a question for the time, and a transaction around one statement.
+async fn a_lock_and_its_release_are_two_statements(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (locker, mut counter) = warm(&bed).await;
+    let executed = counter.admin.status("Com_stmt_execute").await;
+    counter.statements().await;
+    for name in ["a", "b", "a"] {
+        let guard = locker.mutex(name).unwrap().lock().await.unwrap();
+        assert_eq!(counter.statements().await, 1);
+        guard.release().await.unwrap();
+        assert_eq!(counter.statements().await, 1);
+    }
+    // Prepared once: nothing is parsed anew, and nothing beside it is asked.
+    assert_eq!(counter.admin.status("Com_stmt_execute").await - executed, 6);
+    let prepared = counter.admin.status("Com_stmt_prepare").await;
+    locker.mutex("a").unwrap().lock().await.unwrap().release().await.unwrap();
+    assert_eq!(counter.admin.status("Com_stmt_prepare").await, prepared);
+}
+
+async fn a_refusal_is_one_statement(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let other = bed.locker(QUIET).await;
+    let guard = other.mutex("a").unwrap().lock().await.unwrap();
+    let (locker, mut counter) = {
+        let locker = bed.locker(QUIET).await;
+        assert!(locker.mutex("a").unwrap().try_lock().await.unwrap().is_none());
+        (locker, Counter::on(&bed).await)
+    };
+    for _ in 0..3 {
+        assert!(locker.mutex("a").unwrap().try_lock().await.unwrap().is_none());
+        assert_eq!(counter.statements().await, 1);
+    }
+    guard.release().await.unwrap();
+}
+
+/// Catches a renewal for each lock, and due times that do not meet.
+async fn renewals_of_a_thousand_locks_are_few_statements(flavor: SqlFlavor) {
+    const TTL: Duration = Duration::from_secs(3);
+    const LOCKS: usize = 1000;
+    let bed = Bed::own(flavor, &[]);
+    let locker = Arc::new(with_ttl(bed.connect(QUIET).await, TTL));
+    let mut tasks = JoinSet::new();
+    for task in 0..10 {
+        let locker = Arc::clone(&locker);
+        tasks.spawn(async move {
+            let mut guards = Vec::new();
+            for lock in 0..LOCKS / 10 {
+                guards.push(locker.mutex(&format!("{task} {lock}")).unwrap().lock().await.unwrap());
+            }
+            guards
+        });
+    }
+    let guards: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+    // A period for the slots to be found.
+    sleep(TTL / 3).await;
+    let mut counter = Counter::on(&bed).await;
+    let start = Instant::now();
+    sleep(TTL * 2).await;
+    let statements = counter.statements().await;
+    let periods = start.elapsed().as_secs_f64() / (TTL / 3).as_secs_f64();
+    println!("{statements} statements in {periods:.1} periods");
+    assert!(statements as f64 <= 10.0 * periods, "{statements} statements in {periods:.1} periods");
+    assert!(statements as f64 >= periods, "nothing was renewed?");
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+/// Catches a peek for each waiter, a pause that does not grow, and a poll with the write.
+async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
+    const TASKS: usize = 64;
+    const KEPT: Duration = Duration::from_secs(2);
+    let bed = Bed::own(flavor, &[]);
+    let other = bed.locker(QUIET).await;
+    let guard = other.mutex("hot").unwrap().lock().await.unwrap();
+    let (locker, mut counter) = (Arc::new(bed.locker(QUIET).await), Counter::on(&bed).await);
+    let grants = Arc::new(AtomicU64::new(0));
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let (locker, grants) = (Arc::clone(&locker), Arc::clone(&grants));
+        tasks.spawn(async move {
+            for _ in 0..4 {
+                let guard = locker.mutex("hot").unwrap().lock().await.unwrap();
+                grants.fetch_add(1, Relaxed);
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    // All have asked once.
+    let mut before = counter.writes().await;
+    until("nobody writes any more", async || {
+        sleep(SLACK).await;
+        let last = std::mem::replace(&mut before, counter.writes().await);
+        last == before
+    })
+    .await;
+    counter.statements().await;
+    let start = Instant::now();
+    sleep(KEPT).await;
+    let looks = counter.statements().await;
+    let waited = start.elapsed();
+    let after = counter.writes().await;
+    println!("{looks} looks in {waited:?}");
+    // The core's own poll is once a second for each waiter at most, and is answered without the server.
+    assert!(looks as f64 <= waited.as_secs_f64() * 1000.0 / 25.0, "{looks} looks in {waited:?}");
+    assert!(looks >= 10, "nobody looks");
+    assert_eq!(after - before, 0, "somebody polls with the write");
+    counter.statements().await;
+    let start = Instant::now();
+    guard.release().await.unwrap();
+    within(SOON, "the hot phase", tasks.join_all()).await;
+    let (statements, elapsed) = (counter.statements().await, start.elapsed());
+    let grants = grants.load(Relaxed);
+    println!("{:.2} statements a grant, {grants} grants in {elapsed:?}", statements as f64 / grants as f64);
+    assert_eq!(grants, 4 * TASKS as u64);
+    assert!(statements as f64 <= 2.6 * grants as f64, "{statements} statements for {grants} grants");
+}

@@ -1,0 +1,203 @@
+//! Futures that are dropped midway.
+
+use std::{
+    future::poll_fn,
+    pin::pin,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use lockkit_core::{
+    LockOptions,
+    spi::{Backend as _, Pulse, Released, Wait},
+};
+use lockkit_fixture::SqlFlavor;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::support::*;
+
+on_both!(
+    c6_an_answer_never_goes_to_another_question,
+    c6_a_storm_of_dropped_waits_leaves_nothing,
+    c6_a_storm_on_one_connection_leaves_nothing,
+    c6_a_statement_that_waits_for_a_row_ends_with_its_future,
+);
+
+/// Polls so often, and drops it then: right after the last poll, or when it would be polled once more.
+async fn cut<F: Future>(future: F, polls: usize, late: bool) -> Option<F::Output> {
+    let (mut future, mut left) = (pin!(future), polls);
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 && !late => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// The driver would answer the next question with the reply to the one that was dropped.
+async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    for size in [1, 3] {
+        // Kills are not waited for, so that the next one gets the connection as it is.
+        let backend = bed.connect(&format!("pool_size={size}&{QUIET}")).await;
+        let mut held = Vec::new();
+        for number in 0..4 {
+            let mut spec = spec(&format!("held {size} {number}"));
+            spec.label = Some(format!("label {number}").into());
+            let (name, mut claim) = (spec.name.clone(), backend.claim(spec).unwrap());
+            let token = granted(claim.attempt(Wait::No).await).token;
+            held.push((name, claim, token, format!("label {number}")));
+        }
+        let (mut dropped, mut last) = (0, None);
+        for round in 0..400 {
+            let (polls, late) = (rand::random_range(1..6), rand::random());
+            let mut victim = claim(&backend, &format!("victim {size} {}", round % 5));
+            let (name, ..) = &held[round % held.len()];
+            let was_dropped = match round % 4 {
+                0 => cut(victim.attempt(Wait::No), polls, late).await.is_none(),
+                1 => cut(backend.inspect(name), polls, late).await.is_none(),
+                2 => cut(held[(round / 4) % 4].1.keep_alive(), polls, late).await.is_none(),
+                _ => cut(backend.force_release(&mutex("nobody's"), last.unwrap_or(held[0].2)), polls, late)
+                    .await
+                    .is_none(),
+            };
+            dropped += usize::from(was_dropped);
+            // Whatever is asked now is answered with its own answer.
+            let (name, claim, token, label) = &mut held[rand::random_range(0..4)];
+            match rand::random_range(0..3) {
+                0 => {
+                    let seen = backend.inspect(name).await.unwrap().holders;
+                    assert_eq!((seen[0].token, seen[0].label.as_ref()), (Some(*token), Some(&*label)));
+                }
+                1 => assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_))),
+                _ => {
+                    busy(crate::support::claim(&backend, name.as_str()).attempt(Wait::No).await);
+                    let fresh = next_token(&backend, "fresh").await;
+                    assert!(last.is_none_or(|last| fresh > last));
+                    last = Some(fresh);
+                }
+            }
+            let released = victim.release().await.unwrap();
+            assert!(matches!(released, Released::Freed | Released::NotHeld));
+        }
+        println!("{dropped} of 400 were dropped midway");
+        assert!(dropped > 100, "only {dropped} were dropped: the test shows nothing");
+        for (_, mut claim, ..) in held {
+            assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        }
+        assert_clean(&bed).await;
+    }
+}
+
+async fn c6_a_storm_of_dropped_waits_leaves_nothing(flavor: SqlFlavor) {
+    storm(flavor, 16).await;
+}
+
+async fn c6_a_storm_on_one_connection_leaves_nothing(flavor: SqlFlavor) {
+    storm(flavor, 1).await;
+}
+
+/// Thousands of calls that are dropped at any point.
+async fn storm(flavor: SqlFlavor, size: usize) {
+    const LENGTH: Duration = Duration::from_millis(2500);
+    let bed = Bed::own(flavor, &[]);
+    let locker = bed.locker(&format!("pool_size={size}&{QUIET}")).await;
+    let options = LockOptions::new().with_ttl(TTL);
+    let mut tasks = JoinSet::new();
+    for _ in 0..16 {
+        let locker = locker.clone();
+        let options = options.clone();
+        tasks.spawn(async move {
+            let (start, mut dropped, mut taken) = (Instant::now(), 0, 0);
+            while start.elapsed() < LENGTH {
+                let name = format!("{}", rand::random_range(0..4));
+                let lock = locker.mutex(&name).unwrap().with_options(options.clone()).unwrap();
+                let rw = locker.rw_lock(&name).unwrap().with_options(options.clone()).unwrap();
+                let longest = if rand::random_range(0..10) == 0 { 200_000 } else { 4_000 };
+                let patience = Duration::from_micros(rand::random_range(0..longest));
+                let answer = match rand::random_range(0..3) {
+                    0 => timeout(patience, lock.lock()).await,
+                    1 => timeout(patience, rw.read()).await,
+                    _ => timeout(patience, rw.write()).await,
+                };
+                match answer {
+                    Ok(guard) => {
+                        taken += 1;
+                        drop(guard.unwrap());
+                    }
+                    Err(_) => dropped += 1,
+                }
+            }
+            (dropped, taken)
+        });
+    }
+    let (dropped, taken) =
+        tasks.join_all().await.into_iter().fold((0, 0), |sum, task| (sum.0 + task.0, sum.1 + task.1));
+    println!("{dropped} dropped, {taken} taken");
+    println!("{:?}", bed.left(&mut bed.admin().await).await);
+    assert_clean(&bed).await;
+    assert!(dropped > 1000 && taken > 50, "{dropped} dropped, {taken} taken: the test shows nothing");
+    for name in 0..4 {
+        let lock = locker.mutex(&name.to_string()).unwrap();
+        let guard = within(SLACK, "a free lock", lock.lock()).await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    }
+    let connections = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER='lockkit'";
+    let mut admin = bed.admin().await;
+    let open: usize = admin.one::<u64>(connections).await.try_into().unwrap();
+    assert!(open <= size + 2, "{open} connections");
+    locker.shutdown().await.unwrap();
+    until("all connections are closed", async || admin.one::<u64>(connections).await == 0).await;
+}
+
+/// The servers tell the same list of transactions again to whoever asks more often.
+const AFRESH: Duration = Duration::from_millis(120);
+
+/// Within a second.
+async fn assert_clean(bed: &Bed) {
+    let mut admin = bed.admin().await;
+    let start = Instant::now();
+    loop {
+        let left = bed.left(&mut admin).await;
+        if left.is_empty() {
+            println!("clean after {:?}", start.elapsed());
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(1) + SLACK, "{left:#?}");
+        sleep(AFRESH).await;
+    }
+}
+
+/// The server would let it wait on, and let it take the row.
+async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (backend, mut admin, mut watcher) =
+        (bed.connect("pool_size=1").await, bed.admin().await, bed.admin().await);
+    next_token(&backend, "a").await;
+    admin.run("START TRANSACTION").await;
+    admin
+        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='a' FOR UPDATE", bed.table("lock")))
+        .await;
+    let waits = &bed.waiting();
+    let mut waiting = claim(&backend, "a");
+    let task = tokio::spawn(async move { waiting.attempt(Wait::No).await.map(drop) });
+    until("it waits", async || watcher.one::<u64>(waits).await == 1).await;
+    task.abort();
+    let start = Instant::now();
+    until("its wait is over", async || watcher.one::<u64>(waits).await == 0).await;
+    // By itself it would wait for a second.
+    assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
+    // The one connection is there for others.
+    within(SLACK, "another name", next_token(&backend, "b")).await;
+    admin.run("ROLLBACK").await;
+    next_token(&backend, "a").await;
+}

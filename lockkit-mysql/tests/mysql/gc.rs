@@ -1,0 +1,123 @@
+//! The rows of unused names are removed, and nothing is forgotten by it.
+
+use lockkit_core::{
+    ErrorKind, Kind, Renewal,
+    spi::{Mode, Pulse, Wait},
+};
+use lockkit_fixture::SqlFlavor;
+
+use crate::support::*;
+
+on_both!(
+    c4_tokens_rise_over_garbage_collection,
+    c4_garbage_collection_removes_old_rows_only,
+    c4_a_reader_keeps_the_row_of_its_name,
+    c4_garbage_collection_does_not_wait_for_rows_that_are_locked,
+    c4_a_retention_under_a_minute_is_refused,
+    old_rows_go_by_themselves,
+);
+
+/// So long that the background task does not come before us.
+const RETENTION: &str = "retention=3000h";
+/// Makes a row as old as if nobody had used it for two retentions.
+const AGED: &str = "touched_us=touched_us-21600000000000,fence=fence-21600000000000";
+
+async fn c4_tokens_rise_over_garbage_collection(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect(RETENTION).await, bed.admin().await);
+    let before = next_token(&backend, "a").await;
+    assert_eq!(backend.collect_garbage().await.unwrap(), 0);
+    admin.run(format!("UPDATE {} SET {AGED}", bed.table("lock"))).await;
+    assert_eq!(backend.collect_garbage().await.unwrap(), 1);
+    assert_eq!(admin.one::<u64>(format!("SELECT COUNT(*) FROM {}", bed.table("lock"))).await, 0);
+    assert!(next_token(&backend, "a").await > before);
+}
+
+/// Catches each condition that is missing, and a loop over pages that skips or stops.
+async fn c4_garbage_collection_removes_old_rows_only(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect(RETENTION).await, bed.admin().await);
+    let table = bed.table("lock");
+    for name in ["young", "touched", "ahead"] {
+        next_token(&backend, name).await;
+    }
+    for old in 0..250 {
+        next_token(&backend, &format!("old {old}")).await;
+    }
+    let mut live = claim(&backend, "live");
+    granted(live.attempt(Wait::No).await);
+    admin.run(format!("UPDATE {table} SET {AGED} WHERE name<>'young'")).await;
+    admin.run(format!("UPDATE {table} SET touched_us={NOW} WHERE name='touched'")).await;
+    // As if the clock had been an hour ahead, and was corrected.
+    admin.run(format!("UPDATE {table} SET fence={NOW}+3600000000 WHERE name='ahead'")).await;
+    let ahead: u64 = admin.one(format!("SELECT fence FROM {table} WHERE name='ahead'")).await;
+    assert_eq!(backend.collect_garbage().await.unwrap(), 250);
+    let kept: Vec<String> =
+        admin.all(&format!("SELECT CONVERT(name USING utf8mb4) FROM {table} ORDER BY 1")).await;
+    assert_eq!(kept, ["ahead", "live", "touched", "young"]);
+    assert!(next_token(&backend, "ahead").await.get() > ahead);
+    // Its fence was changed, so it is no longer the one that was granted.
+    assert!(matches!(live.keep_alive().await.unwrap(), Pulse::Lost(_)));
+}
+
+async fn c4_a_reader_keeps_the_row_of_its_name(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect(RETENTION).await, bed.admin().await);
+    for (kind, mode) in [(Kind::RwLock, Mode::Shared), (Kind::RwLock, Mode::Exclusive)] {
+        let mut holder = claim_in(&backend, kind, "a", mode);
+        let token = granted(holder.attempt(Wait::No).await).token;
+        admin.run(format!("UPDATE {} SET {AGED}", bed.table("lock"))).await;
+        assert_eq!(backend.collect_garbage().await.unwrap(), 0, "{mode:?}");
+        assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)), "{mode:?}");
+        holder.release().await.unwrap();
+        admin.run(format!("UPDATE {} SET {AGED}", bed.table("lock"))).await;
+        assert_eq!(backend.collect_garbage().await.unwrap(), 1, "{mode:?}");
+        let mut next = claim_in(&backend, kind, "a", mode);
+        assert!(granted(next.attempt(Wait::No).await).token > token);
+        next.release().await.unwrap();
+    }
+}
+
+/// What somebody else works on is in use.
+async fn c4_garbage_collection_does_not_wait_for_rows_that_are_locked(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin, mut other) =
+        (bed.connect(RETENTION).await, bed.admin().await, bed.admin().await);
+    for name in ["a", "b", "c"] {
+        next_token(&backend, name).await;
+    }
+    admin.run(format!("UPDATE {} SET {AGED}", bed.table("lock"))).await;
+    other.run("START TRANSACTION").await;
+    other
+        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='b' FOR UPDATE", bed.table("lock")))
+        .await;
+    let removed = within(SLACK * 8, "cleaning up", backend.collect_garbage()).await.unwrap();
+    assert!(removed <= 2, "{removed}");
+    other.run("ROLLBACK").await;
+    assert_eq!(backend.collect_garbage().await.unwrap() + removed, 3);
+    // The connection that was refused the row is as good as new.
+    let locker = locker(backend);
+    let options = locker.defaults().clone().with_renewal(Renewal::Manual);
+    locker.mutex("b").unwrap().with_options(options).unwrap().try_lock().await.unwrap().unwrap();
+}
+
+async fn c4_a_retention_under_a_minute_is_refused(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    for retention in ["0s", "1s", "59s", "59999ms"] {
+        let error = refused(&bed.url(&format!("retention={retention}"))).await;
+        assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
+        assert!(error.to_string().contains("retention"), "{error}");
+    }
+}
+
+async fn old_rows_go_by_themselves(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect("retention=60s").await, bed.admin().await);
+    let table = bed.table("lock");
+    for name in ["old", "young"] {
+        next_token(&backend, name).await;
+    }
+    admin.run(format!("UPDATE {table} SET {AGED} WHERE name='old'")).await;
+    let names = format!("SELECT CONVERT(name USING utf8mb4) FROM {table}");
+    until("the old row is gone", async || admin.all::<String>(&names).await == ["young"]).await;
+}

@@ -1,0 +1,115 @@
+//! Ways to a server, and what happens when they are few.
+
+use std::{sync::Arc, time::Duration};
+
+use lockkit_core::{
+    ErrorKind,
+    spi::{Claim, Wait},
+};
+use lockkit_fixture::SqlFlavor;
+use tokio::{sync::Barrier, task::JoinSet, time::Instant};
+
+use crate::support::*;
+
+on_both!(
+    a_unix_socket_will_do,
+    c8_one_connection_serves_twenty_tasks,
+    c13_a_pool_that_is_exhausted_says_so,
+    sixteen_lockers_make_the_tables_at_once,
+);
+
+async fn a_unix_socket_will_do(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (_, login) = bed.server.url().split_once("//").map(|(_, rest)| ((), rest.to_owned())).unwrap();
+    let (login, _) = login.rsplit_once('@').unwrap();
+    let socket = bed.server.socket();
+    let url = bed.with_prefix(&format!("mysql+unix://{login}@{}", socket.display()), "db=lockkit");
+    let backend = connect(&url).await.unwrap();
+    let token = next_token(&backend, "a").await;
+    // It is the same store as by TCP.
+    assert!(next_token(&bed.connect("").await, "a").await > token);
+    let hosts: Vec<String> = bed
+        .admin()
+        .await
+        .all("SELECT HOST FROM information_schema.PROCESSLIST WHERE USER='lockkit' AND HOST='localhost'")
+        .await;
+    assert!(!hosts.is_empty(), "it went by TCP");
+    let error = refused(&url.replace("sql.sock", "no.sock")).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("no.sock"), "{error}");
+    let error = refused(&url.replace("&db=lockkit", "")).await;
+    assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{error}");
+}
+
+/// Catches whoever keeps the connection while waiting, and needs another one to go on.
+async fn c8_one_connection_serves_twenty_tasks(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let locker = Arc::new(bed.locker("pool_size=1").await);
+    let mut tasks = JoinSet::new();
+    for task in 0..20 {
+        let locker = Arc::clone(&locker);
+        tasks.spawn(async move {
+            for round in 0..5 {
+                // All after one, and each after its own.
+                let common = locker.mutex("common").unwrap().lock().await.unwrap();
+                let own = locker.rw_lock(&format!("{task} {round}")).unwrap().write().await.unwrap();
+                own.release().await.unwrap();
+                common.release().await.unwrap();
+            }
+        });
+    }
+    within(SOON, "twenty tasks", tasks.join_all()).await;
+    locker.shutdown().await.unwrap();
+}
+
+async fn c13_a_pool_that_is_exhausted_says_so(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect("pool_size=1").await, bed.admin().await);
+    next_token(&backend, "locked").await;
+    admin.run("START TRANSACTION").await;
+    admin
+        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='locked' FOR UPDATE", bed.table("lock")))
+        .await;
+    let mut slow = claim(&backend, "locked");
+    let waiting = tokio::spawn(async move { (slow.attempt(Wait::No).await, slow) });
+    let mut watcher = bed.admin().await;
+    let waits = &bed.waiting();
+    until("it waits for the row", async || watcher.one::<u64>(waits).await > 0).await;
+    let mut spec = spec("b");
+    spec.op_timeout = Duration::from_millis(400);
+    let start = Instant::now();
+    let error =
+        lockkit_core::spi::Backend::claim(&backend, spec).unwrap().attempt(Wait::No).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(!error.is_outcome_unknown(), "nothing was sent");
+    assert!(error.to_string().contains("all 1 connections of the pool are in use"), "{error}");
+    assert!(error.to_string().contains("pool_size"), "{error}");
+    assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
+    admin.run("ROLLBACK").await;
+    let (_, _slow): (_, Box<dyn Claim>) = within(SOON, "the row", waiting).await.unwrap();
+    next_token(&backend, "b").await;
+}
+
+/// Catches a creation that is not prepared for others who do the same.
+async fn sixteen_lockers_make_the_tables_at_once(flavor: SqlFlavor) {
+    for _ in 0..3 {
+        let bed = Bed::shared(flavor);
+        let start = Arc::new(Barrier::new(16));
+        let mut tasks = JoinSet::new();
+        for _ in 0..16 {
+            let (url, start) = (bed.url("pool_size=1&connect_timeout=20s"), Arc::clone(&start));
+            tasks.spawn(async move {
+                start.wait().await;
+                let backend = connect(&url).await.unwrap();
+                matches!(
+                    claim(&backend, "a").attempt(Wait::No).await.unwrap(),
+                    lockkit_core::spi::Attempt::Granted(_)
+                )
+            });
+        }
+        let granted = within(SOON, "sixteen lockers", tasks.join_all()).await;
+        assert_eq!(granted.into_iter().filter(|granted| *granted).count(), 1);
+        let rows: u64 = bed.admin().await.one(format!("SELECT COUNT(*) FROM {}", bed.table("meta"))).await;
+        assert_eq!(rows, 1);
+    }
+}

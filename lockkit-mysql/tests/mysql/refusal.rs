@@ -1,0 +1,282 @@
+//! Servers, users and tables that can't be used: each is refused by name, and no password is seen.
+
+use std::time::{Duration, Instant};
+
+use lockkit_core::{ErrorKind, Renewal};
+use lockkit_fixture::{SqlFlavor, SqlServer};
+use lockkit_mysql::{
+    Config, Strategy,
+    mysql_async::{Conn, Opts},
+    schema,
+};
+
+use crate::support::*;
+
+on_both!(
+    c13_a_read_only_server_is_refused,
+    c13_a_demoted_server_is_named_and_used_again_after_it,
+    c13_a_user_without_create_is_told_what_to_run,
+    c13_a_user_with_four_rights_on_existing_tables_is_enough,
+    c13_missing_tables_are_shown_where_none_may_be_made,
+    c13_tables_of_another_form_are_refused,
+    c1_a_prefix_of_the_other_strategy_is_refused,
+    c13_newer_tables_are_refused_unless_they_say_that_they_are_compatible,
+    c13_a_full_server_is_unavailable_and_used_again_after_it,
+    c13_bad_credentials_and_addresses_have_kinds_and_hide_the_password,
+);
+
+const PASSWORD: &str = "s3cr3t-word";
+
+impl Bed {
+    /// A user with rights on the database of the tests.
+    async fn user(&self, admin: &mut Admin, grants: &[&str]) -> String {
+        let user = format!("u{:08x}", rand::random::<u32>());
+        admin.run(format!("CREATE USER {user}@'%' IDENTIFIED BY '{PASSWORD}'")).await;
+        for grant in grants {
+            admin.run(format!("GRANT {grant} TO {user}@'%'")).await;
+        }
+        self.url_as(&user, PASSWORD, "")
+    }
+}
+
+async fn c13_a_read_only_server_is_refused(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &["--read-only=1"]);
+    let error = refused(&bed.url("")).await;
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    assert!(error.to_string().contains("read_only"), "{error}");
+    // Not only for those whom it stops: what it takes from others is overwritten by its primary, or splits from it.
+    let error = refused(&bed.with_prefix(&bed.server.admin_url(), "")).await;
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+}
+
+async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor) {
+    const TTL: Duration = Duration::from_secs(6);
+    let bed = Bed::own(flavor, &[]);
+    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    let locker = with_ttl(backend, TTL);
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    let manual = locker.defaults().clone().with_renewal(Renewal::Manual);
+    let given_up = locker.mutex("c").unwrap().with_options(manual).unwrap().lock().await.unwrap();
+    admin.run("SET GLOBAL read_only=1").await;
+    let error = locker.mutex("b").unwrap().try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    let error = guard.renew().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    assert!(guard.is_held(), "an unknown renewal ends nothing");
+    // It is tried again behind the scenes for as long as the lease may live.
+    let error = given_up.release().await.unwrap_err();
+    assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}");
+    admin.run("SET GLOBAL read_only=0").await;
+    guard.renew().await.unwrap();
+    locker.mutex("b").unwrap().try_lock().await.unwrap().unwrap();
+    within(TTL + SLACK, "the end of a lease", locker.mutex("c").unwrap().lock()).await.unwrap();
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+async fn c13_a_user_without_create_is_told_what_to_run(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let mut admin = bed.admin().await;
+    admin.run("CREATE TABLE IF NOT EXISTS other(id INT PRIMARY KEY)").await;
+    for grants in [&["SELECT,INSERT,UPDATE,DELETE ON lockkit.*"][..], &["SELECT ON lockkit.other"]] {
+        let url = bed.user(&mut admin, grants).await;
+        let error = refused(&url).await;
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        let text = error.to_string();
+        for table in ["meta", "lock", "holder"] {
+            assert!(text.contains(&format!("CREATE TABLE IF NOT EXISTS {}", bed.table(table))), "{text}");
+        }
+        assert!(!text.contains('\n') && !texts(&error).contains(PASSWORD), "{}", texts(&error));
+    }
+    // None at all: the database itself is closed.
+    let url = bed.user(&mut admin, &[]).await;
+    let error = refused(&url).await;
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    // What it says is what helps.
+    let url = bed.user(&mut admin, &["SELECT,INSERT,UPDATE,DELETE ON lockkit.*"]).await;
+    let text = refused(&url).await.to_string();
+    let (_, sql) = text.split_once("run: ").unwrap();
+    let sql = sql.split_once(", caused by").map_or(sql, |(sql, _)| sql);
+    for statement in sql.split(';').filter(|statement| !statement.trim().is_empty()) {
+        admin.run(statement).await;
+    }
+    next_token(&connect(&url).await.unwrap(), "a").await;
+}
+
+/// Catches any statement that needs more, such as a lock on a table, or a right on all databases.
+async fn c13_a_user_with_four_rights_on_existing_tables_is_enough(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let mut admin = bed.admin().await;
+    bed.connect("").await;
+    let grants =
+        ["meta", "lock", "holder"].map(|t| format!("SELECT,INSERT,UPDATE,DELETE ON {}", bed.table(t)));
+    let url = bed.user(&mut admin, &grants.each_ref().map(String::as_str)).await;
+    for query in ["", "&create_table=false"] {
+        let backend = connect(&format!("{url}{query}")).await.unwrap();
+        next_token(&backend, "a").await;
+        backend.collect_garbage().await.unwrap();
+        let locker = locker(backend);
+        let lock = locker.rw_lock("a").unwrap();
+        let reader = lock.read().await.unwrap();
+        assert!(lock.try_write().await.unwrap().is_none());
+        // It needs KILL for its own connections only.
+        assert!(lock.write_timeout(Duration::from_millis(50)).await.unwrap().is_none());
+        reader.renew().await.unwrap();
+        lock.force_release(reader.fencing_token()).await.unwrap();
+        drop(reader);
+        locker.semaphore("a", 2).unwrap().acquire().await.unwrap().release().await.unwrap();
+        locker.shutdown().await.unwrap();
+    }
+}
+
+async fn c13_missing_tables_are_shown_where_none_may_be_made(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let error = refused(&bed.url("create_table=false")).await;
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let sql = words(&schema::sql(Strategy::Optimistic, &bed.prefix));
+    assert!(error.to_string().contains(&sql), "{error}");
+    let mut admin = bed.admin().await;
+    let made =
+        format!("SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_NAME LIKE '{}%'", bed.prefix);
+    assert_eq!(admin.one::<u64>(made).await, 0);
+    for statement in sql.split(';').filter(|statement| !statement.trim().is_empty()) {
+        admin.run(statement).await;
+    }
+    next_token(&bed.connect("create_table=false").await, "a").await;
+}
+
+async fn c13_tables_of_another_form_are_refused(flavor: SqlFlavor) {
+    let wrong = [
+        ("lock", "DROP COLUMN label", "run: CREATE TABLE"),
+        ("holder", "DROP COLUMN mode", "run: CREATE TABLE"),
+        ("lock", "RENAME TO lost_", "run: CREATE TABLE"),
+        ("lock", "ENGINE=MyISAM", "ENGINE=InnoDB"),
+        ("holder", "ENGINE=MEMORY", "ENGINE=InnoDB"),
+    ];
+    for (table, change, advice) in wrong {
+        let bed = Bed::shared(flavor);
+        bed.connect("").await;
+        let change = change.replace("lost_", &format!("lost_{}", bed.prefix));
+        bed.admin().await.run(format!("ALTER TABLE {} {change}", bed.table(table))).await;
+        let error = refused(&bed.url("")).await;
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{change}: {error}");
+        assert!(error.to_string().contains(advice), "{change}: {error}");
+    }
+}
+
+async fn c1_a_prefix_of_the_other_strategy_is_refused(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    bed.connect("").await;
+    let mut admin = bed.admin().await;
+    for other in ["pessimistic", "pessimistic-strict", "something new"] {
+        admin.run(format!("UPDATE {} SET strategy='{other}'", bed.table("meta"))).await;
+        let error = refused(&bed.url("")).await;
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains(other) && text.contains("optimistic") && text.contains("table_prefix"),
+            "{text}"
+        );
+    }
+    admin.run(format!("UPDATE {} SET strategy='optimistic'", bed.table("meta"))).await;
+    bed.connect("").await;
+    let error = refused(&bed.url("strategy=pessimistic")).await;
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+}
+
+async fn c13_newer_tables_are_refused_unless_they_say_that_they_are_compatible(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    bed.connect("").await;
+    let mut admin = bed.admin().await;
+    admin.run(format!("UPDATE {} SET version=2,compatible=2", bed.table("meta"))).await;
+    let error = refused(&bed.url("")).await;
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    assert!(error.to_string().contains("newer lockkit"), "{error}");
+    admin.run(format!("UPDATE {} SET version=2,compatible=1", bed.table("meta"))).await;
+    next_token(&bed.connect("").await, "a").await;
+    let kept: (u32, u32) = admin.one(format!("SELECT version,compatible FROM {}", bed.table("meta"))).await;
+    assert_eq!(kept, (2, 1));
+}
+
+async fn c13_a_full_server_is_unavailable_and_used_again_after_it(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &["--max-connections=12"]);
+    let locker = bed.locker("pool_size=3").await;
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    let mut others = Vec::new();
+    while let Ok(conn) = Conn::new(Opts::from_url(&bed.server.url()).unwrap()).await {
+        others.push(conn);
+    }
+    let error = refused(&bed.url("")).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("max_connections") && error.is_temporary(), "{error}");
+    // The connection that is there still serves, one task after the other; more than one need more of them.
+    guard.renew().await.unwrap();
+    let all: Vec<_> = (0..6).map(|number| locker.mutex(&format!("{number}")).unwrap()).collect();
+    let answers = futures_util::future::join_all(all.iter().map(|lock| lock.try_lock())).await;
+    for error in answers.into_iter().filter_map(Result::err) {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    for conn in others {
+        conn.disconnect().await.unwrap();
+    }
+    for lock in &all {
+        within(SOON, "a lock", lock.lock()).await.unwrap().release().await.unwrap();
+    }
+    assert!(guard.is_held());
+}
+
+async fn c13_bad_credentials_and_addresses_have_kinds_and_hide_the_password(flavor: SqlFlavor) {
+    use ErrorKind as K;
+    let bed = Bed::shared(flavor);
+    let mut admin = bed.admin().await;
+    let known = bed.user(&mut admin, &["ALL ON lockkit.*"]).await;
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let at = |addr: &str| known.replace(&bed.addr().to_string(), addr);
+    let cases = [
+        (known.replace(PASSWORD, "s3cr3t-word-not"), K::Authentication),
+        (bed.url_as("nobody", PASSWORD, ""), K::Authentication),
+        (bed.url_as("root", PASSWORD, ""), K::Authentication),
+        (known.replace("/lockkit?", "/not_there?"), K::PermissionDenied),
+        (bed.with_prefix(&bed.server.admin_url().replace("/lockkit", "/not_there"), ""), K::InvalidUrl),
+        (known.replace("/lockkit?", "/?"), K::InvalidUrl),
+        (known.replace("/lockkit?", "?"), K::InvalidUrl),
+        (at("127.0.0.1:0"), K::InvalidUrl),
+        (at(&free.to_string()), K::Unavailable),
+        (at("host.invalid:3306"), K::Unavailable),
+        (at("127.0.0.1:1,127.0.0.1:2"), K::Unsupported),
+        (format!("{known}&pool_size=0"), K::InvalidOption),
+        (format!("{known}&pool_size=many"), K::InvalidUrl),
+        (format!("{known}&pool_szie=3"), K::UnknownParameter),
+        (format!("{known}&strategy=hopeful"), K::InvalidUrl),
+        (format!("{known}&strict_lease=true"), K::InvalidOption),
+        (known.replace("table_prefix=t", "table_prefix=t`t"), K::InvalidOption),
+        (
+            known.replace("mysql://", "mysqls://"),
+            if cfg!(feature = "tls") { K::Unsupported } else { K::MissingFeature },
+        ),
+    ];
+    for (url, kind) in cases {
+        let start = Instant::now();
+        let error = refused(&url).await;
+        let shown = texts(&error);
+        if !url.starts_with("mysqls://") || cfg!(not(feature = "tls")) {
+            assert_eq!(error.kind(), kind, "{url}: {error}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(4), "{url}: {:?}", start.elapsed());
+        for secret in [PASSWORD, "r@@t/all", "r%40%40t"] {
+            assert!(!shown.contains(secret), "{url}: {shown}");
+        }
+        assert!(!error.to_string().contains('\n'), "{error}");
+    }
+    // Nor by those that work.
+    let config = Config::from_url(lockkit_core::url::StoreUrl::parse(&known).unwrap()).unwrap();
+    let backend = connect(&known).await.unwrap();
+    let mut claim = claim(&backend, "a");
+    granted(claim.attempt(lockkit_core::spi::Wait::No).await);
+    let shown = format!("{config:?} {config:#?} {backend:?} {claim:?}");
+    assert!(!shown.contains(PASSWORD), "{shown}");
+    let locker = locker(backend);
+    assert!(!format!("{locker:?} {:?}", locker.mutex("a").unwrap()).contains(PASSWORD));
+    let _: &SqlServer = &bed.server;
+}

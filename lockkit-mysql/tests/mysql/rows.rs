@@ -1,0 +1,206 @@
+//! Row locks of somebody else, in tables so small that a scan seems cheaper than an index.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use lockkit_core::{
+    Kind,
+    spi::{Backend as _, Mode, Pulse, Released, Wait},
+};
+use lockkit_fixture::SqlFlavor;
+use tokio::time::Instant;
+
+use crate::support::*;
+
+on_both!(
+    c8_a_locked_row_holds_up_no_other_name,
+    every_statement_finds_its_rows_by_the_primary_key,
+    c10_a_locked_row_holds_up_no_other_renewal,
+    c8_a_pending_alter_is_no_hang,
+);
+
+const ONE: NonZeroU32 = NonZeroU32::MIN;
+
+fn modes() -> [(Kind, Mode); 4] {
+    [
+        (Kind::Mutex, Mode::Exclusive),
+        (Kind::RwLock, Mode::Exclusive),
+        (Kind::RwLock, Mode::Shared),
+        (Kind::Semaphore, Mode::Permits { count: ONE, limit: ONE }),
+    ]
+}
+
+/// Catches a statement that scans, and gap locks.
+async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
+    for (kind, mode) in modes() {
+        let bed = Bed::shared(flavor);
+        let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+        let mut held = claim_in(&backend, kind, "locked", mode);
+        granted(held.attempt(Wait::No).await);
+        // As other lockers do: at REPEATABLE READ it would lock gaps as well.
+        admin.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await;
+        admin.run("START TRANSACTION").await;
+        for table in ["lock", "holder"] {
+            let row = format!(
+                "SELECT * FROM {} WHERE kind='{kind}' AND name='locked' FOR UPDATE",
+                bed.table(table)
+            );
+            admin.run(row).await;
+        }
+        for name in ["free", "a", "z"] {
+            let start = Instant::now();
+            let mut free = claim_in(&backend, kind, name, mode);
+            granted(free.attempt(Wait::No).await);
+            assert!(matches!(free.keep_alive().await.unwrap(), Pulse::Alive(_)));
+            assert_eq!(backend.inspect(&spec_name(kind, name)).await.unwrap().holders.len(), 1);
+            busy(claim_in(&backend, kind, name, Mode::Exclusive.min_for(mode)).attempt(Wait::No).await);
+            assert_eq!(free.release().await.unwrap(), Released::Freed);
+            granted(free_again(&backend, kind, name, mode).attempt(Wait::No).await);
+            assert!(start.elapsed() < SLACK, "{mode:?}: {:?}", start.elapsed());
+        }
+        admin.run("ROLLBACK").await;
+        assert_eq!(held.release().await.unwrap(), Released::Freed);
+    }
+}
+
+/// The plans of what the server was really sent.
+async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    let mut held = Vec::new();
+    for (kind, mode) in modes().into_iter().filter(|(_, mode)| *mode != Mode::Exclusive).chain([modes()[0]]) {
+        for name in ["a", "b"] {
+            let mut claim = claim_in(&backend, kind, name, mode);
+            granted(claim.attempt(Wait::No).await);
+            held.push((kind, name, mode, claim));
+        }
+    }
+    admin.run("SET GLOBAL log_output='TABLE'").await;
+    admin.run("SET GLOBAL general_log=1").await;
+    for (kind, name, mode, claim) in &mut held {
+        busy(claim_in(&backend, *kind, name, Mode::Exclusive.min_for(*mode)).attempt(Wait::No).await);
+        claim.keep_alive().await.unwrap();
+        // Twice at once has nothing to gain, and asks for each.
+        claim.keep_alive().await.unwrap();
+        let seen = backend.inspect(&spec_name(*kind, name)).await.unwrap();
+        backend.force_release(&spec_name(*kind, name), seen.holders[0].token.unwrap()).await.unwrap();
+        granted(claim.attempt(Wait::No).await);
+        claim.release().await.unwrap();
+        granted(claim.attempt(Wait::No).await);
+    }
+    admin.run("SET GLOBAL general_log=0").await;
+    let log = "SELECT DISTINCT CONVERT(argument USING utf8mb4) FROM mysql.general_log \
+               WHERE user_host LIKE '%lockkit%' AND command_type IN ('Query','Execute')";
+    if flavor == SqlFlavor::MySql {
+        admin.run("SET explain_format='TRADITIONAL'").await;
+    }
+    let mut seen = 0;
+    for statement in admin.all::<String>(log).await {
+        // A script is logged as a whole, too.
+        for statement in statement.split(';').filter(|statement| statement.contains(&bed.prefix)) {
+            if statement.trim_start().starts_with("INSERT") {
+                continue;
+            }
+            seen += 1;
+            let plan: Vec<lockkit_mysql::mysql_async::Row> = admin.all(&format!("EXPLAIN {statement}")).await;
+            for mut row in plan {
+                let kind: Option<String> = row.take("type").unwrap();
+                let key: Option<String> = row.take("key").unwrap();
+                let extra: Option<String> = row.take("Extra").unwrap();
+                let extra = extra.unwrap_or_default();
+                // Constant tables are read by the key while the plan is made.
+                let nothing = ["no matching row", "Impossible", "No tables used", "not found"];
+                let is_empty = kind.is_none() && nothing.iter().any(|text| extra.contains(text));
+                assert!(
+                    is_empty || key.as_deref() == Some("PRIMARY"),
+                    "{statement}: {kind:?} {key:?} {extra}"
+                );
+                assert!(kind.as_deref() != Some("index"), "{statement}");
+            }
+        }
+    }
+    assert!(seen >= 12, "only {seen} statements were seen: the test shows nothing");
+}
+
+/// Renewals that are due together are one statement; one of its rows is locked by somebody else.
+async fn c10_a_locked_row_holds_up_no_other_renewal(flavor: SqlFlavor) {
+    const TTL: Duration = Duration::from_secs(6);
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
+    let locker = with_ttl(backend, TTL);
+    let mut guards = Vec::new();
+    for number in 0..10 {
+        let guard = locker.mutex(&format!("{number}")).unwrap().try_lock().await.unwrap().unwrap();
+        guards.push(guard);
+    }
+    admin.run("START TRANSACTION").await;
+    admin
+        .run(format!("SELECT * FROM {} WHERE name='5' AND kind='mutex' FOR UPDATE", bed.table("lock")))
+        .await;
+    let lost = guards[5].lost();
+    within(TTL + SLACK, "noticing a lease that could not be renewed", lost.wait()).await;
+    tokio::time::sleep(TTL / 2).await;
+    for (number, guard) in guards.iter().enumerate() {
+        assert_eq!(guard.is_held(), number != 5, "{number}");
+    }
+    admin.run("ROLLBACK").await;
+    for (number, guard) in guards.into_iter().enumerate().filter(|(number, _)| *number != 5) {
+        assert_eq!(guard.release().await.unwrap(), Released::Freed, "{number}");
+    }
+}
+
+/// An ALTER that waits for a reader makes everybody else wait for it.
+async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (locker, mut reader, mut admin) = (bed.locker("").await, bed.admin().await, bed.admin().await);
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    reader.run("START TRANSACTION").await;
+    reader.run(format!("SELECT * FROM {} LIMIT 1", bed.table("lock"))).await;
+    let (alter, table) =
+        (format!("ALTER TABLE {} ADD COLUMN more INT", bed.table("lock")), bed.prefix.clone());
+    let altering = tokio::spawn(async move { admin.run(alter).await });
+    let mut watcher = bed.admin().await;
+    let waits = format!(
+        "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'ALTER%{table}%' AND STATE LIKE '%metadata%'"
+    );
+    until("the ALTER waits", async || watcher.one::<u64>(&waits).await == 1).await;
+    let b = locker.mutex("b").unwrap();
+    let start = Instant::now();
+    let answer = b.lock_timeout(Duration::from_secs(1)).await;
+    assert!(start.elapsed() < Duration::from_secs(1) + SLACK, "{:?}", start.elapsed());
+    assert!(answer.is_err() || answer.unwrap().is_none());
+    let start = Instant::now();
+    let answer = b.try_lock().await;
+    println!("try_lock: {answer:?} after {:?}", start.elapsed());
+    assert!(start.elapsed() < OP_TIMEOUT + SLACK * 2, "{:?}", start.elapsed());
+    assert!(answer.is_err() || answer.unwrap().is_none());
+    reader.run("ROLLBACK").await;
+    within(SOON, "the ALTER", altering).await.unwrap();
+    // The new column changes nothing.
+    within(SOON, "the next lock", b.lock()).await.unwrap();
+    assert!(guard.is_held());
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+}
+
+fn spec_name(kind: Kind, name: &str) -> lockkit_core::LockName {
+    lockkit_core::LockName::new(kind, name).unwrap()
+}
+
+fn free_again(
+    backend: &lockkit_mysql::MySql,
+    kind: Kind,
+    name: &str,
+    mode: Mode,
+) -> Box<dyn lockkit_core::spi::Claim> {
+    claim_in(backend, kind, name, mode)
+}
+
+/// What a holder in another mode keeps away.
+trait Against {
+    fn min_for(self, held: Mode) -> Mode;
+}
+
+impl Against for Mode {
+    fn min_for(self, held: Mode) -> Mode {
+        if let Mode::Permits { .. } = held { held } else { self }
+    }
+}

@@ -1,0 +1,129 @@
+//! Servers whose settings are not what statements of ours need, and rows of a clock that was wrong.
+
+use std::time::Duration;
+
+use lockkit_core::{
+    Kind,
+    spi::{Backend as _, Mode, Pulse, Released, Wait},
+};
+use lockkit_fixture::SqlFlavor;
+
+use crate::support::*;
+
+on_both!(
+    c1_c3_the_settings_of_the_server_do_not_matter,
+    c3_the_time_zone_of_the_server_does_not_matter,
+    c4_tokens_rise_over_a_clock_that_was_corrected,
+);
+
+/// A user without special rights gets all of these.
+async fn c1_c3_the_settings_of_the_server_do_not_matter(flavor: SqlFlavor) {
+    let init = "--init-connect=SET autocommit=0,completion_type=2,sql_mode='ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT',\
+                sql_safe_updates=1,sql_select_limit=1,time_zone='-11:00',timestamp=1,innodb_lock_wait_timeout=1000,\
+                lock_wait_timeout=1000,transaction_isolation='SERIALIZABLE',transaction_read_only=1";
+    // Its name before the servers agreed.
+    let init =
+        if flavor == SqlFlavor::MariaDb { init.replace("transaction_", "tx_") } else { init.to_owned() };
+    for args in [
+        vec![
+            "--autocommit=0",
+            "--transaction-isolation=SERIALIZABLE",
+            "--completion-type=2",
+            "--default-time-zone=+05:45",
+        ],
+        vec![
+            "--sql-mode=",
+            "--transaction-read-only=1",
+            "--transaction-isolation=REPEATABLE-READ",
+            "--completion-type=1",
+        ],
+        vec![&init],
+    ] {
+        println!("{args:?}");
+        works(&Bed::own(flavor, &args)).await;
+    }
+}
+
+/// Grants, sees others' grants, renews, and ends leases when it should.
+async fn works(bed: &Bed) {
+    let (here, there) = (bed.connect("pool_size=2").await, bed.connect("pool_size=2").await);
+    for (kind, mode) in [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Exclusive)] {
+        for _ in 0..3 {
+            let (mut first, mut second) =
+                (claim_in(&here, kind, "a", mode), claim_in(&there, kind, "a", mode));
+            let token = granted(first.attempt(Wait::No).await).token;
+            // A snapshot would show a row of long ago.
+            busy(second.attempt(Wait::No).await);
+            assert!(matches!(first.keep_alive().await.unwrap(), Pulse::Alive(_)));
+            assert_eq!(first.release().await.unwrap(), Released::Freed);
+            assert!(granted(second.attempt(Wait::No).await).token > token);
+            assert!(matches!(first.keep_alive().await.unwrap(), Pulse::Lost(_)));
+            assert_eq!(first.release().await.unwrap(), Released::NotHeld);
+            let seen = here.inspect(&lockkit_core::LockName::new(kind, "a").unwrap()).await.unwrap();
+            let remaining = seen.holders[0].remaining.unwrap();
+            assert!(remaining > TTL - SLACK && remaining <= TTL, "{remaining:?}");
+            assert_eq!(second.release().await.unwrap(), Released::Freed);
+        }
+    }
+    // Nobody else can see what was not committed, and an open transaction would hold rows.
+    assert_eq!(bed.left(&mut bed.admin().await).await, [""; 0]);
+}
+
+async fn c3_the_time_zone_of_the_server_does_not_matter(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &["--default-time-zone=-12:00"]);
+    let mut admin = bed.admin().await;
+    let old = bed.connect("pool_size=1").await;
+    let mut held = claim(&old, "a");
+    let token = granted(held.attempt(Wait::No).await).token;
+    // For the connections to come.
+    admin.run("SET GLOBAL time_zone='+13:00'").await;
+    let new = bed.connect("pool_size=1").await;
+    busy(claim(&new, "a").attempt(Wait::No).await);
+    let seen = new.inspect(&mutex("a")).await.unwrap();
+    let remaining = seen.holders[0].remaining.unwrap();
+    assert!(remaining > TTL - SLACK && remaining <= TTL, "{remaining:?}");
+    assert!(matches!(held.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(held.release().await.unwrap(), Released::Freed);
+    assert!(next_token(&new, "a").await > token);
+}
+
+/// Rows that a clock wrote which was ahead by a day.
+async fn c4_tokens_rise_over_a_clock_that_was_corrected(flavor: SqlFlavor) {
+    const DAY: &str = "86400000000";
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    for (kind, mode) in
+        [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Exclusive), (Kind::RwLock, Mode::Shared)]
+    {
+        let mut claim = claim_in(&backend, kind, "a", mode);
+        granted(claim.attempt(Wait::No).await);
+        claim.release().await.unwrap();
+        admin
+            .run(format!("UPDATE {} SET fence=fence+{DAY},touched_us=touched_us+{DAY}", bed.table("lock")))
+            .await;
+        let mut last: u64 =
+            admin.one(format!("SELECT fence FROM {} WHERE kind='{kind}'", bed.table("lock"))).await;
+        for _ in 0..3 {
+            let mut claim = claim_in(&backend, kind, "a", mode);
+            let token = granted(claim.attempt(Wait::No).await).token.get();
+            assert!(token > last, "{mode:?}: {token} after {last}");
+            last = token;
+            assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+            claim.release().await.unwrap();
+        }
+    }
+    // Whoever held it then holds it in the future, and an operator can see and end that.
+    let mut stuck = claim(&backend, "b");
+    let token = granted(stuck.attempt(Wait::No).await).token;
+    let table = bed.table("lock");
+    admin
+        .run(format!("UPDATE {table} SET expires_us=expires_us+{DAY},fence=fence+{DAY} WHERE name='b'"))
+        .await;
+    busy(claim(&backend, "b").attempt(Wait::No).await);
+    let seen = backend.inspect(&mutex("b")).await.unwrap();
+    assert!(seen.holders[0].remaining.unwrap() > Duration::from_secs(86_000));
+    let ahead = seen.holders[0].token.unwrap();
+    assert!(ahead > token);
+    assert_eq!(backend.force_release(&mutex("b"), ahead).await.unwrap(), Released::Freed);
+    assert!(next_token(&backend, "b").await > ahead);
+}

@@ -1,0 +1,301 @@
+//! Servers, backends on them, and a second client that looks behind their backs.
+
+use std::{
+    fmt,
+    io::{self, Write as _},
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex, Once, PoisonError, Weak},
+    time::Duration,
+};
+
+use lockkit_conformance::proxy::Proxy;
+use lockkit_core::{
+    Error, FencingToken, Kind, LockName, LockOptions, Locker, OwnerId, Result,
+    spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Mode, Wait},
+    url::StoreUrl,
+};
+use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
+use lockkit_mysql::{
+    Config, MySql,
+    mysql_async::{
+        Conn, Opts, OptsBuilder,
+        prelude::{FromRow, Queryable as _},
+    },
+};
+use tokio::time::{sleep, timeout};
+
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
+/// What must happen, happens within this, or a test fails. No test waits for it to pass.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+/// What an unhurried machine needs for something that takes no time.
+pub(crate) const SLACK: Duration = Duration::from_millis(400);
+pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
+/// No background task cleans up while statements are counted.
+pub(crate) const QUIET: &str = "retention=3650d";
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// Makes two tests of each function, one on MariaDB and one on MySQL.
+macro_rules! on_both {
+    ($($test:ident),* $(,)?) => {
+        mod mariadb {$(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test(lockkit_fixture::SqlFlavor::MariaDb).await;
+            }
+        )*}
+
+        mod mysql {$(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                if $crate::support::has_mysql() {
+                    super::$test(lockkit_fixture::SqlFlavor::MySql).await;
+                }
+            }
+        )*}
+    };
+}
+
+/// False, and said loudly past any capture of a test's output, where there is no MySQL.
+pub(crate) fn has_mysql() -> bool {
+    static SAID: Once = Once::new();
+    let missing = mysql_is_there().err();
+    if let Some(reason) = &missing {
+        SAID.call_once(|| {
+            let line = "=".repeat(80);
+            let text = format!(
+                "{line}\nWARNING: nothing is tested on MySQL here, only on MariaDB.\n{reason}\n{line}\n"
+            );
+            io::stderr().write_all(text.as_bytes()).unwrap();
+        });
+    }
+    missing.is_none()
+}
+
+/// A server, and a table prefix on it that no other test has.
+#[derive(Clone)]
+pub(crate) struct Bed {
+    pub(crate) server: Arc<SqlServer>,
+    pub(crate) prefix: String,
+}
+
+impl Bed {
+    /// On the server that the tests share, for as long as any of them runs.
+    pub(crate) fn shared(flavor: SqlFlavor) -> Self {
+        static SERVERS: Mutex<[Weak<SqlServer>; 2]> = Mutex::new([Weak::new(), Weak::new()]);
+        // A test that failed with it has nothing to do with the server.
+        let mut servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = &mut servers[usize::from(flavor == SqlFlavor::MySql)];
+        let server = shared.upgrade().unwrap_or_else(|| {
+            let server = Arc::new(SqlServer::start(flavor).unwrap());
+            *shared = Arc::downgrade(&server);
+            server
+        });
+        Self::on(server)
+    }
+
+    /// On a server for one test: to be paused, misconfigured, or counted at.
+    pub(crate) fn own(flavor: SqlFlavor, args: &[&str]) -> Self {
+        Self::on(Arc::new(SqlServer::start_with(flavor, args.iter().copied()).unwrap()))
+    }
+
+    fn on(server: Arc<SqlServer>) -> Self {
+        Self { server, prefix: format!("t{:016x}", rand::random::<u64>()) }
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.server.port()).into()
+    }
+
+    pub(crate) fn url(&self, query: &str) -> String {
+        self.url_at(self.addr(), query)
+    }
+
+    pub(crate) fn url_at(&self, addr: SocketAddr, query: &str) -> String {
+        let url = self.server.url().replace(&self.addr().to_string(), &addr.to_string());
+        self.with_prefix(&url, query)
+    }
+
+    /// Of another user than the usual one.
+    pub(crate) fn url_as(&self, user: &str, password: &str, query: &str) -> String {
+        self.with_prefix(&format!("mysql://{user}:{password}@{}/lockkit", self.addr()), query)
+    }
+
+    pub(crate) fn with_prefix(&self, url: &str, query: &str) -> String {
+        format!("{url}?table_prefix={}&{query}", self.prefix).trim_end_matches('&').to_owned()
+    }
+
+    pub(crate) async fn connect(&self, query: &str) -> MySql {
+        connect(&self.url(query)).await.unwrap()
+    }
+
+    pub(crate) async fn locker(&self, query: &str) -> Locker {
+        locker(self.connect(query).await)
+    }
+
+    /// A backend whose way to the server can be disturbed.
+    pub(crate) async fn behind_proxy(&self, query: &str) -> (MySql, Proxy) {
+        let proxy = Proxy::start(self.addr()).await.unwrap();
+        (connect(&self.url_at(proxy.addr(), query)).await.unwrap(), proxy)
+    }
+
+    pub(crate) fn table(&self, name: &str) -> String {
+        format!("`{}_{name}`", self.prefix)
+    }
+
+    pub(crate) async fn admin(&self) -> Admin {
+        Admin::to(&self.server).await
+    }
+
+    /// How many requests for a mutex are at work on the server: for long only if they wait for the row.
+    pub(crate) fn waiting(&self) -> String {
+        format!(
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER='lockkit' AND COMMAND<>'Sleep' \
+             AND INFO LIKE 'INSERT INTO%{}%'",
+            self.prefix
+        )
+    }
+
+    /// What is left of a storm: running statements, open transactions, live rows.
+    pub(crate) async fn left(&self, admin: &mut Admin) -> Vec<String> {
+        let mut left = Vec::new();
+        let running = "SELECT CONCAT(ID,' ',COALESCE(STATE,''),' ',COALESCE(INFO,'')) FROM \
+                       information_schema.PROCESSLIST WHERE USER='lockkit' AND COMMAND<>'Sleep'";
+        left.extend(admin.all::<String>(running).await);
+        let open = "SELECT CONCAT('transaction of ',trx_mysql_thread_id) FROM information_schema.INNODB_TRX";
+        left.extend(admin.all::<String>(open).await);
+        for table in ["lock", "holder"] {
+            let live = format!("SELECT name FROM {} WHERE expires_us>{NOW}", self.table(table));
+            let names = admin.all::<Vec<u8>>(&live).await;
+            left.extend(names.iter().map(|name| format!("live: {}", String::from_utf8_lossy(name))));
+        }
+        left
+    }
+}
+
+pub(crate) async fn connect(url: &str) -> Result<MySql> {
+    MySql::connect(Config::from_url(StoreUrl::parse(url)?)?).await
+}
+
+/// The error of a URL that must be refused.
+pub(crate) async fn refused(url: &str) -> Error {
+    connect(url).await.expect_err("it was not refused")
+}
+
+pub(crate) fn locker(backend: MySql) -> Locker {
+    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
+    Locker::new(backend).with_defaults(options).unwrap()
+}
+
+pub(crate) fn with_ttl(backend: MySql, ttl: Duration) -> Locker {
+    Locker::new(backend).with_defaults(LockOptions::new().with_ttl(ttl)).unwrap()
+}
+
+pub(crate) fn mutex(name: &str) -> LockName {
+    LockName::new(Kind::Mutex, name).unwrap()
+}
+
+pub(crate) fn spec(name: &str) -> ClaimSpec {
+    ClaimSpec::new(mutex(name), OwnerId::random(), Mode::Exclusive, TTL, OP_TIMEOUT)
+}
+
+pub(crate) fn claim(backend: &MySql, name: &str) -> Box<dyn Claim> {
+    backend.claim(spec(name)).unwrap()
+}
+
+pub(crate) fn claim_in(backend: &MySql, kind: Kind, name: &str, mode: Mode) -> Box<dyn Claim> {
+    let mut spec = spec(name);
+    (spec.name, spec.mode) = (LockName::new(kind, name).unwrap(), mode);
+    backend.claim(spec).unwrap()
+}
+
+pub(crate) fn granted(attempt: Result<Attempt>) -> Grant {
+    match attempt.unwrap() {
+        Attempt::Granted(grant) => grant,
+        busy @ Attempt::Busy { .. } => panic!("{busy:?}"),
+    }
+}
+
+pub(crate) fn busy(attempt: Result<Attempt>) {
+    match attempt.unwrap() {
+        Attempt::Busy { .. } => {}
+        granted @ Attempt::Granted(_) => panic!("{granted:?}"),
+    }
+}
+
+/// The token of one more grant, given back at once.
+pub(crate) async fn next_token(backend: &MySql, name: &str) -> FencingToken {
+    let mut claim = claim(backend, name);
+    let token = granted(claim.attempt(Wait::No).await).token;
+    claim.release().await.unwrap();
+    token
+}
+
+/// Fails if it takes longer than it may.
+pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
+    timeout(limit, future).await.unwrap_or_else(|_| panic!("{what} took longer than {limit:?}"))
+}
+
+/// Waits until it is so.
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            sleep(LOOK_AGAIN).await;
+        }
+    };
+    timeout(SOON, waiting).await.unwrap_or_else(|_| panic!("it never came true: {what}"));
+}
+
+/// What a user sees of an error.
+pub(crate) fn texts(error: &Error) -> String {
+    let mut texts = format!("{error} {error:?}");
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        texts.push_str(&format!(" {error} {error:?}"));
+        source = error.source();
+    }
+    texts
+}
+
+/// A second client, with the plain client library, that may do everything.
+pub(crate) struct Admin(Conn);
+
+impl Admin {
+    async fn to(server: &SqlServer) -> Self {
+        let opts = OptsBuilder::from_opts(Opts::from_url(&server.admin_url()).unwrap()).prefer_socket(false);
+        let mut conn = Conn::new(opts).await.unwrap();
+        // Whatever the server's own settings are.
+        conn.query_drop("SET autocommit=1,time_zone='+00:00',completion_type='NO_CHAIN'").await.unwrap();
+        Self(conn)
+    }
+
+    pub(crate) async fn run(&mut self, sql: impl fmt::Display) {
+        let sql = sql.to_string();
+        self.0.query_drop(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    pub(crate) async fn all<T: FromRow + Send + 'static>(&mut self, sql: &str) -> Vec<T> {
+        self.0.query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    pub(crate) async fn one<T: FromRow + Send + 'static>(&mut self, sql: impl fmt::Display) -> T {
+        let sql = sql.to_string();
+        self.all(&sql).await.pop().unwrap_or_else(|| panic!("{sql}: no row"))
+    }
+
+    /// A counter of the whole server.
+    pub(crate) async fn status(&mut self, name: &str) -> u64 {
+        let row: (String, String) = self.one(format!("SHOW GLOBAL STATUS LIKE '{name}'")).await;
+        row.1.parse().unwrap()
+    }
+
+    /// Ends every connection of the usual user.
+    pub(crate) async fn kill_all(&mut self) -> usize {
+        let users = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER='lockkit'";
+        let ids = self.all::<u64>(users).await;
+        for id in &ids {
+            self.run(format!("KILL {id}")).await;
+        }
+        ids.len()
+    }
+}
