@@ -1,0 +1,79 @@
+//! The floor of the optimistic strategy.
+
+use std::time::Instant;
+
+use mysql_async::{Conn, Value, prelude::Queryable as _};
+
+use super::{
+    sql::{self, TABLES},
+    stage::Stage,
+};
+
+pub(crate) const KIND: &str = "m";
+pub(crate) const OWNER: &str = "00112233445566778899aabbccddeeff";
+pub(crate) const LEASE_US: u64 = 30_000_000;
+
+#[derive(Clone, Copy)]
+pub(crate) enum Work {
+    /// lockkit's own.
+    Statements,
+    /// Two updates by primary key: nobody's turn is checked, and no time is asked for.
+    Updates,
+}
+
+/// Makes the tables, and the rows of the names `0` to `63`.
+pub(crate) async fn prepare(stage: &Stage) -> Conn {
+    let mut conn = stage.open().await;
+    conn.query_drop(TABLES).await.unwrap();
+    for name in 0..64 {
+        for table in ["bare_lock(kind,name)", "bare_row(kind,name)"] {
+            let insert = format!("INSERT INTO {table} VALUES(?,?)");
+            conn.exec_drop(insert, (KIND, name.to_string())).await.unwrap();
+        }
+    }
+    conn
+}
+
+/// Takes and frees one after the other. No error is handled.
+pub(crate) async fn pairs(mut conn: Conn, work: Work, names: Vec<String>, until: Instant) -> (u64, Conn) {
+    let (taken, freed) = match work {
+        Work::Statements => (sql::acquire(sql::NOW, "DUAL"), sql::release()),
+        Work::Updates => (sql::TAKE.to_owned(), sql::FREE.to_owned()),
+    };
+    let (taken, freed) = (conn.prep(taken).await.unwrap(), conn.prep(freed).await.unwrap());
+    let mut count = 0;
+    for name in names.iter().cycle() {
+        if Instant::now() >= until {
+            break;
+        }
+        match work {
+            Work::Statements => {
+                conn.exec_drop(&taken, acquire_params(name, OWNER)).await.unwrap();
+                assert!(conn.last_insert_id().is_some_and(|fence| fence > LEASE_US));
+                conn.exec_drop(&freed, (KIND, name, OWNER)).await.unwrap();
+            }
+            Work::Updates => {
+                conn.exec_drop(&taken, (OWNER, LEASE_US, KIND, name)).await.unwrap();
+                conn.exec_drop(&freed, (KIND, name)).await.unwrap();
+            }
+        }
+        count += 1;
+    }
+    (count, conn)
+}
+
+/// What [`sql::acquire`] asks for.
+pub(crate) fn acquire_params(name: &str, owner: &str) -> Vec<Value> {
+    let (owner, lease, label) = (|| Value::from(owner), || Value::from(LEASE_US), || Value::from(""));
+    let mut params = vec![KIND.into(), name.into(), owner(), lease(), label(), u64::MAX.into()];
+    params.extend([owner(), label(), owner(), owner(), owner(), lease()]);
+    params
+}
+
+/// What [`sql::acquire_by_update`] asks for.
+pub(crate) fn update_params(name: &str, owner: &str) -> Vec<Value> {
+    let (owner, lease) = (|| Value::from(owner), Value::from(LEASE_US));
+    let mut params = vec![owner(), "".into(), owner(), owner(), owner(), lease];
+    params.extend([KIND.into(), name.into(), u64::MAX.into()]);
+    params
+}
