@@ -4,7 +4,9 @@ use std::fmt;
 
 use futures_util::FutureExt as _;
 use lockkit_core::{Clock, Result, Tick};
-use mysql_async::{self as my, Conn, Params, Row, Value, consts::StatusFlags, prelude::Queryable as _};
+use mysql_async::{
+    self as my, Conn, Params, Row, Statement, Value, consts::StatusFlags, prelude::Queryable as _,
+};
 use tokio::runtime::{Handle, Id};
 
 use crate::{
@@ -21,8 +23,11 @@ pub(crate) struct Connection {
     /// `None` once it was given up.
     conn: Option<Conn>,
     state: State,
+    /// The driver has a cache of its own, and reads the whole text for the names of parameters before it looks there.
+    prepared: Vec<(Box<str>, Statement)>,
     /// What the server said last, or may be if a script failed.
     in_transaction: bool,
+    session: Session,
     /// Of all connections of this process.
     number: u64,
     server: Server,
@@ -36,6 +41,20 @@ enum State {
     /// A statement is in flight; or was, when its future was dropped.
     InFlight,
     Dead,
+}
+
+/// The session's settings that are not the same for all uses of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    /// `wait_timeout`: after how many seconds without a word the server ends the connection.
+    pub(crate) idle_s: u64,
+    /// `innodb_lock_wait_timeout`: for how many seconds a statement waits for a row.
+    pub(crate) lock_wait_s: u64,
+}
+
+impl Session {
+    /// As a connection is set up.
+    pub(crate) const FRESH: Self = Self { idle_s: 28_800, lock_wait_s: 1 };
 }
 
 /// What the server says of a statement that changes something.
@@ -65,8 +84,17 @@ pub(crate) struct Step {
 impl Connection {
     /// A fresh connection, which belongs to the runtime that this runs in.
     pub(crate) fn new(conn: Conn, number: u64, server: Server) -> Self {
-        let (runtime, used) = (Handle::current().id(), Clock::Boot.now());
-        Self { conn: Some(conn), state: State::Idle, in_transaction: false, number, server, runtime, used }
+        Self {
+            conn: Some(conn),
+            state: State::Idle,
+            prepared: Vec::new(),
+            in_transaction: false,
+            session: Session::FRESH,
+            number,
+            server,
+            runtime: Handle::current().id(),
+            used: Clock::Boot.now(),
+        }
     }
 
     /// Runs a prepared statement that returns no rows.
@@ -74,18 +102,38 @@ impl Connection {
     /// # Cancel safety
     /// Dropped midway, the connection is of no use any more. The same holds for the calls below.
     pub(crate) async fn run(&mut self, sql: &str, params: Vec<Value>) -> Result<Outcome, my::Error> {
-        let conn = self.begin()?;
-        let answer = conn.exec_drop(sql, Params::Positional(params)).await;
-        let answer = answer.map(|()| outcome(conn));
+        self.begin()?;
+        let answer = self.execute(sql, params).await;
         self.settle(answer.as_ref().err());
-        answer
+        answer.map(|_| self.outcome())
     }
 
     /// Runs a prepared statement and reads its rows.
     pub(crate) async fn rows(&mut self, sql: &str, params: Vec<Value>) -> Result<Vec<Row>, my::Error> {
-        let answer = self.begin()?.exec(sql, Params::Positional(params)).await;
+        self.begin()?;
+        let answer = self.execute(sql, params).await;
         self.settle(answer.as_ref().err());
         answer
+    }
+
+    async fn execute(&mut self, sql: &str, params: Vec<Value>) -> Result<Vec<Row>, my::Error> {
+        let conn = self.conn.as_mut().ok_or(my::Error::Driver(my::DriverError::ConnectionClosed))?;
+        let known = self.prepared.iter().find(|(text, _)| **text == *sql);
+        let statement = match known {
+            Some((_, statement)) => statement.clone(),
+            None => {
+                let statement = conn.prep(sql).await?;
+                self.prepared.push((sql.into(), statement.clone()));
+                statement
+            }
+        };
+        conn.exec(statement, Params::Positional(params)).await
+    }
+
+    fn outcome(&self) -> Outcome {
+        let packet = self.conn.as_ref().and_then(Conn::last_ok_packet);
+        let id = packet.and_then(|packet| packet.last_insert_id()).unwrap_or(0);
+        Outcome { id, affected: packet.map_or(0, |packet| packet.affected_rows()) }
     }
 
     /// Runs several statements in one request, up to the first that fails.
@@ -146,6 +194,15 @@ impl Connection {
     /// Whether it can be used here: a socket dies with its runtime.
     pub(crate) fn is_of_this_runtime(&self) -> bool {
         Handle::try_current().is_ok_and(|runtime| runtime.id() == self.runtime)
+    }
+
+    /// What was set last, if the server has answered to it.
+    pub(crate) fn session(&self) -> Session {
+        self.session
+    }
+
+    pub(crate) fn set_session(&mut self, session: Session) {
+        self.session = session;
     }
 
     /// When it last got an answer.
@@ -236,8 +293,4 @@ async fn script(conn: &mut Conn, sql: &str) -> Result<Vec<Step>, my::Error> {
             return Ok(steps);
         }
     }
-}
-
-fn outcome(conn: &Conn) -> Outcome {
-    Outcome { id: conn.last_insert_id().unwrap_or(0), affected: conn.affected_rows() }
 }

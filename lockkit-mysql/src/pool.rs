@@ -28,8 +28,9 @@ use crate::{
     server::{self, Server},
 };
 
-/// For `KILL`, and for what must not wait behind locks that are held.
-const SIDE_CONNECTIONS: usize = 2;
+/// For `KILL`, and for tokens: what must not wait behind locks that are held. One for so many of the others.
+const SIDE_SHARE: usize = 4;
+const SIDE_CONNECTIONS: std::ops::RangeInclusive<usize> = 2..=16;
 /// One that was idle for longer is asked first: firewalls forget, and servers close.
 const TRUSTED: Duration = Duration::from_secs(15);
 /// What a connection that was killed needs to go.
@@ -63,8 +64,10 @@ impl Pool {
         let (clock, zero) = (OnceLock::new(), Clock::Boot.now());
         let shared = Shared { config, clock, numbers: AtomicU64::new(1), doubted: AtomicU64::new(0), zero };
         let shared = Arc::new(shared);
-        let channel = |size| Channel::new(Arc::clone(&shared), size).map_err(|error| unusable(&error));
-        let (main, side) = (channel(size)?, channel(SIDE_CONNECTIONS)?);
+        let side = (size / SIDE_SHARE).clamp(*SIDE_CONNECTIONS.start(), *SIDE_CONNECTIONS.end());
+        let channel =
+            |size, full| Channel::new(Arc::clone(&shared), size, full).map_err(|error| unusable(&error));
+        let (main, side) = (channel(size, MAIN_FULL)?, channel(side, SIDE_FULL)?);
         let reaper = Arc::new(Reaper::new(side.clone()));
         Ok(Self { main, side, reaper, shared })
     }
@@ -149,43 +152,52 @@ impl Pool {
     pub(crate) async fn close(&self) {
         self.reaper.finish().await;
         for channel in [&self.main, &self.side] {
-            channel.0.close();
-            for connection in channel.0.retain(|_, _| false).removed {
+            channel.pool.close();
+            for connection in channel.pool.retain(|_, _| false).removed {
                 let _ = time::timeout(self.config().connect_timeout, connection.disconnect()).await;
             }
         }
     }
 }
 
+const MAIN_FULL: &str = "with strategy=pessimistic each lock that is held takes one, and so does the first waiter of each name; \
+                         raise pool_size";
+const SIDE_FULL: &str = "they are for tokens and for ending statements, so the server is slow to answer; raise op_timeout, or \
+                         pool_size, of which they are a quarter";
+
 /// A number of connections, made when they are needed.
 #[derive(Clone)]
-pub(crate) struct Channel(managed::Pool<Maker>);
+pub(crate) struct Channel {
+    pool: managed::Pool<Maker>,
+    /// What to say when all are in use.
+    full: &'static str,
+}
 
 impl Channel {
-    fn new(shared: Arc<Shared>, size: usize) -> Result<Self, BuildError> {
+    fn new(shared: Arc<Shared>, size: usize, full: &'static str) -> Result<Self, BuildError> {
         let pool = managed::Pool::builder(Maker(shared)).max_size(size).runtime(Runtime::Tokio1);
         // The one used last is the warmest, and the others may rest.
-        Ok(Self(pool.queue_mode(QueueMode::Lifo).build()?))
+        Ok(Self { pool: pool.queue_mode(QueueMode::Lifo).build()?, full })
     }
 
     /// # Errors
     /// As for [`Pool::get`].
     pub(crate) async fn get(&self, patience: Duration) -> Result<Checkout> {
-        let config = &self.0.manager().0.config;
+        let config = &self.pool.manager().0.config;
         let timeout = config.connect_timeout;
         let timeouts = Timeouts { wait: Some(patience), create: Some(timeout), recycle: Some(timeout) };
         let object = self
-            .0
+            .pool
             .timeout_get(&timeouts)
             .await
-            .map_err(|error| refused(error, config, self.0.status().max_size))?;
+            .map_err(|error| refused(error, config, self.pool.status().max_size, self.full))?;
         Ok(Checkout { object, reaper: None })
     }
 }
 
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Channel").field(&self.0.status()).finish()
+        f.debug_tuple("Channel").field(&self.pool.status()).finish()
     }
 }
 
@@ -212,7 +224,9 @@ impl Manager for Maker {
             return Err(RecycleError::message("it is of no use here"));
         }
         let doubted = self.0.zero.after(Duration::from_nanos(self.0.doubted.load(Relaxed)));
-        let rested = connection.used().until(Clock::Boot.now()) > TRUSTED;
+        // Long before the server ends it by itself.
+        let trusted = TRUSTED.min(Duration::from_secs(connection.session().idle_s) / 4);
+        let rested = connection.used().until(Clock::Boot.now()) > trusted;
         if (rested || connection.used() <= doubted) && connection.ping().await.is_err() {
             connection.give_up();
             return Err(RecycleError::message("the server has closed it"));
@@ -258,13 +272,12 @@ impl Drop for Checkout {
     }
 }
 
-fn refused(error: PoolError<Error>, config: &Config, size: usize) -> Error {
+fn refused(error: PoolError<Error>, config: &Config, size: usize, full: &str) -> Error {
     let reason = match error {
         PoolError::Backend(error) => return error,
-        PoolError::Timeout(TimeoutType::Wait) => format!(
-            "all {size} connections of the pool are in use; with strategy=pessimistic each lock that is held takes \
-             one, and so does the first waiter of each name; raise pool_size"
-        ),
+        PoolError::Timeout(TimeoutType::Wait) => {
+            format!("all {size} connections of the pool are in use; {full}")
+        }
         PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => {
             format!(
                 "{} did not answer within connect_timeout ({:?})",

@@ -6,10 +6,11 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use lockkit_core::{
-    LockName,
+    Clock, LockName, Tick,
     spi::{Hint, Mode},
 };
 
@@ -40,6 +41,8 @@ struct Waiting {
     is_called: bool,
     /// Called while it asks: its answer may be older than the call.
     is_recalled: bool,
+    /// When it was called, or last began to ask.
+    seen: Tick,
 }
 
 /// What a look at a line found.
@@ -58,7 +61,14 @@ impl Waiters {
         let line = lines.entry(name.clone()).or_default();
         let number = line.next_number;
         line.next_number += 1;
-        line.waiting.push_back(Waiting { number, mode, hint, is_called: false, is_recalled: false });
+        line.waiting.push_back(Waiting {
+            number,
+            mode,
+            hint,
+            is_called: false,
+            is_recalled: false,
+            seen: Clock::Boot.now(),
+        });
         Place { waiters: Arc::clone(self), name: name.clone(), number }
     }
 
@@ -123,6 +133,7 @@ impl Line {
     fn call_next(&mut self) -> bool {
         let Some(next) = self.waiting.iter_mut().find(|waiting| !waiting.is_called) else { return false };
         next.is_called = true;
+        next.seen = Clock::Boot.now();
         next.hint.ring();
         self.calls += 1;
         true
@@ -143,15 +154,26 @@ impl Place {
         self.with(|waiting| waiting.is_called).unwrap_or(true)
     }
 
-    /// Calls itself if it is the first in line, without a ring. Returns whether it is called.
-    pub(crate) fn step_up(&self) -> bool {
-        let mut lines = self.waiters.lock();
+    /// Calls itself, without a ring, if it is the first in line, or if all who were called before it have not asked for
+    /// `patience`: a future that nobody polls must not hold up the rest. Returns whether it is called, and so asks now.
+    pub(crate) fn step_up(&self, patience: Duration) -> bool {
+        let (mut lines, now) = (self.waiters.lock(), Clock::Boot.now());
         let Some(line) = lines.get_mut(&self.name) else { return true };
-        if let Some(first) = line.waiting.front_mut().filter(|first| first.number == self.number) {
-            line.calls += u64::from(!first.is_called);
-            first.is_called = true;
+        for waiting in &mut line.waiting {
+            if waiting.number == self.number {
+                line.calls += u64::from(!waiting.is_called);
+                (waiting.is_called, waiting.seen) = (true, now);
+                return true;
+            }
+            if !waiting.is_called || waiting.seen.until(now) < patience {
+                break;
+            }
         }
-        line.waiting.iter().any(|waiting| waiting.number == self.number && waiting.is_called)
+        let mine = line.waiting.iter_mut().find(|waiting| waiting.number == self.number && waiting.is_called);
+        mine.is_some_and(|mine| {
+            mine.seen = now;
+            true
+        })
     }
 
     /// The call led nowhere, or was answered by a grant: it is not passed on. One that came meanwhile stands.
@@ -241,6 +263,18 @@ mod tests {
         assert_eq!(bell.0.load(Relaxed), 2);
         first.put_back();
         assert!(!first.is_called());
+    }
+
+    #[test]
+    fn c8_one_who_was_called_and_does_not_ask_is_passed_after_a_while() {
+        let (waiters, name) = (Arc::<Waiters>::default(), LockName::new(Kind::Mutex, "a").unwrap());
+        let ((first, _), (second, _), (third, _)) =
+            (join(&waiters, &name), join(&waiters, &name), join(&waiters, &name));
+        let (long, none) = (Duration::from_secs(60), Duration::ZERO);
+        assert!(!second.step_up(none), "the first was not called yet");
+        assert!(first.step_up(long) && !second.step_up(long));
+        assert!(second.step_up(none) && !third.step_up(long));
+        assert!(first.is_called() && second.is_called() && !third.is_called());
     }
 
     #[test]

@@ -8,10 +8,10 @@ use mysql_async as my;
 use super::{
     Store,
     hold::{Hold, Life},
-    sql::{Key, Sql},
+    sql::Key,
 };
 use crate::{
-    connection::Step,
+    connection::{Session, Step},
     error::{self, Phase},
     pool::Checkout,
     server::value,
@@ -21,7 +21,7 @@ use crate::{
 /// How often a statement that lost a race is sent again at once.
 const RACES: u32 = 4;
 /// The answer that has the row, and those before it that make the row.
-const ROW: usize = 2;
+const ROW: usize = 1;
 const CREATED: usize = 2;
 
 /// The row is ours, and nobody knows of it yet.
@@ -48,10 +48,17 @@ impl Store {
         patience: Option<Duration>,
     ) -> Result<Option<Locked>> {
         let lock = key.lock(&self.sql, patience);
+        let session = key.session(patience, connection.session());
         let (mut script, mut row) = (lock.clone(), ROW);
+        if session != connection.session() {
+            let Session { idle_s, lock_wait_s } = session;
+            let set = format!("SET SESSION wait_timeout={idle_s},innodb_lock_wait_timeout={lock_wait_s};");
+            (script, row) = (set + &lock, ROW + 1);
+        }
         for _ in 0..RACES {
             match connection.script(&script).await {
                 Ok(steps) => {
+                    connection.set_session(session);
                     if let Some(open) = open_lease(&steps, row) {
                         let hold = Hold::new(Arc::clone(self), Arc::clone(key), connection);
                         return Ok(Some(Locked { hold, open }));
@@ -66,7 +73,7 @@ impl Store {
                 Err(error) => return self.pool.checked(Err(error), Phase::Read, "locking the row"),
             }
         }
-        self.pool.checked(connection.script(&Sql::roll_back()).await, Phase::Read, "giving up the row")?;
+        self.pool.checked(connection.script("ROLLBACK").await, Phase::Read, "giving up the row")?;
         Ok(None)
     }
 

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    Store,
+    MAX_PATIENCE, Store,
     acquire::{Locked, end_of},
     hold::{End, Hold, Life},
     sql::{Key, LEAST_OPEN},
@@ -72,7 +72,9 @@ impl RowClaim {
             let (name, mode, hint) = (&self.spec.name, self.spec.mode, self.spec.hint.clone());
             self.place = Some(self.store.waiters.join(name, mode, hint));
         }
-        self.place.as_ref().is_none_or(Place::step_up)
+        // Longer than anybody who asks can take.
+        let asking = MAX_PATIENCE + self.spec.op_timeout * 2;
+        self.place.as_ref().is_none_or(|place| place.step_up(asking))
     }
 
     /// `None` if somebody else has it, or if nobody wants to know any more.

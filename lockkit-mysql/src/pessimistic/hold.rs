@@ -1,6 +1,6 @@
 //! The transaction that has a row lock: its connection, and what is being asked on it.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use lockkit_core::{Clock, Tick};
@@ -11,14 +11,11 @@ use super::{
     sql::{Key, Sql},
 };
 use crate::{
-    connection::Step,
+    connection::{Session, Step},
     error,
     pool::Checkout,
     server::{Server, value},
 };
-
-/// A proof that is younger is believed at a release.
-const FRESH: Duration = Duration::from_millis(1);
 
 /// An open transaction that has the row's lock, for as long as its connection lives.
 pub(super) struct Hold {
@@ -134,20 +131,28 @@ impl Hold {
             self.close();
             return Ok(Life::Gone);
         }
-        let row = steps.iter().find_map(|step| step.rows.first());
-        let (fence, owner) = (row.and_then(|row| value(row, 0)), row.and_then(|row| value::<String>(row, 1)));
-        let is_ours = fence == Some(self.fence) && owner.as_ref() == Some(&self.key.owner);
-        if !is_ours {
+        if !self.is_ours(&steps) {
             return Ok(Life::Evicted);
         }
         self.proven = sent;
         Ok(Life::Alive { at: sent })
     }
 
+    /// Whether the last fence is ours, by the answer to a ping.
+    fn is_ours(&self, steps: &[Step]) -> bool {
+        let row = steps.iter().find_map(|step| step.rows.first());
+        let (fence, owner) = (row.and_then(|row| value(row, 0)), row.and_then(|row| value::<String>(row, 1)));
+        fence == Some(self.fence) && owner.as_ref() == Some(&self.key.owner)
+    }
+
     /// Sets for how long the server waits for the next question. False if the connection is gone.
     pub(super) async fn set_idle(&mut self, least_s: u64) -> bool {
-        let script = self.key.idle(least_s);
-        let answer = self.ask(Question::Set, script).await;
+        let idle_s = self.key.idle_s(least_s);
+        let answer = self.ask(Question::Set, format!("SET SESSION wait_timeout={idle_s}")).await;
+        if let Line::Idle(checkout) = &mut self.line {
+            let session = Session { idle_s, ..checkout.session() };
+            checkout.set_session(session);
+        }
         matches!(answer, Some((_, Ok(_)))) && self.is_in_transaction()
     }
 
@@ -164,16 +169,22 @@ impl Hold {
     /// # Errors
     /// A refusal of the server, which still has the transaction or not.
     pub(super) async fn finish(&mut self, keep: bool) -> Result<End, my::Error> {
-        let is_old = self.proven.until(Clock::Boot.now()) > FRESH;
-        // The loss of a connection that was idle shows with the next question only. It had better not be this one.
-        if self.fence > 0 && is_old && !matches!(self.ping().await?, Life::Alive { .. }) {
+        // The loss of a connection that was idle shows with the next question only. With the user's changes it had better
+        // not be this one.
+        if self.is_used && !matches!(self.ping().await?, Life::Alive { .. }) {
             self.close();
             return Ok(End::Gone);
         }
-        let script = if keep { self.key.commit(self.sql(), self.fence) } else { self.key.undo() };
+        let end = if keep { self.key.commit(self.sql(), self.fence) } else { self.key.undo() };
+        let asks = self.fence > 0 && !self.is_used;
+        let script = if asks { format!("{};{end}", self.key.ping(self.sql())) } else { end };
         let Some((_, answer)) = self.ask(Question::Finish, script).await else { return Ok(End::Gone) };
         match answer {
-            Ok(_) => {
+            Ok(steps) => {
+                if asks && !self.is_ours(&steps) {
+                    self.close();
+                    return Ok(End::Gone);
+                }
                 if let Line::Idle(mut checkout) = std::mem::replace(&mut self.line, Line::Gone)
                     && self.is_used
                 {

@@ -35,6 +35,7 @@ const MAX_PATIENCE: Duration = Duration::from_secs(10);
 /// Those who stand in line are called; this is for calls that get lost, and between two waits on the server.
 const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// The server counts in whole seconds.
+const MIN_TTL: Duration = Duration::from_secs(1);
 const TAKEOVER_DELAY: Duration = Duration::from_millis(1500);
 /// Nothing else tells that a connection is dead.
 const CADENCE: Duration = Duration::from_secs(1);
@@ -75,6 +76,7 @@ impl Pessimistic {
             .with_max_patience(MAX_PATIENCE)
             .with_poll(POLL.0, POLL.1)
             .with_takeover_delay(TAKEOVER_DELAY)
+            .with_min_ttl(MIN_TTL)
             .with_lease_scope(LeaseScope::Connection)
             .with_cadence(CADENCE, false);
         Self { store: Arc::new(Store::new(pool)), descriptor }
@@ -96,6 +98,14 @@ impl Backend for Pessimistic {
                 spec.mode
             );
             return Err(error::ours(ErrorKind::Unsupported, reason));
+        }
+        if spec.ttl < MIN_TTL {
+            let reason = format!(
+                "ttl is {:?}, and with strategy=pessimistic it must be at least {MIN_TTL:?}: the server counts the time \
+                 in which it hears nothing in whole seconds",
+                spec.ttl
+            );
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         Ok(Box::new(RowClaim::new(Arc::clone(&self.store), spec)))
     }

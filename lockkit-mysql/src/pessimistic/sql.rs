@@ -6,13 +6,12 @@ use lockkit_core::{LockName, spi::ClaimSpec};
 use mysql_async::Value;
 
 use crate::{
+    connection::Session,
     schema::Tables,
     server::Server,
     sql::{NOW, literal},
 };
 
-/// Puts the session back as it was when the connection was opened.
-pub(super) const RESET: &str = "SET SESSION wait_timeout=28800,innodb_lock_wait_timeout=1";
 /// A row tells by its lock that somebody has it, and not who. So each holder also has a user-level lock of the server's
 /// that nobody waits for, named after it.
 pub(super) const SIGN: &str = "lockkit.";
@@ -41,11 +40,6 @@ impl Sql {
              open_us=?,server=?,started_us=?,thread=?,label=?"
         );
         Self { row, fence, bump, strict }
-    }
-
-    /// Frees the row, whatever was done with it.
-    pub(super) fn roll_back() -> String {
-        format!("ROLLBACK;{RESET}")
     }
 }
 
@@ -84,25 +78,25 @@ impl Key {
         }
     }
 
-    /// Locks the row; the third answer has it, and with strict leases the fourth what the last holder left. The server
-    /// counts in whole seconds, and up to one more; who waits, counts for himself.
+    /// What the session must be set to for an attempt. The server counts in whole seconds, and up to one more; who waits,
+    /// counts for himself.
+    pub(super) fn session(&self, patience: Option<Duration>, now: Session) -> Session {
+        let lock_wait_s =
+            patience.map_or(now.lock_wait_s, |patience| patience.as_secs().saturating_sub(1).max(1));
+        Session { idle_s: self.lease_s, lock_wait_s }
+    }
+
+    /// Locks the row; the second answer has it, and with strict leases the third what the last holder left.
     pub(super) fn lock(&self, sql: &Sql, patience: Option<Duration>) -> String {
-        let Self { this, lease_s, .. } = self;
-        let (seconds, nowait) = match patience {
-            Some(patience) => (patience.as_secs().saturating_sub(1).max(1), ""),
-            None => (1, " NOWAIT"),
-        };
+        let this = &self.this;
+        let nowait = if patience.is_some() { "" } else { " NOWAIT" };
         let open = if sql.strict {
             let free_for = format!("{NOW}-CAST(acquired_us AS SIGNED)");
             format!(";SELECT open_us,IF(owner='',{free_for},0) FROM {} WHERE {this}", sql.fence)
         } else {
             String::new()
         };
-        format!(
-            "SET SESSION wait_timeout={lease_s},innodb_lock_wait_timeout={seconds};START TRANSACTION;\
-             SELECT 1 FROM {} WHERE {this} FOR UPDATE{nowait}{open}",
-            sql.row
-        )
+        format!("START TRANSACTION;SELECT 1 FROM {} WHERE {this} FOR UPDATE{nowait}{open}", sql.row)
     }
 
     /// Makes the row, before the statements of [`lock`](Self::lock).
@@ -135,16 +129,16 @@ impl Key {
 
     /// The first ping of a grant: it also leaves a sign of life that others can see, and that goes with the connection.
     pub(super) fn sign(&self, sql: &Sql) -> String {
-        format!("DO GET_LOCK({},0);{}", self.sign_name(), self.ping(sql))
+        format!("SELECT fence,owner,GET_LOCK({},0) FROM {} WHERE {}", self.sign_name(), sql.fence, self.this)
     }
 
     fn sign_name(&self) -> String {
         literal(format!("{SIGN}{}", self.owner).as_bytes())
     }
 
-    /// From now on the server ends the connection when it has heard nothing for so long.
-    pub(super) fn idle(&self, least_s: u64) -> String {
-        format!("SET SESSION wait_timeout={}", self.lease_s.max(least_s))
+    /// After how many seconds without a word the server ends the connection.
+    pub(super) fn idle_s(&self, least_s: u64) -> u64 {
+        self.lease_s.max(least_s)
     }
 
     /// Frees the row, and says that nobody has to wait for this lease.
@@ -159,7 +153,7 @@ impl Key {
     }
 
     fn reset(&self) -> String {
-        format!("{RESET};DO RELEASE_LOCK({})", self.sign_name())
+        format!("DO RELEASE_LOCK({})", self.sign_name())
     }
 
     /// Nobody has to wait for the lease of this grant any more.
@@ -171,7 +165,7 @@ impl Key {
     /// the row last must be gone: this needs its lock.
     pub(super) fn note_free(&self, sql: &Sql) -> String {
         format!(
-            "UPDATE {} SET acquired_us={NOW},owner='' WHERE {} AND (owner<>'' OR acquired_us>{NOW});COMMIT;{RESET}",
+            "UPDATE {} SET acquired_us={NOW},owner='' WHERE {} AND (owner<>'' OR acquired_us>{NOW});COMMIT",
             sql.fence, self.this
         )
     }
