@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::{
-    Kind,
+    Kind, LockName,
     spi::{Backend as _, Mode, Pulse, Released, Wait},
 };
 use lockkit_fixture::SqlFlavor;
@@ -59,11 +59,22 @@ async fn works(bed: &Bed) {
             assert!(granted(second.attempt(Wait::No).await).token > token);
             assert!(matches!(first.keep_alive().await.unwrap(), Pulse::Lost(_)));
             assert_eq!(first.release().await.unwrap(), Released::NotHeld);
-            let seen = here.inspect(&lockkit_core::LockName::new(kind, "a").unwrap()).await.unwrap();
+            let seen = here.inspect(&LockName::new(kind, "a").unwrap()).await.unwrap();
             let remaining = seen.holders[0].remaining.unwrap();
             assert!(remaining > TTL - SLACK && remaining <= TTL, "{remaining:?}");
             assert_eq!(second.release().await.unwrap(), Released::Freed);
         }
+    }
+    // All rows are read, not only the first.
+    let mut readers =
+        [claim_in(&here, Kind::RwLock, "b", Mode::Shared), claim_in(&there, Kind::RwLock, "b", Mode::Shared)];
+    for reader in &mut readers {
+        granted(reader.attempt(Wait::No).await);
+    }
+    let seen = here.inspect(&LockName::new(Kind::RwLock, "b").unwrap()).await.unwrap();
+    assert_eq!(seen.holders.len(), 2);
+    for reader in &mut readers {
+        assert_eq!(reader.release().await.unwrap(), Released::Freed);
     }
     // Nobody else can see what was not committed, and an open transaction would hold rows.
     assert_eq!(bed.left(&mut bed.admin().await).await, [""; 0]);
