@@ -17,7 +17,8 @@ on_each! {
     c7_release_says_what_was_true_and_is_idempotent,
     c11_names_that_look_alike_never_meet,
     modes_that_a_row_lock_cannot_have_are_refused,
-    a_connection_that_held_a_lock_is_as_it_was,
+    c3_a_connection_with_another_locks_timeout_gets_its_own,
+    c8_a_connection_that_the_server_has_closed_is_replaced,
 }
 
 async fn c1_one_owner_at_a_time_and_the_next_has_a_larger_token(flavor: SqlFlavor) {
@@ -139,14 +140,27 @@ async fn modes_that_a_row_lock_cannot_have_are_refused(flavor: SqlFlavor) {
     }
 }
 
-/// With a timeout of its last lock, an idle connection of the pool would be closed.
-async fn a_connection_that_held_a_lock_is_as_it_was(flavor: SqlFlavor) {
+/// It keeps the timeout of its last lock, and so the server closes it when it is idle.
+async fn c8_a_connection_that_the_server_has_closed_is_replaced(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&pool_size=1").await;
     let mut claim = store.claim_for("a", Duration::from_secs(1));
-    granted(claim.attempt(Wait::No).await);
+    for _ in 0..2 {
+        granted(claim.attempt(Wait::No).await);
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+    }
+}
+
+async fn c3_a_connection_with_another_locks_timeout_gets_its_own(flavor: SqlFlavor) {
+    let store = Store::start_with(flavor, "&pool_size=1").await;
+    let mut short = store.claim_for("a", Duration::from_secs(1));
+    granted(short.attempt(Wait::No).await);
     let thread = store.admin.thread("a").await;
-    claim.release().await.unwrap();
+    assert_eq!(short.release().await.unwrap(), Released::Freed);
+    let mut long = store.claim_for("b", Duration::from_secs(30));
+    granted(long.attempt(Wait::No).await);
+    assert_eq!(store.admin.thread("b").await, thread, "another connection proves nothing here");
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    granted(claim.attempt(Wait::No).await);
-    assert_eq!(store.admin.thread("a").await, thread, "the same connection");
+    assert!(matches!(long.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(long.release().await.unwrap(), Released::Freed);
 }
