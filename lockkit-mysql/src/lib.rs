@@ -4,7 +4,8 @@
 //!   are due together; the server's clock alone decides when a lease ends. Holders and waiters keep no connection. Mutexes,
 //!   read/write locks (a writer that waits keeps new readers away) and semaphores.
 //! * **`pessimistic`**: a row lock, held by a transaction on a connection of its own (`SELECT … FOR UPDATE`). Whoever waits,
-//!   waits in the server, and is granted a few milliseconds after a holder's process has died. Mutexes only. One's own
+//!   waits in the server, and is granted a few milliseconds after a holder's process has died. Mutexes only, with a ttl of
+//!   one second at least. One's own
 //!   statements can run in the lock's transaction and are committed with the release: see [`LockTransaction`].
 //!
 //! Locks of the two do not exclude each other, so the tables record which one they are for, and the other is refused.

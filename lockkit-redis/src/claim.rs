@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result, Tick,
-    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Pulse, Released, Strays, Wait},
+    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Pulse, Released, Wait},
 };
 use redis::{RedisResult, Value};
 
@@ -16,6 +16,7 @@ use crate::{
     link::Link,
     notify::Place,
     script::{self, Acquired, Arg, Call},
+    strays::Strays,
 };
 
 /// A claim for an exclusive lock.

@@ -28,6 +28,7 @@ mod keys;
 mod link;
 mod notify;
 mod script;
+mod strays;
 
 use std::sync::Arc;
 

@@ -15,7 +15,6 @@ mod claim;
 mod hint;
 mod inspection;
 mod server_clock;
-mod strays;
 
 pub use self::{
     attachment::Attachment,
@@ -26,5 +25,4 @@ pub use self::{
     hint::{Hint, Ring},
     inspection::{Holder, Inspection},
     server_clock::ServerClock,
-    strays::Strays,
 };

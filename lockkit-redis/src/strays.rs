@@ -1,12 +1,12 @@
 //! Attempts whose reply never came.
 
-/// What one claim of a backend has sent and not seen answered. For stores whose requests carry a not-after time.
+/// What one claim has sent and not seen answered.
 ///
 /// A reply that tells who has the lock settles everything that was sent on the same connection before it. What was
 /// sent on a connection that fell silent or broke may still reach the server, after a release on the next one: a proxy
 /// can deliver what it took before its client was gone. Until its not-after time has passed, a release is not final.
 #[derive(Debug, Default)]
-pub struct Strays {
+pub(crate) struct Strays {
     current: Option<Sent>,
     /// Something was sent before that.
     earlier: bool,
@@ -24,13 +24,12 @@ struct Sent {
 
 impl Strays {
     /// True if a lock of this owner may be in the store.
-    #[must_use]
-    pub fn is_any(&self) -> bool {
+    pub(crate) fn is_any(&self) -> bool {
         self.current.is_some() || self.earlier
     }
 
-    /// Call before an attempt is sent on a connection, which has a number of its own.
-    pub fn attempt(&mut self, connection: u64, not_after: i64) {
+    /// Call before an attempt is sent.
+    pub(crate) fn attempt(&mut self, connection: u64, not_after: i64) {
         self.switch_to(connection);
         self.earlier |= self.current.is_some();
         let earlier_not_after = self.current.as_ref().map_or(0, Sent::latest);
@@ -38,20 +37,20 @@ impl Strays {
     }
 
     /// Call before a release is sent. Returns until when a stray attempt may be applied, or 0.
-    pub fn release(&mut self, connection: u64) -> i64 {
+    pub(crate) fn release(&mut self, connection: u64) -> i64 {
         self.switch_to(connection);
         self.strays_until
     }
 
     /// Call when an attempt was refused: it did nothing, and tells nothing of those before it.
-    pub fn refused(&mut self) {
+    pub(crate) fn refused(&mut self) {
         // It may never have left the client, and then those before it may still be under way.
         let earlier = self.current.take().filter(|sent| sent.earlier_not_after > 0);
         self.current = earlier.map(|sent| Sent { not_after: sent.earlier_not_after, ..sent });
     }
 
     /// Call when an attempt was answered at server time `now`, and so it is known who has the lock.
-    pub fn settled(&mut self, now: i64) {
+    pub(crate) fn settled(&mut self, now: i64) {
         self.current = None;
         if now > self.strays_until {
             self.strays_until = 0;
