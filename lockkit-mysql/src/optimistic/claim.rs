@@ -60,11 +60,12 @@ impl LeaseClaim {
         };
         for _ in 0..2 {
             let not_after = self.store.pool.server_time(deadline);
+            let sent = Clock::Boot.now();
             self.pending.attempt(connection.server(), deadline);
             let asked = self.asked(not_after, waits);
             let answer = self.store.acquire(&mut connection, self.form, &asked).await;
             if !answer.as_ref().is_err_and(Error::is_outcome_unknown) {
-                self.pending.answered();
+                self.pending.answered(sent);
             }
             match answer? {
                 Answer::Late => self.store.ask_time(&mut connection).await.map(drop)?,
@@ -174,6 +175,7 @@ impl Claim for LeaseClaim {
             return Err(not_final());
         }
         self.fence = None;
+        self.pending.taken_back();
         Ok(if found == Some(true) { Released::Freed } else { Released::NotHeld })
     }
 }

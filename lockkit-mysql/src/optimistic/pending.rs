@@ -14,7 +14,11 @@ const LATEST: Duration = Duration::from_secs(2);
 /// It may still be applied, also after a release that was sent later: a proxy can deliver what it took before its client
 /// was gone. It can't once its connection has ended on the server, nor long after its not-after time.
 #[derive(Debug, Default)]
-pub(crate) struct Pending(Vec<Sent>);
+pub(crate) struct Pending {
+    sent: Vec<Sent>,
+    /// Something that has ended may have been applied before.
+    is_due: bool,
+}
 
 #[derive(Debug)]
 struct Sent {
@@ -26,34 +30,35 @@ struct Sent {
 impl Pending {
     /// True if a lock of this owner may be in the store, or come there.
     pub(crate) fn is_any(&self) -> bool {
-        !self.0.is_empty()
+        self.is_due || !self.sent.is_empty()
     }
 
     /// Call before an attempt is sent.
     pub(crate) fn attempt(&mut self, server: &Server, not_after: Tick) {
-        self.0.push(Sent { server: server.clone(), until: not_after.after(LATEST) });
+        self.sent.push(Sent { server: server.clone(), until: not_after.after(LATEST) });
     }
 
-    /// Call when the last attempt was answered.
-    pub(crate) fn answered(&mut self) {
-        self.0.pop();
-        self.0.retain(|sent| !sent.has_passed());
+    /// Call when the last attempt, which was sent at `asked`, was answered: what had ended by then, it has told.
+    pub(crate) fn answered(&mut self, asked: Tick) {
+        self.sent.pop();
+        self.sent.retain(|sent| sent.until >= asked);
     }
 
     /// Makes sure that nothing of it is under way any more. False if that can't be known yet.
     pub(crate) async fn end(&mut self, pool: &Pool, patience: Duration) -> bool {
-        while let Some(sent) = self.0.last() {
-            if !sent.has_passed() && !pool.end(&sent.server, patience).await.unwrap_or(false) {
+        while let Some(sent) = self.sent.last() {
+            let has_passed = Clock::Boot.now() > sent.until;
+            if !has_passed && !pool.end(&sent.server, patience).await.unwrap_or(false) {
                 return false;
             }
-            self.0.pop();
+            self.sent.pop();
+            self.is_due = true;
         }
         true
     }
-}
 
-impl Sent {
-    fn has_passed(&self) -> bool {
-        Clock::Boot.now() > self.until
+    /// Call when what had ended was taken back.
+    pub(crate) fn taken_back(&mut self) {
+        self.is_due = false;
     }
 }

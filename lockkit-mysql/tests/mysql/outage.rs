@@ -20,6 +20,7 @@ on_both!(
     c2_a_late_renewal_revives_nothing,
     c5_a_retry_holds_for_what_the_server_says,
     c5_a_late_attempt_after_the_release_takes_nothing,
+    c5_a_release_that_fails_midway_forgets_nothing,
 );
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -235,4 +236,35 @@ async fn c5_a_late_attempt_after_the_release_takes_nothing(flavor: SqlFlavor) {
         next_token(&there, "a").await;
         sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Catches a release that ends what is under way, fails to take it back, and takes its next call for the first one.
+async fn c5_a_release_that_fails_midway_forgets_nothing(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (backend, proxy) = bed.behind_proxy("pool_size=1").await;
+    for name in ["a", "busy"] {
+        next_token(&backend, name).await;
+    }
+    let mut spec = spec("a");
+    spec.op_timeout = Duration::from_millis(800);
+    let mut claim = backend.claim(spec.clone()).unwrap();
+    proxy.set(|toxics| toxics.down.discard = true);
+    assert!(timeout(Duration::from_millis(200), claim.attempt(Wait::No)).await.is_err());
+    proxy.heal();
+    let (mut admin, mut locked) = (bed.admin().await, bed.admin().await);
+    assert_eq!(bed.left(&mut admin).await, ["live: a"], "it was not applied");
+    // The one connection of the pool waits for a row.
+    locked.run("START TRANSACTION").await;
+    locked.run(format!("SELECT 1 FROM {} WHERE name='busy' FOR UPDATE", bed.table("lock"))).await;
+    let mut other = backend.claim(self::spec("busy")).unwrap();
+    let waiting = tokio::spawn(async move { other.attempt(Wait::No).await });
+    while admin.one::<u64>(bed.waiting()).await == 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    claim.release().await.unwrap_err();
+    locked.run("ROLLBACK").await;
+    let _ = waiting.await.unwrap();
+    claim.release().await.unwrap();
+    let left = bed.left(&mut admin).await;
+    assert!(!left.contains(&"live: a".to_owned()), "{left:?}");
 }
