@@ -97,14 +97,16 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
     use ErrorKind as K;
     use my::{DriverError as D, Error as E};
     match error {
+        #[cfg(feature = "tls")]
+        E::Io(my::IoError::Io(error)) if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) => {
+            NO_TRUST
+        }
         E::Io(my::IoError::Io(_))
         | E::Driver(D::ConnectionClosed | D::PacketOutOfOrder | D::PoolDisconnected) => {
             (K::Unavailable, "the connection broke, or the server is not there")
         }
         #[cfg(feature = "tls")]
-        E::Io(my::IoError::Tls(_)) => {
-            (K::Unavailable, "no trust could be made; check the parameter ca, and the host's name")
-        }
+        E::Io(my::IoError::Tls(_)) => NO_TRUST,
         E::Driver(D::UnknownAuthPlugin { .. } | D::MysqlOldPasswordDisabled | D::CleartextPluginDisabled) => {
             (K::Authentication, "the user's way to log in is not supported; use a password")
         }
@@ -114,6 +116,10 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
         }
     }
 }
+
+#[cfg(feature = "tls")]
+const NO_TRUST: (ErrorKind, &str) =
+    (ErrorKind::Unavailable, "the server can't prove who it is; check the parameter ca, and the host's name");
 
 /// An error of this backend.
 pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Error {

@@ -27,3 +27,6 @@ mod refusal;
 mod rows;
 #[path = "mysql/settings.rs"]
 mod settings;
+#[cfg(feature = "tls")]
+#[path = "mysql/tls.rs"]
+mod tls;

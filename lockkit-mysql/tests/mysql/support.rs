@@ -99,7 +99,7 @@ impl Bed {
         Self::on(Arc::new(SqlServer::start_with(flavor, args.iter().copied()).unwrap()))
     }
 
-    fn on(server: Arc<SqlServer>) -> Self {
+    pub(crate) fn on(server: Arc<SqlServer>) -> Self {
         Self { server, prefix: format!("t{:016x}", rand::random::<u64>()) }
     }
 
