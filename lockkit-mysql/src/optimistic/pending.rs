@@ -6,8 +6,9 @@ use lockkit_core::{Clock, Tick};
 
 use crate::{pool::Pool, server::Server};
 
-/// How long a statement may wait for a row after it has read the time: `innodb_lock_wait_timeout`, and some more.
-const LATEST: Duration = Duration::from_secs(2);
+/// How long a statement may wait after it has read the time: for the table (`lock_wait_timeout`), then for the row
+/// (`innodb_lock_wait_timeout`), and some more.
+const LATEST: Duration = Duration::from_secs(3 + 1 + 1);
 
 /// What one claim has sent and not seen answered.
 ///
@@ -34,7 +35,12 @@ impl Pending {
         self.0.push(Sent { server: server.clone(), until: not_after.after(LATEST) });
     }
 
-    /// Call when the last attempt was answered.
+    /// Call when the last attempt did nothing, and tells nothing of those before it: one of them may be a lock.
+    pub(crate) fn refused(&mut self) {
+        self.0.pop();
+    }
+
+    /// Call when the last attempt was answered, and so it is known who has the lock.
     pub(crate) fn answered(&mut self) {
         self.0.pop();
         self.0.retain(|sent| !sent.has_passed());

@@ -28,7 +28,9 @@ pub(crate) enum Answer {
     Granted {
         fence: u64,
     },
-    /// It came after its not-after time, and did nothing.
+    /// Somebody is at work on the row. It did nothing, and does not know who has the lock.
+    Locked,
+    /// It came after its not-after time, and did nothing. It does not know who has the lock either.
     Late,
     /// Others use the semaphore with another limit.
     Mismatch {
@@ -52,6 +54,13 @@ pub(crate) struct Seen {
     pub(crate) exclusive: bool,
     pub(crate) permits: u32,
     pub(crate) left: Duration,
+}
+
+impl Answer {
+    /// Whether it tells who has the lock.
+    pub(crate) fn is_known(&self) -> bool {
+        !matches!(self, Self::Locked | Self::Late)
+    }
 }
 
 impl Look {
