@@ -45,8 +45,8 @@ pub(crate) struct Look {
     pub(crate) version: u64,
     pub(crate) now_us: u64,
     pub(crate) holders: Vec<Seen>,
-    /// A writer waits: no reader shall come before it.
-    pub(crate) wanted: bool,
+    /// A writer waits: for so long, no reader shall come before it.
+    pub(crate) wanted: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,7 @@ impl Look {
     /// Whether somebody who wants it in this mode would get it now.
     pub(crate) fn fits(&self, mode: Mode) -> bool {
         match mode {
-            Mode::Shared => !self.wanted && self.holders.iter().all(|seen| !seen.exclusive),
+            Mode::Shared => self.wanted.is_zero() && self.holders.iter().all(|seen| !seen.exclusive),
             Mode::Permits { count, limit } => {
                 let used: u64 = self.holders.iter().map(|seen| u64::from(seen.permits)).sum();
                 used + u64::from(count.get()) <= u64::from(limit.get())

@@ -104,7 +104,7 @@ impl RowSql {
             let left = u64::try_from(value::<i64>(row, 1)?).ok().filter(|left| *left > 0);
             let seen = Seen { exclusive: true, permits: 0, left: Duration::from_micros(left.unwrap_or(0)) };
             let holders = if left.is_some() { vec![seen] } else { Vec::new() };
-            Some(Look { version: value(row, 0)?, now_us: value(row, 2)?, holders, wanted: false })
+            Some(Look { version: value(row, 0)?, now_us: value(row, 2)?, holders, wanted: Duration::ZERO })
         };
         Ok(read())
     }
