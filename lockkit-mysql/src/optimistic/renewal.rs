@@ -12,7 +12,7 @@ use futures_util::{
     future::{BoxFuture, Shared, WeakShared},
 };
 use lockkit_core::{
-    Clock, Error, LockName, Result, Tick,
+    Clock, Error, ErrorKind, LockName, Result, Tick,
     spi::{Lease, LossReason, Pulse},
 };
 use mysql_async as my;
@@ -21,7 +21,7 @@ use tokio::time;
 use crate::{
     connection::Connection,
     error::{self, Phase},
-    pool::Pool,
+    pool::{Checkout, Pool},
     server::value,
     sql::{NOW, literal},
 };
@@ -137,8 +137,17 @@ impl Renewals {
         Arc::new(self.renew_all(sort, &holds).await)
     }
 
+    /// Those of the pool may all wait for rows that somebody has locked: a lease that lasts must not end by that.
+    async fn connection(&self, op_timeout: Duration) -> Result<Checkout> {
+        let patience = op_timeout * 3 / 8;
+        match self.pool.get(patience).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => self.pool.get_side(patience).await,
+            answer => answer,
+        }
+    }
+
     async fn renew_all(&self, sort: Sort, holds: &[Hold]) -> Result<Vec<Pulse>, Option<Error>> {
-        let mut connection = self.pool.get(sort.op_timeout * 3 / 4).await.map_err(Some)?;
+        let mut connection = self.connection(sort.op_timeout).await.map_err(Some)?;
         let table = if sort.has_holders { &self.holder } else { &self.lock };
         let mut trial = Trial { renewals: self, lease: sort.lease, is_over: holds.len() == 1 };
         let answer = renew(&mut connection, table, sort, holds).await;

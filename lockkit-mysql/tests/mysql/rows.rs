@@ -8,7 +8,10 @@ use lockkit_core::{
 };
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::mysql_async::Row;
-use tokio::time::Instant;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout},
+};
 
 use crate::support::*;
 
@@ -16,6 +19,8 @@ on_both!(
     c8_a_locked_row_holds_up_no_other_name,
     every_statement_finds_its_rows_by_the_primary_key,
     c10_a_locked_row_holds_up_no_other_renewal,
+    c10_a_crowd_before_a_locked_row_holds_up_no_renewal,
+    c1_a_row_that_is_taken_for_ever_is_taken,
     c8_a_pending_alter_is_no_hang,
     c8_a_lost_race_between_primaries_is_no_error,
 );
@@ -154,6 +159,46 @@ async fn one_row_is_locked(flavor: SqlFlavor, ttl: Duration) {
     admin.run("ROLLBACK").await;
     for (number, guard) in guards.into_iter().enumerate().filter(|(number, _)| *number != 5) {
         assert_eq!(guard.release().await.unwrap(), Released::Freed, "{number}");
+    }
+}
+
+/// Those who want a lock whose row somebody else has locked may take every connection of the pool.
+async fn c10_a_crowd_before_a_locked_row_holds_up_no_renewal(flavor: SqlFlavor) {
+    const SHORT: Duration = Duration::from_secs(3);
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect(&format!("pool_size=1&{QUIET}")).await, bed.admin().await);
+    next_token(&backend, "locked").await;
+    let locker = with_ttl(backend, SHORT);
+    let guard = locker.mutex("held").unwrap().lock().await.unwrap();
+    admin.run("START TRANSACTION").await;
+    admin
+        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='locked' FOR UPDATE", bed.table("lock")))
+        .await;
+    let mut crowd = JoinSet::new();
+    for _ in 0..20 {
+        let locker = locker.clone();
+        crowd.spawn(async move { locker.mutex("locked").unwrap().lock().await.map(drop) });
+    }
+    let lost = guard.lost();
+    assert!(timeout(SHORT * 4, lost.wait()).await.is_err(), "the lease was not renewed in time");
+    assert!(guard.is_held());
+    crowd.shutdown().await;
+    admin.run("ROLLBACK").await;
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+}
+
+/// No lease is that long, but a row that says so is not free either.
+async fn c1_a_row_that_is_taken_for_ever_is_taken(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    for (kind, table) in [(Kind::Mutex, "lock"), (Kind::RwLock, "holder")] {
+        let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
+        granted(held.attempt(Wait::No).await);
+        for end in ["18446744073709551615", "9223372036854775808", "9223372036854775807"] {
+            admin.run(format!("UPDATE {} SET expires_us={end}", bed.table(table))).await;
+            busy(claim_in(&backend, kind, "a", Mode::Exclusive).attempt(Wait::No).await);
+        }
+        assert_eq!(held.release().await.unwrap(), Released::Freed);
     }
 }
 
