@@ -25,5 +25,7 @@ mod readers;
 mod refusal;
 #[path = "mysql/rows.rs"]
 mod rows;
+#[path = "mysql/runtimes.rs"]
+mod runtimes;
 #[path = "mysql/settings.rs"]
 mod settings;

@@ -31,7 +31,7 @@ pub(crate) fn poll(
 ) {
     // Without a runtime nobody waits either.
     let Ok(runtime) = Handle::try_current() else { return };
-    let Some(number) = store.waiters.attend(name) else { return };
+    let Some(number) = store.waiters.attend(name, runtime.id()) else { return };
     let attendance = Attendance { store: Arc::clone(store), name: name.clone(), number };
     #[expect(
         clippy::disallowed_methods,

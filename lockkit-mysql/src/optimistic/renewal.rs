@@ -16,7 +16,10 @@ use lockkit_core::{
     spi::{Lease, LossReason, Pulse},
 };
 use mysql_async as my;
-use tokio::time;
+use tokio::{
+    runtime::{Handle, Id},
+    time,
+};
 
 use crate::{
     connection::Connection,
@@ -47,6 +50,8 @@ pub(crate) struct Hold {
 /// What one statement can renew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Sort {
+    /// A request stops with the runtime of the one who began it.
+    runtime: Option<Id>,
     has_holders: bool,
     lease: Duration,
     op_timeout: Duration,
@@ -88,7 +93,9 @@ impl Renewals {
     /// # Cancel safety
     /// Cancel safe for the others.
     pub(crate) async fn renew(self: &Arc<Self>, hold: Hold) -> Result<Pulse> {
-        let sort = Sort { has_holders: hold.has_holders, lease: hold.lease, op_timeout: hold.op_timeout };
+        let Hold { has_holders, lease, op_timeout, .. } = hold;
+        let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
+        let sort = Sort { runtime, has_holders, lease, op_timeout };
         if lock(&self.alone).is_none_or(|until| Clock::Boot.now() >= until) {
             let (index, request) = self.join(sort, hold.clone());
             match request.await.as_ref() {
