@@ -158,7 +158,8 @@ impl LockGuard {
         let bound = left.min(held.limits.op_timeout * 2);
         held.give_back();
         if let Some(attachment) = held.attachment() {
-            attachment.guard_released();
+            // As when it is dropped: the release follows.
+            let _ = catch_unwind(AssertUnwindSafe(|| attachment.guard_released()));
         }
         if Runtime::try_current().is_err() {
             return self.release_by_keeper().await;

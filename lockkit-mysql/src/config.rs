@@ -247,6 +247,12 @@ impl Config {
         if self.database.is_empty() {
             return Err(invalid("it names no database, such as mysql://user:password@host/database"));
         }
+        // The driver would take no path for the default address.
+        if let Address::Unix(path) = &self.address
+            && path.to_str().is_none_or(str::is_empty)
+        {
+            return Err(invalid("the path of the socket must be UTF-8, and not empty"));
+        }
         if matches!(self.address, Address::Tcp(_, 0)) {
             return Err(invalid("no server listens on port 0"));
         }
@@ -405,6 +411,17 @@ mod tests {
             assert_eq!(error.kind(), kind, "{url}: {error}");
             assert!(error.to_string().contains(text), "{url}: {error}");
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn c13_a_socket_that_the_driver_can_not_name_is_not_another_server() {
+        use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+        for path in [OsStr::from_bytes(b"/run/\xff.sock"), OsStr::new("")] {
+            let error = Config::unix(path, "db").check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{error}");
+        }
+        Config::unix("/run/mysqld.sock", "db").check().unwrap();
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(crate) const NO_SUCH_THREAD: u16 = 1094;
 pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
 pub(crate) const LOCK_NOWAIT: u16 = 3572;
 const DEADLOCK: u16 = 1213;
+/// Another primary of the group was faster: this one's transaction was rolled back when it was to be committed.
+const CERTIFICATION: u16 = 3101;
 
 /// The number of a server's refusal.
 pub(crate) fn code(error: &my::Error) -> Option<u16> {
@@ -38,7 +40,7 @@ pub(crate) fn is_fatal(error: &my::Error) -> bool {
 
 /// The statement lost a race for rows and was rolled back whole: asking again is the answer.
 pub(crate) fn is_race(error: &my::Error) -> bool {
-    matches!(code(error), Some(DEADLOCK | LOCK_WAIT_TIMEOUT))
+    matches!(code(error), Some(DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT))
 }
 
 /// The row is locked by somebody else, for longer than was asked to wait.
@@ -85,7 +87,7 @@ fn of_server(code: u16) -> (ErrorKind, &'static str) {
         1461 => (K::Unavailable, "raise max_prepared_stmt_count"),
         1969 | 3024 => (K::Unavailable, "the statement took longer than the server allows"),
         1047 => (K::Unavailable, "the node is not ready: it has lost its cluster, or joins it"),
-        DEADLOCK | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | 1020 | 1412 | 1615 => {
+        DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | 1020 | 1412 | 1615 => {
             (K::Unavailable, "others were at work on the same row")
         }
         code if FATAL.contains(&code) => (K::Unavailable, "the server closed the connection"),

@@ -46,9 +46,10 @@ impl Server {
             && self.started_us.abs_diff(other.started_us) < SAME_START_US
     }
 
-    /// Another run of the same server: what was sent to an earlier one has ended with it.
+    /// A later run of the same server: what was sent to an earlier one has ended with it.
     pub(crate) fn is_later_run(&self, other: &Self) -> bool {
-        self.host == other.host && self.port == other.port && !self.is_same_run(other)
+        let is_later = self.started_us > other.started_us;
+        self.host == other.host && self.port == other.port && is_later && !self.is_same_run(other)
     }
 
     /// As [`is_same_run`](Self::is_same_run), for what [`run`](Self::run) has told.
@@ -195,5 +196,9 @@ mod tests {
         let server = |started_us| Server { host: "a".into(), port: "1".into(), started_us, thread: 1 };
         assert!(server(10_000_000).is_same_run(&server(11_500_000)));
         assert!(!server(10_000_000).is_same_run(&server(12_500_000)));
+        assert!(server(12_500_000).is_later_run(&server(10_000_000)));
+        assert!(!server(11_500_000).is_later_run(&server(10_000_000)), "the same");
+        // Seen from a connection that is left over, nothing is known of the run that goes on now.
+        assert!(!server(10_000_000).is_later_run(&server(12_500_000)));
     }
 }

@@ -13,6 +13,10 @@ use lockkit_core::{
     Clock, LockName, Tick,
     spi::{Hint, Mode},
 };
+use tokio::runtime::Id;
+
+/// Somebody in another runtime takes over from one that was not seen for so long.
+const ABSENT: Duration = Duration::from_secs(1);
 
 /// The lines of a locker's waiters, one for each lock.
 #[derive(Debug, Default)]
@@ -28,9 +32,16 @@ struct Line {
     /// How often somebody was called.
     calls: u64,
     /// Who polls the server for this line.
-    attendant: Option<u64>,
+    attendant: Option<Attendant>,
     /// What the last poll failed with.
     trouble: Option<String>,
+}
+
+#[derive(Debug)]
+struct Attendant {
+    number: u64,
+    runtime: Id,
+    seen: Tick,
 }
 
 #[derive(Debug)]
@@ -93,26 +104,31 @@ impl Waiters {
         }
     }
 
-    /// A number for the one who is to poll from now on; `None` if somebody does, or nobody waits.
-    pub(crate) fn attend(&self, name: &LockName) -> Option<u64> {
-        let mut lines = self.lock();
-        let line = lines.get_mut(name).filter(|line| line.attendant.is_none())?;
+    /// A number for the one who is to poll from now on, in this runtime; `None` if somebody does, or nobody waits. A
+    /// runtime that nobody drives any more polls for nobody.
+    pub(crate) fn attend(&self, name: &LockName, runtime: Id) -> Option<u64> {
+        let (mut lines, now) = (self.lock(), Clock::Boot.now());
+        let line = lines.get_mut(name)?;
+        if line.attendant.as_ref().is_some_and(|one| one.runtime == runtime || one.seen.until(now) < ABSENT) {
+            return None;
+        }
         let number = self.attendants.fetch_add(1, Relaxed);
-        line.attendant = Some(number);
+        line.attendant = Some(Attendant { number, runtime, seen: now });
         Some(number)
     }
 
     /// The one who polled has gone, for whatever reason.
     pub(crate) fn abandon(&self, name: &LockName, attendant: u64) {
         if let Some(line) = self.lock().get_mut(name) {
-            line.attendant.take_if(|number| *number == attendant);
+            line.attendant.take_if(|one| one.number == attendant);
         }
     }
 
     /// What the attendant of a line sees; `None` if it is discharged: nobody waits any more, or another line has begun.
     pub(crate) fn look(&self, name: &LockName, attendant: u64) -> Option<Glance> {
-        let lines = self.lock();
-        let line = lines.get(name).filter(|line| line.attendant == Some(attendant))?;
+        let mut lines = self.lock();
+        let line = lines.get_mut(name)?;
+        line.attendant.as_mut().filter(|one| one.number == attendant)?.seen = Clock::Boot.now();
         let uncalled = line.waiting.iter().filter(|waiting| !waiting.is_called);
         Some(Glance { calls: line.calls, modes: uncalled.map(|waiting| waiting.mode).collect() })
     }
@@ -280,17 +296,19 @@ mod tests {
     #[test]
     fn one_attends_a_line_and_another_one_after_it_has_gone() {
         let (waiters, name) = (Arc::<Waiters>::default(), LockName::new(Kind::Mutex, "a").unwrap());
-        assert_eq!(waiters.attend(&name), None, "nobody waits");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let attend = || waiters.attend(&name, runtime.handle().id());
+        assert_eq!(attend(), None, "nobody waits");
         let (place, _) = join(&waiters, &name);
-        let first = waiters.attend(&name).unwrap();
-        assert_eq!(waiters.attend(&name), None);
+        let first = attend().unwrap();
+        assert_eq!(attend(), None);
         drop(place);
         let (_place, _) = join(&waiters, &name);
-        let second = waiters.attend(&name).unwrap();
+        let second = attend().unwrap();
         assert!(waiters.look(&name, first).is_none(), "its line has ended");
         waiters.abandon(&name, first);
         assert!(waiters.look(&name, second).is_some());
         waiters.abandon(&name, second);
-        assert!(waiters.attend(&name).is_some());
+        assert!(attend().is_some());
     }
 }

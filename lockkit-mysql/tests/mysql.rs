@@ -25,6 +25,8 @@ mod readers;
 mod refusal;
 #[path = "mysql/rows.rs"]
 mod rows;
+#[path = "mysql/runtimes.rs"]
+mod runtimes;
 #[path = "mysql/settings.rs"]
 mod settings;
 #[cfg(feature = "tls")]

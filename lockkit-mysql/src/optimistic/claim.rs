@@ -64,8 +64,10 @@ impl LeaseClaim {
             self.pending.attempt(connection.server(), deadline);
             let asked = self.asked(not_after, waits);
             let answer = self.store.acquire(&mut connection, self.form, &asked).await;
-            if !answer.as_ref().is_err_and(Error::is_outcome_unknown) {
-                self.pending.answered(sent);
+            match &answer {
+                Ok(answer) if answer.is_known() => self.pending.answered(sent),
+                Err(error) if error.is_outcome_unknown() => {}
+                Ok(_) | Err(_) => self.pending.refused(),
             }
             match answer? {
                 Answer::Late => self.store.ask_time(&mut connection).await.map(drop)?,
@@ -92,7 +94,8 @@ impl LeaseClaim {
                 let (token, lease) = (FencingToken::new(fence), Lease::For(self.spec.ttl));
                 Ok(Attempt::Granted(Grant { token, lease }))
             }
-            Answer::Busy { left } => {
+            Answer::Busy { .. } | Answer::Locked => {
+                let left = if let Answer::Busy { left } = answer { left } else { None };
                 match &self.place {
                     Some(place) => place.put_back(),
                     None if wait == Wait::No => {

@@ -16,7 +16,7 @@ use crate::{
     sql::{NOW, literal},
 };
 
-/// How long a writer that waits keeps new readers away without asking again.
+/// How long a writer that waits keeps new readers away without asking again. It asks again when half of that is left.
 pub(crate) const WANTED: Duration = Duration::from_secs(1);
 
 const LATE: u64 = 0;
@@ -37,7 +37,7 @@ impl HoldersSql {
     pub(crate) fn new(tables: &Tables) -> Self {
         let (lock, holder) = (tables.table("lock"), tables.table("holder"));
         let peek = format!(
-            "SELECT l.fence,{NOW},l.wanted_us>{NOW},h.mode,h.permits,CAST(h.expires_us AS SIGNED)-{NOW} \
+            "SELECT l.fence,{NOW},CAST(l.wanted_us AS SIGNED)-{NOW},h.mode,h.permits,CAST(h.expires_us AS SIGNED)-{NOW} \
              FROM {lock} l LEFT JOIN {holder} h ON h.kind=l.kind AND h.name=l.name AND h.expires_us>{NOW} \
              WHERE l.kind=? AND l.name=?"
         );
@@ -136,7 +136,8 @@ impl HoldersSql {
         let read = || {
             let mut look = Look::default();
             for row in &rows {
-                (look.version, look.now_us, look.wanted) = (value(row, 0)?, value(row, 1)?, value(row, 2)?);
+                (look.version, look.now_us) = (value(row, 0)?, value(row, 1)?);
+                look.wanted = Duration::from_micros(u64::try_from(value::<i64>(row, 2)?).unwrap_or(0));
                 if let Some(mode) = value::<Option<String>>(row, 3)? {
                     let left = u64::try_from(value::<i64>(row, 5)?).unwrap_or(0);
                     let (exclusive, permits) = (mode == "x", value(row, 4)?);

@@ -6,8 +6,9 @@ use lockkit_core::{Clock, Tick};
 
 use crate::{pool::Pool, server::Server};
 
-/// How long a statement may wait for a row after it has read the time: `innodb_lock_wait_timeout`, and some more.
-const LATEST: Duration = Duration::from_secs(2);
+/// How long a statement may wait after it has read the time: for the table (`lock_wait_timeout`), then for the row
+/// (`innodb_lock_wait_timeout`), and some more.
+const LATEST: Duration = Duration::from_secs(3 + 1 + 1);
 
 /// What one claim has sent and not seen answered.
 ///
@@ -36,6 +37,11 @@ impl Pending {
     /// Call before an attempt is sent.
     pub(crate) fn attempt(&mut self, server: &Server, not_after: Tick) {
         self.sent.push(Sent { server: server.clone(), until: not_after.after(LATEST) });
+    }
+
+    /// Call when the last attempt did nothing, and tells nothing of those before it: one of them may be a lock.
+    pub(crate) fn refused(&mut self) {
+        self.sent.pop();
     }
 
     /// Call when the last attempt, which was sent at `asked`, was answered: what had ended by then, it has told.

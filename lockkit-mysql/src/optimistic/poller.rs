@@ -2,10 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockkit_core::{ErrorKind, LockName, Result};
+use lockkit_core::{ErrorKind, LockName, Result, spi::Mode};
 use tokio::{runtime::Handle, time};
 
 use super::{
+    holders::WANTED,
     record::{Form, Look},
     store::Store,
 };
@@ -30,7 +31,7 @@ pub(crate) fn poll(
 ) {
     // Without a runtime nobody waits either.
     let Ok(runtime) = Handle::try_current() else { return };
-    let Some(number) = store.waiters.attend(name) else { return };
+    let Some(number) = store.waiters.attend(name, runtime.id()) else { return };
     let attendance = Attendance { store: Arc::clone(store), name: name.clone(), number };
     #[expect(
         clippy::disallowed_methods,
@@ -72,6 +73,11 @@ impl Attendance {
                     store.waiters.report(name, None);
                     if look.version != version {
                         (version, pause) = (look.version, SHORTEST);
+                    }
+                    let is_writer = form != Form::Row && line.modes.first() == Some(&Mode::Exclusive);
+                    if is_writer && !look.fits(Mode::Exclusive) && look.wanted < WANTED / 2 {
+                        // To say that it still waits. New readers would come in, one after the other.
+                        store.waiters.call_next(name);
                     }
                     for mode in line.modes {
                         // One who was called and does not ask must not hold up the rest: the next one is called, too.

@@ -28,7 +28,9 @@ pub(crate) enum Answer {
     Granted {
         fence: u64,
     },
-    /// It came after its not-after time, and did nothing.
+    /// Somebody is at work on the row. It did nothing, and does not know who has the lock.
+    Locked,
+    /// It came after its not-after time, and did nothing. It does not know who has the lock either.
     Late,
     /// Others use the semaphore with another limit.
     Mismatch {
@@ -43,8 +45,8 @@ pub(crate) struct Look {
     pub(crate) version: u64,
     pub(crate) now_us: u64,
     pub(crate) holders: Vec<Seen>,
-    /// A writer waits: no reader shall come before it.
-    pub(crate) wanted: bool,
+    /// A writer waits: for so long, no reader shall come before it.
+    pub(crate) wanted: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,11 +56,18 @@ pub(crate) struct Seen {
     pub(crate) left: Duration,
 }
 
+impl Answer {
+    /// Whether it tells who has the lock.
+    pub(crate) fn is_known(&self) -> bool {
+        !matches!(self, Self::Locked | Self::Late)
+    }
+}
+
 impl Look {
     /// Whether somebody who wants it in this mode would get it now.
     pub(crate) fn fits(&self, mode: Mode) -> bool {
         match mode {
-            Mode::Shared => !self.wanted && self.holders.iter().all(|seen| !seen.exclusive),
+            Mode::Shared => self.wanted.is_zero() && self.holders.iter().all(|seen| !seen.exclusive),
             Mode::Permits { count, limit } => {
                 let used: u64 = self.holders.iter().map(|seen| u64::from(seen.permits)).sum();
                 used + u64::from(count.get()) <= u64::from(limit.get())

@@ -12,16 +12,19 @@ use futures_util::{
     future::{BoxFuture, Shared, WeakShared},
 };
 use lockkit_core::{
-    Clock, Error, LockName, Result, Tick,
+    Clock, Error, ErrorKind, LockName, Result, Tick,
     spi::{Lease, LossReason, Pulse},
 };
 use mysql_async as my;
-use tokio::time;
+use tokio::{
+    runtime::{Handle, Id},
+    time,
+};
 
 use crate::{
     connection::Connection,
     error::{self, Phase},
-    pool::Pool,
+    pool::{Checkout, Pool},
     server::value,
     sql::{NOW, literal},
 };
@@ -47,6 +50,8 @@ pub(crate) struct Hold {
 /// What one statement can renew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Sort {
+    /// A request stops with the runtime of the one who began it.
+    runtime: Option<Id>,
     has_holders: bool,
     lease: Duration,
     op_timeout: Duration,
@@ -88,7 +93,9 @@ impl Renewals {
     /// # Cancel safety
     /// Cancel safe for the others.
     pub(crate) async fn renew(self: &Arc<Self>, hold: Hold) -> Result<Pulse> {
-        let sort = Sort { has_holders: hold.has_holders, lease: hold.lease, op_timeout: hold.op_timeout };
+        let Hold { has_holders, lease, op_timeout, .. } = hold;
+        let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
+        let sort = Sort { runtime, has_holders, lease, op_timeout };
         if lock(&self.alone).is_none_or(|until| Clock::Boot.now() >= until) {
             let (index, request) = self.join(sort, hold.clone());
             match request.await.as_ref() {
@@ -137,8 +144,17 @@ impl Renewals {
         Arc::new(self.renew_all(sort, &holds).await)
     }
 
+    /// Those of the pool may all wait for rows that somebody has locked: a lease that lasts must not end by that.
+    async fn connection(&self, op_timeout: Duration) -> Result<Checkout> {
+        let patience = op_timeout * 3 / 8;
+        match self.pool.get(patience).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => self.pool.get_side(patience).await,
+            answer => answer,
+        }
+    }
+
     async fn renew_all(&self, sort: Sort, holds: &[Hold]) -> Result<Vec<Pulse>, Option<Error>> {
-        let mut connection = self.pool.get(sort.op_timeout * 3 / 4).await.map_err(Some)?;
+        let mut connection = self.connection(sort.op_timeout).await.map_err(Some)?;
         let table = if sort.has_holders { &self.holder } else { &self.lock };
         let mut trial = Trial { renewals: self, lease: sort.lease, is_over: holds.len() == 1 };
         let answer = renew(&mut connection, table, sort, holds).await;

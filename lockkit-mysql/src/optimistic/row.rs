@@ -33,7 +33,8 @@ impl RowSql {
              SELECT ?,?,?,LAST_INSERT_ID({NOW}),{NOW}+?,{NOW},{NOW},? FROM DUAL WHERE {NOW}<=? \
              ON DUPLICATE KEY UPDATE \
              fence=IF(expires_us<={NOW},LAST_INSERT_ID(GREATEST(fence+1,{NOW})),\
-             IF(owner=?,LAST_INSERT_ID(fence),fence+0*LAST_INSERT_ID(LEAST(expires_us-{NOW},{LONGEST_US})))),\
+             IF(owner=?,LAST_INSERT_ID(fence),fence+0*LAST_INSERT_ID(\
+             IF(expires_us>{NOW}+{LONGEST_US},{LONGEST_US},expires_us-{NOW})))),\
              acquired_us=IF(expires_us<={NOW},{NOW},acquired_us),\
              label=IF(expires_us<={NOW},?,label),\
              owner=IF(expires_us<={NOW},?,owner),\
@@ -104,7 +105,7 @@ impl RowSql {
             let left = u64::try_from(value::<i64>(row, 1)?).ok().filter(|left| *left > 0);
             let seen = Seen { exclusive: true, permits: 0, left: Duration::from_micros(left.unwrap_or(0)) };
             let holders = if left.is_some() { vec![seen] } else { Vec::new() };
-            Some(Look { version: value(row, 0)?, now_us: value(row, 2)?, holders, wanted: false })
+            Some(Look { version: value(row, 0)?, now_us: value(row, 2)?, holders, wanted: Duration::ZERO })
         };
         Ok(read())
     }

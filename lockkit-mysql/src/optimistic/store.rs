@@ -60,8 +60,7 @@ impl Store {
                     roll_back(connection).await?;
                     races += 1;
                     if races >= RACES || error::code(&error) == Some(error::LOCK_WAIT_TIMEOUT) {
-                        // Somebody is at work on the row.
-                        return Ok(Answer::Busy { left: None });
+                        return Ok(Answer::Locked);
                     }
                 }
                 answer => {

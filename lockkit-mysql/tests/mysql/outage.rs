@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{
     Clock, Kind, LockGuard, Locker,
-    spi::{Backend as _, Lease, LossReason, Mode, Pulse, Released, Wait},
+    spi::{Attempt, Backend as _, Lease, LossReason, Mode, Pulse, Released, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 use tokio::time::{Instant, sleep, timeout};
@@ -21,6 +21,7 @@ on_both!(
     c5_a_retry_holds_for_what_the_server_says,
     c5_a_late_attempt_after_the_release_takes_nothing,
     c5_a_release_that_fails_midway_forgets_nothing,
+    c5_an_unknown_grant_is_released_also_after_refusals,
 );
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -267,4 +268,34 @@ async fn c5_a_release_that_fails_midway_forgets_nothing(flavor: SqlFlavor) {
     claim.release().await.unwrap();
     let left = bed.left(&mut admin).await;
     assert!(!left.contains(&"live: a".to_owned()), "{left:?}");
+}
+
+/// What was applied without a reply is no less there when later attempts were refused the row, for however long.
+async fn c5_an_unknown_grant_is_released_also_after_refusals(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, proxy) = bed.behind_proxy("").await;
+    let mut admin = bed.admin().await;
+    next_token(&backend, "a").await;
+    let mut spec = spec("a");
+    spec.op_timeout = Duration::from_millis(300);
+    let mut held = backend.claim(spec.clone()).unwrap();
+    proxy.set(|toxics| toxics.down.discard = true);
+    assert!(timeout(spec.op_timeout, held.attempt(Wait::No)).await.is_err(), "the reply was not lost");
+    proxy.heal();
+    admin.run("START TRANSACTION").await;
+    admin
+        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='a' FOR UPDATE", bed.table("lock")))
+        .await;
+    // Nothing of it can be under way any more after that.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(7) {
+        match held.attempt(Wait::No).await {
+            Ok(Attempt::Busy { .. }) => {}
+            Err(error) if error.is_temporary() => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    admin.run("ROLLBACK").await;
+    assert_eq!(held.release().await.unwrap(), Released::Freed);
+    assert!(backend.inspect(&mutex("a")).await.unwrap().holders.is_empty());
 }

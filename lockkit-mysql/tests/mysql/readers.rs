@@ -16,7 +16,11 @@ use tokio::{
 
 use crate::support::*;
 
-on_both!(c12_readers_do_not_starve_a_writer, c12_a_writer_that_gave_up_lets_readers_go_on);
+on_both!(
+    c12_readers_do_not_starve_a_writer,
+    c12_readers_that_stay_do_not_starve_a_writer,
+    c12_a_writer_that_gave_up_lets_readers_go_on,
+);
 
 /// Catches readers that are let in while a writer waits.
 async fn c12_readers_do_not_starve_a_writer(flavor: SqlFlavor) {
@@ -48,6 +52,35 @@ async fn c12_readers_do_not_starve_a_writer(flavor: SqlFlavor) {
         until("the readers go on", async || reads.load(Relaxed) > before + 12).await;
     }
     over.store(true, Relaxed);
+    within(SOON, "the readers", tasks.join_all()).await;
+}
+
+/// Catches a writer that keeps new readers away for a while only, when the present ones stay for longer.
+async fn c12_readers_that_stay_do_not_starve_a_writer(flavor: SqlFlavor) {
+    const STAY: Duration = Duration::from_secs(2);
+    const READERS: u32 = 4;
+    let bed = Bed::shared(flavor);
+    let mut tasks = JoinSet::new();
+    let (over, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    for reader in 0..READERS {
+        let (locker, over, reads) = (bed.locker("").await, Arc::clone(&over), Arc::clone(&reads));
+        tasks.spawn(async move {
+            sleep(STAY / READERS * reader).await;
+            while !over.load(Relaxed) {
+                let guard = locker.rw_lock("a").unwrap().read().await.unwrap();
+                reads.fetch_add(1, Relaxed);
+                sleep(STAY).await;
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    let writer = bed.locker("").await;
+    until("the readers overlap", async || reads.load(Relaxed) > u64::from(READERS)).await;
+    let start = Instant::now();
+    let guard = within(STAY * 2, "a writer", writer.rw_lock("a").unwrap().write()).await.unwrap();
+    println!("the writer waited for {:?}", start.elapsed());
+    over.store(true, Relaxed);
+    guard.release().await.unwrap();
     within(SOON, "the readers", tasks.join_all()).await;
 }
 

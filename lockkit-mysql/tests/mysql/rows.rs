@@ -8,7 +8,10 @@ use lockkit_core::{
 };
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::mysql_async::Row;
-use tokio::time::Instant;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout},
+};
 
 use crate::support::*;
 
@@ -16,7 +19,10 @@ on_both!(
     c8_a_locked_row_holds_up_no_other_name,
     every_statement_finds_its_rows_by_the_primary_key,
     c10_a_locked_row_holds_up_no_other_renewal,
+    c10_a_crowd_before_a_locked_row_holds_up_no_renewal,
+    c1_a_row_that_is_taken_for_ever_is_taken,
     c8_a_pending_alter_is_no_hang,
+    c8_a_lost_race_between_primaries_is_no_error,
 );
 
 const ONE: NonZeroU32 = NonZeroU32::MIN;
@@ -156,6 +162,46 @@ async fn one_row_is_locked(flavor: SqlFlavor, ttl: Duration) {
     }
 }
 
+/// Those who want a lock whose row somebody else has locked may take every connection of the pool.
+async fn c10_a_crowd_before_a_locked_row_holds_up_no_renewal(flavor: SqlFlavor) {
+    const SHORT: Duration = Duration::from_secs(3);
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect(&format!("pool_size=1&{QUIET}")).await, bed.admin().await);
+    next_token(&backend, "locked").await;
+    let locker = with_ttl(backend, SHORT);
+    let guard = locker.mutex("held").unwrap().lock().await.unwrap();
+    admin.run("START TRANSACTION").await;
+    admin
+        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='locked' FOR UPDATE", bed.table("lock")))
+        .await;
+    let mut crowd = JoinSet::new();
+    for _ in 0..20 {
+        let locker = locker.clone();
+        crowd.spawn(async move { locker.mutex("locked").unwrap().lock().await.map(drop) });
+    }
+    let lost = guard.lost();
+    assert!(timeout(SHORT * 4, lost.wait()).await.is_err(), "the lease was not renewed in time");
+    assert!(guard.is_held());
+    crowd.shutdown().await;
+    admin.run("ROLLBACK").await;
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+}
+
+/// No lease is that long, but a row that says so is not free either.
+async fn c1_a_row_that_is_taken_for_ever_is_taken(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    for (kind, table) in [(Kind::Mutex, "lock"), (Kind::RwLock, "holder")] {
+        let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
+        granted(held.attempt(Wait::No).await);
+        for end in ["18446744073709551615", "9223372036854775808", "9223372036854775807"] {
+            admin.run(format!("UPDATE {} SET expires_us={end}", bed.table(table))).await;
+            busy(claim_in(&backend, kind, "a", Mode::Exclusive).attempt(Wait::No).await);
+        }
+        assert_eq!(held.release().await.unwrap(), Released::Freed);
+    }
+}
+
 /// An ALTER that waits for a reader makes everybody else wait for it.
 async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
@@ -187,6 +233,32 @@ async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
     drop(within(SOON, "the next lock", b.lock()).await.unwrap());
     assert!(guard.is_held());
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
+}
+
+/// In a group with several primaries, a commit can lose against that of another one.
+async fn c8_a_lost_race_between_primaries_is_no_error(flavor: SqlFlavor) {
+    const LOST: u16 = 3101;
+    let bed = Bed::own(flavor, &[]);
+    let (backend, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
+    // What a table of this engine counts, a rollback does not take back.
+    admin.run("CREATE TABLE lockkit.races (left_over INT) ENGINE=MyISAM").await;
+    admin.run("INSERT INTO lockkit.races VALUES (0)").await;
+    for table in ["lock", "holder"] {
+        let trigger = format!(
+            "CREATE TRIGGER lockkit.lost_{table} BEFORE INSERT ON lockkit.{} FOR EACH ROW \
+             IF (SELECT left_over FROM lockkit.races)>0 THEN UPDATE lockkit.races SET left_over=left_over-1; \
+             SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO={LOST}; END IF",
+            bed.table(table)
+        );
+        admin.run(trigger).await;
+    }
+    for (kind, mode) in modes() {
+        admin.run("UPDATE lockkit.races SET left_over=2").await;
+        let mut claim = claim_in(&backend, kind, "a", mode);
+        granted(claim.attempt(Wait::No).await);
+        assert_eq!(admin.one::<i32>("SELECT left_over FROM lockkit.races").await, 0, "nothing was lost");
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
 }
 
 fn in_kind(kind: Kind, name: &str) -> LockName {

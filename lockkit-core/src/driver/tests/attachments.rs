@@ -163,3 +163,13 @@ async fn c13_a_panic_in_guard_dropped_still_releases() {
         world.clean(&format!("{kind:?}")).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn c13_a_panic_in_guard_released_still_releases() {
+    for kind in KINDS {
+        let world = world(kind, Attaches::Bomb);
+        let guard = world.mutex("a").lock().await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+        world.clean(&format!("{kind:?}")).await;
+    }
+}

@@ -56,7 +56,7 @@ pub(super) struct Fake {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attaches {
     Note,
-    /// A note that panics when its guard is dropped.
+    /// A note that panics when its guard is dropped or released.
     Bomb,
     /// The backend has a bug.
     Panic,
@@ -78,6 +78,10 @@ impl Attachment for Note {
             thread::sleep(ms(50));
         }
         self.store.note(Op::GuardDropped, self.owner);
+        assert_ne!(self.attaches, Attaches::Bomb, "as ordered");
+    }
+
+    fn guard_released(&self) {
         assert_ne!(self.attaches, Attaches::Bomb, "as ordered");
     }
 }
