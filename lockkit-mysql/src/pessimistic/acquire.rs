@@ -54,11 +54,12 @@ impl Store {
             let Session { idle_s, lock_wait_s } = session;
             let set = format!("SET SESSION wait_timeout={idle_s},innodb_lock_wait_timeout={lock_wait_s};");
             (script, row) = (set + &lock, ROW + 1);
+            // Also if the row is taken; after any other error, and midway, nobody uses the connection again.
+            connection.set_session(session);
         }
         for _ in 0..RACES {
             match connection.script(&script).await {
                 Ok(steps) => {
-                    connection.set_session(session);
                     if let Some(open) = open_lease(&steps, row) {
                         let hold = Hold::new(Arc::clone(self), Arc::clone(key), connection);
                         return Ok(Some(Locked { hold, open }));
