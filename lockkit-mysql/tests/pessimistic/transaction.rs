@@ -1,10 +1,13 @@
 //! The user's statements in the lock's transaction.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use lockkit_core::{
     ErrorKind, LockGuard, LockOptions,
-    spi::{LossReason, Released},
+    spi::{LossReason, Released, Wait},
 };
 use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};
 
@@ -20,6 +23,7 @@ on_each! {
     c6_a_statement_does_not_outlive_its_dropped_guard,
     statements_at_a_shutdown_are_undone,
     a_run_works_in_a_task_of_its_own,
+    c10_short_runs_without_a_pause_do_not_keep_renewals_away,
 }
 
 async fn begin(store: &Store, guard: &LockGuard) -> Arc<LockTransaction> {
@@ -163,7 +167,7 @@ async fn statements_at_a_shutdown_are_undone(flavor: SqlFlavor) {
     let _ = locker.shutdown().await;
     assert!(!guard.is_held());
     let mut next = store.claim("a");
-    granted(next.attempt(lockkit_core::spi::Wait::Block(SOON)).await);
+    granted(next.attempt(Wait::Block(SOON)).await);
     assert_eq!(store.admin.count("stock").await, 0);
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
     assert_eq!(store.admin.count("stock").await, 0);
@@ -182,5 +186,24 @@ async fn a_run_works_in_a_task_of_its_own(flavor: SqlFlavor) {
     });
     assert_eq!(pieces.await.unwrap(), Some(7));
     guard.release().await.unwrap();
+    locker.shutdown().await.unwrap();
+}
+
+async fn c10_short_runs_without_a_pause_do_not_keep_renewals_away(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let locker = store.locker().await;
+    let options = LockOptions::default().with_ttl(Duration::from_millis(1500));
+    let guard = locker.mutex("a").unwrap().with_options(options).unwrap().lock().await.unwrap();
+    let transaction = begin(&store, &guard).await;
+    let started = Instant::now();
+    let working = async || {
+        while started.elapsed() < Duration::from_secs(4) {
+            let run = transaction.run(async |conn| conn.query_drop("DO SLEEP(0.02)").await).await;
+            run.unwrap_or_else(|error| panic!("after {:?}: {error}", started.elapsed())).unwrap();
+        }
+    };
+    tokio::join!(working(), working());
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    assert_eq!(store.admin.count("stock").await, 1);
     locker.shutdown().await.unwrap();
 }
