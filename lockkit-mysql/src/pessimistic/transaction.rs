@@ -71,7 +71,8 @@ impl LockTransaction {
     /// [`ErrorKind::Lost`] if the lock is lost, also by what `work` did: nothing is committed then.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropped before it is done, the statement in flight is killed and the lock is lost.
+    /// Not cancel safe: dropped before it is done, the statement in flight is killed and the lock is lost. The same holds
+    /// if `work` drops a statement midway, by a timeout of its own.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&mut Conn) -> T) -> Result<T> {
         let hold = self.hold.upgrade().ok_or_else(|| lost("it was given back, or lost"))?;
         let mut hold = hold.lock().await;
@@ -88,8 +89,12 @@ impl LockTransaction {
         let output = tokio::select! {
             biased;
             () = self.interrupt.notified() => return Err(lost("it was given up while a statement ran")),
-            output = work(conn) => output,
+            output = work(&mut *conn) => output,
         };
+        // The driver's own mark. It would take the answer that is still to come for that of the next statement.
+        if conn.is_disconnected() {
+            return Err(lost("a statement in its transaction was dropped before its answer had come"));
+        }
         checkout.settle_foreign();
         let asked = Clock::Boot.now();
         match checkout.script(CHECK_USE).await {

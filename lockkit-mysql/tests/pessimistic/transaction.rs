@@ -23,6 +23,7 @@ on_each! {
     c6_a_statement_does_not_outlive_its_dropped_guard,
     statements_at_a_shutdown_are_undone,
     a_run_works_in_a_task_of_its_own,
+    c7_a_statement_that_is_given_up_inside_a_run_loses_the_lock,
     c10_short_runs_without_a_pause_do_not_keep_renewals_away,
 }
 
@@ -186,6 +187,29 @@ async fn a_run_works_in_a_task_of_its_own(flavor: SqlFlavor) {
     });
     assert_eq!(pieces.await.unwrap(), Some(7));
     guard.release().await.unwrap();
+    locker.shutdown().await.unwrap();
+}
+
+/// The driver would give the answer of the one that was dropped to the next.
+async fn c7_a_statement_that_is_given_up_inside_a_run_loses_the_lock(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let locker = store.locker().await;
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    let transaction = begin(&store, &guard).await;
+    let given_up = transaction
+        .run(async |conn| {
+            tokio::time::timeout(Duration::from_millis(100), conn.query_drop("DO SLEEP(100)")).await.is_err()
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(given_up.kind(), ErrorKind::Lost);
+    let asleep = "information_schema.PROCESSLIST WHERE INFO LIKE 'DO SLEEP%'";
+    until("the statement is killed", || async { store.admin.count(asleep).await == 0 }).await;
+    let next = transaction.run(async |conn| conn.query_first::<u64, _>("SELECT 222").await).await;
+    assert_eq!(next.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.lost().wait().await, LossReason::SessionLost);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(store.admin.count("stock").await, 0);
     locker.shutdown().await.unwrap();
 }
 
