@@ -207,6 +207,14 @@ impl Hold {
         }
     }
 
+    pub(super) fn begin_use(&self) -> String {
+        self.key.begin_use()
+    }
+
+    pub(super) fn check_use(&self) -> String {
+        self.key.check_use(self.sql())
+    }
+
     /// Takes it back, together with the proof that the transaction stood at `proven`.
     pub(super) fn take_back(&mut self, checkout: Checkout, proven: Tick) {
         self.line = Line::Idle(checkout);

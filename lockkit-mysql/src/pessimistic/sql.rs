@@ -16,8 +16,7 @@ use crate::{
 /// that nobody waits for, named after it.
 pub(super) const SIGN: &str = "lockkit.";
 /// Stands before the user's first statement: it is gone when their transaction is.
-pub(super) const BEGIN_USE: &str = "SAVEPOINT lockkit_transaction";
-pub(super) const CHECK_USE: &str = "RELEASE SAVEPOINT lockkit_transaction;SAVEPOINT lockkit_transaction";
+const MARK: &str = "SAVEPOINT lockkit_transaction";
 /// A connection that waits for a dead holder's lease is asked at least that often, in seconds.
 pub(super) const LEAST_OPEN: u64 = 5;
 
@@ -26,12 +25,14 @@ pub(super) const LEAST_OPEN: u64 = 5;
 pub(super) struct Sql {
     pub(super) row: String,
     pub(super) fence: String,
+    database: String,
     pub(super) bump: String,
     strict: bool,
 }
 
 impl Sql {
-    pub(super) fn new(tables: &Tables, strict: bool) -> Self {
+    pub(super) fn new(tables: &Tables, database: &str, strict: bool) -> Self {
+        let database = format!("`{}`", database.replace('`', "``"));
         let (row, fence) = (tables.table("row"), tables.table("fence"));
         let bump = format!(
             "INSERT INTO {fence}(kind,name,fence,owner,acquired_us,open_us,server,started_us,thread,label) \
@@ -39,7 +40,7 @@ impl Sql {
              ON DUPLICATE KEY UPDATE fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,acquired_us={NOW},\
              open_us=?,server=?,started_us=?,thread=?,label=?"
         );
-        Self { row, fence, bump, strict }
+        Self { row, fence, database, bump, strict }
     }
 }
 
@@ -139,6 +140,23 @@ impl Key {
     /// After how many seconds without a word the server ends the connection.
     pub(super) fn idle_s(&self, least_s: u64) -> u64 {
         self.lease_s.max(least_s)
+    }
+
+    /// Before the user's first statement. One that waits for a row, or for its reader, is given up when the lease would
+    /// be, also if its holder does not live any more.
+    pub(super) fn begin_use(&self) -> String {
+        let lease_s = self.lease_s;
+        format!("SET SESSION innodb_lock_wait_timeout={lease_s},net_write_timeout={lease_s};{MARK}")
+    }
+
+    /// Proves that the user's statements have left the transaction open, and undoes what would hurt ours of the things
+    /// that they may have set.
+    pub(super) fn check_use(&self, sql: &Sql) -> String {
+        let (lease_s, database) = (self.lease_s, &sql.database);
+        format!(
+            "RELEASE {MARK};{MARK};USE {database};\
+             SET SESSION wait_timeout={lease_s},net_write_timeout={lease_s},sql_select_limit=DEFAULT"
+        )
     }
 
     /// Frees the row, and says that nobody has to wait for this lease.

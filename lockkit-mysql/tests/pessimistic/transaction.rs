@@ -7,7 +7,7 @@ use std::{
 
 use lockkit_core::{
     ErrorKind, LockGuard, LockOptions,
-    spi::{LossReason, Released, Wait},
+    spi::{Attempt, Backend as _, Claim, LossReason, Released, Wait},
 };
 use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};
 
@@ -25,6 +25,9 @@ on_each! {
     a_run_works_in_a_task_of_its_own,
     c7_a_statement_that_is_given_up_inside_a_run_loses_the_lock,
     c10_short_runs_without_a_pause_do_not_keep_renewals_away,
+    what_a_run_sets_in_the_session_hurts_no_renewal_and_no_release,
+    c9_a_holder_that_hangs_in_a_large_answer_is_freed,
+    c9_a_holder_that_has_set_the_timeout_of_its_connection_is_freed,
 }
 
 async fn begin(store: &Store, guard: &LockGuard) -> Arc<LockTransaction> {
@@ -230,4 +233,66 @@ async fn c10_short_runs_without_a_pause_do_not_keep_renewals_away(flavor: SqlFla
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     assert_eq!(store.admin.count("stock").await, 1);
     locker.shutdown().await.unwrap();
+}
+
+async fn what_a_run_sets_in_the_session_hurts_no_renewal_and_no_release(flavor: SqlFlavor) {
+    for strict in ["", "&strict_lease=true"] {
+        let store = Store::start_with(flavor, strict).await;
+        let locker = store.locker().await;
+        for set in ["USE information_schema", "SET SESSION sql_select_limit=0", "SET autocommit=0"] {
+            let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+            let transaction = begin(&store, &guard).await;
+            transaction.run(async |conn| conn.query_drop(set).await).await.unwrap().unwrap();
+            guard.renew().await.unwrap_or_else(|error| panic!("{set}: {error}"));
+            assert_eq!(guard.release().await.unwrap(), Released::Freed, "{set}");
+            assert_eq!(store.admin.count("stock").await, 1);
+            store.admin.run("DELETE FROM stock").await;
+        }
+        locker.shutdown().await.unwrap();
+    }
+}
+
+const LEASE: Duration = Duration::from_secs(2);
+
+fn transaction_of(claim: &dyn Claim) -> Arc<LockTransaction> {
+    let attachment: Arc<dyn std::any::Any + Send + Sync> = claim.attachment().unwrap();
+    attachment.downcast().unwrap()
+}
+
+/// How long it takes until somebody else has the lock.
+async fn take_over(store: &Store) -> Duration {
+    let (started, mut next) = (Instant::now(), store.claim("a"));
+    let waiting = async {
+        while !matches!(next.attempt(Wait::Block(SOON)).await.unwrap(), Attempt::Granted(_)) {}
+        started.elapsed()
+    };
+    tokio::time::timeout(SOON, waiting).await.unwrap()
+}
+
+async fn c9_a_holder_that_hangs_in_a_large_answer_is_freed(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut holder = store.claim_for("a", LEASE);
+    granted(holder.attempt(Wait::No).await);
+    let transaction = transaction_of(&*holder);
+    let mut reading = Box::pin(transaction.run(async |conn| {
+        let all = "information_schema.COLLATIONS";
+        let large = format!("SELECT REPEAT('x',1000000) FROM {all} AS a, {all} AS b");
+        let _answer = conn.query_iter(large).await.unwrap();
+        std::future::pending::<()>().await;
+    }));
+    // Long enough to fill all buffers; from then on the process hangs.
+    tokio::time::timeout(Duration::from_millis(500), &mut reading).await.unwrap_err();
+    let took = take_over(&store).await;
+    assert!(took < LEASE + store.mysql.descriptor().takeover_delay, "{took:?}");
+}
+
+async fn c9_a_holder_that_has_set_the_timeout_of_its_connection_is_freed(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut holder = store.claim_for("a", LEASE);
+    granted(holder.attempt(Wait::No).await);
+    let transaction = transaction_of(&*holder);
+    let forever = "SET SESSION wait_timeout=28800";
+    transaction.run(async |conn| conn.query_drop(forever).await).await.unwrap().unwrap();
+    let took = take_over(&store).await;
+    assert!(took < LEASE + store.mysql.descriptor().takeover_delay, "{took:?}");
 }
