@@ -36,9 +36,11 @@ impl Sql {
         let (row, fence) = (tables.table("row"), tables.table("fence"));
         let bump = format!(
             "INSERT INTO {fence}(kind,name,fence,owner,acquired_us,open_us,server,started_us,thread,label) \
-             VALUES(?,?,LAST_INSERT_ID({NOW}),?,{NOW},?,?,?,?,?) \
-             ON DUPLICATE KEY UPDATE fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,acquired_us={NOW},\
-             open_us=?,server=?,started_us=?,thread=?,label=?"
+             VALUES(?,?,LAST_INSERT_ID({NOW}),?,{NOW},?,?,?,?,?) ON DUPLICATE KEY UPDATE \
+             acquired_us=IF(fence=?,{NOW},acquired_us),owner=IF(fence=?,?,owner),open_us=IF(fence=?,?,open_us),\
+             server=IF(fence=?,?,server),started_us=IF(fence=?,?,started_us),thread=IF(fence=?,?,thread),\
+             label=IF(fence=?,?,label),\
+             fence=IF(fence=?,LAST_INSERT_ID(GREATEST(fence+1,{NOW})),fence+LAST_INSERT_ID(0))"
         );
         Self { row, fence, database, bump, strict }
     }
@@ -87,17 +89,15 @@ impl Key {
         Session { idle_s: self.lease_s, lock_wait_s }
     }
 
-    /// Locks the row; the second answer has it, and with strict leases the third what the last holder left.
+    /// Locks the row; the second answer has it, and the third what the last holder left.
     pub(super) fn lock(&self, sql: &Sql, patience: Option<Duration>) -> String {
         let this = &self.this;
         let nowait = if patience.is_some() { "" } else { " NOWAIT" };
-        let open = if sql.strict {
-            let free_for = format!("{NOW}-CAST(acquired_us AS SIGNED)");
-            format!(";SELECT open_us,IF(owner='',{free_for},0) FROM {} WHERE {this}", sql.fence)
-        } else {
-            String::new()
-        };
-        format!("START TRANSACTION;SELECT 1 FROM {} WHERE {this} FOR UPDATE{nowait}{open}", sql.row)
+        let Sql { row, fence, .. } = sql;
+        format!(
+            "START TRANSACTION;SELECT 1 FROM {row} WHERE {this} FOR UPDATE{nowait};\
+             SELECT fence,open_us,IF(owner='',{NOW}-CAST(acquired_us AS SIGNED),0) FROM {fence} WHERE {this}"
+        )
     }
 
     /// Makes the row, before the statements of [`lock`](Self::lock).
@@ -106,21 +106,26 @@ impl Key {
         format!("ROLLBACK;INSERT IGNORE INTO {}(kind,name) VALUES({kind},{name});", sql.row)
     }
 
-    pub(super) fn bump(&self, sql: &Sql, server: &Server) -> Vec<Value> {
+    /// `last` is the fence that was there when the row was locked. If it is another one now, the row was lost meanwhile:
+    /// nothing may be changed then, least of all the fence of the one who has it.
+    pub(super) fn bump(&self, sql: &Sql, server: &Server, last: u64) -> Vec<Value> {
         let open_us = if sql.strict { self.lease_us } else { 0 };
         let (host, started_us) = server.run();
-        let owner = || Value::from(self.owner.as_str());
-        let rest = || {
-            [
-                open_us.into(),
-                host.as_str().into(),
-                started_us.into(),
-                server.thread.into(),
-                self.label.as_str().into(),
-            ]
-        };
-        let names = [self.kind.into(), self.name.as_str().into()];
-        names.into_iter().chain([owner()]).chain(rest()).chain([owner()]).chain(rest()).collect()
+        let facts: [Value; 6] = [
+            self.owner.as_str().into(),
+            open_us.into(),
+            host.into(),
+            started_us.into(),
+            server.thread.into(),
+            self.label.as_str().into(),
+        ];
+        let last = Value::from(last);
+        let mut params = vec![self.kind.into(), self.name.as_str().into()];
+        params.extend(facts.iter().cloned());
+        params.push(last.clone());
+        params.extend(facts.into_iter().flat_map(|fact| [last.clone(), fact]));
+        params.push(last);
+        params
     }
 
     /// Proves that the connection lives, and tells whose the last fence is.
