@@ -267,6 +267,10 @@ impl Config {
         &self.tables
     }
 
+    pub(crate) fn database(&self) -> &str {
+        &self.database
+    }
+
     /// The address, for messages.
     pub(crate) fn address(&self) -> String {
         match &self.address {

@@ -97,7 +97,8 @@ impl Connection {
         }
     }
 
-    /// Runs a prepared statement that returns no rows.
+    /// Runs a prepared statement that returns no rows. Its text must be one of a few: it stays prepared, and the driver
+    /// closes those that are many.
     ///
     /// # Cancel safety
     /// Dropped midway, the connection is of no use any more. The same holds for the calls below.
@@ -108,7 +109,7 @@ impl Connection {
         answer.map(|_| self.outcome())
     }
 
-    /// Runs a prepared statement and reads its rows.
+    /// Runs a prepared statement, one of a few, and reads its rows.
     pub(crate) async fn rows(&mut self, sql: &str, params: Vec<Value>) -> Result<Vec<Row>, my::Error> {
         self.begin()?;
         let answer = self.execute(sql, params).await;

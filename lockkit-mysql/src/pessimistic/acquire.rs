@@ -54,13 +54,14 @@ impl Store {
             let Session { idle_s, lock_wait_s } = session;
             let set = format!("SET SESSION wait_timeout={idle_s},innodb_lock_wait_timeout={lock_wait_s};");
             (script, row) = (set + &lock, ROW + 1);
+            // Also if the row is taken; after any other error, and midway, nobody uses the connection again.
+            connection.set_session(session);
         }
         for _ in 0..RACES {
             match connection.script(&script).await {
                 Ok(steps) => {
-                    connection.set_session(session);
-                    if let Some(open) = open_lease(&steps, row) {
-                        let hold = Hold::new(Arc::clone(self), Arc::clone(key), connection);
+                    if let Some(Last { fence, open }) = last(&steps, row) {
+                        let hold = Hold::new(Arc::clone(self), Arc::clone(key), connection, fence);
                         return Ok(Some(Locked { hold, open }));
                     }
                     (script, row) = (key.create(&self.sql) + &lock, ROW + CREATED);
@@ -81,19 +82,22 @@ impl Store {
     /// would be undone with it, and given twice.
     ///
     /// # Errors
-    /// What the server says. A late one only raises the fence.
+    /// What the server says, or [`ErrorKind::Unavailable`] if the row was lost meanwhile. A late one changes nothing.
     pub(super) async fn bump(&self, key: &Key, hold: &mut Hold, patience: Duration) -> Result<()> {
         let what = "raising the fence";
         let mut side = self.pool.get_side(patience).await?;
         let mut races = 0;
         let outcome = loop {
             let answer: Result<_, my::Error> =
-                side.run(&self.sql.bump, key.bump(&self.sql, hold.server())).await;
+                side.run(&self.sql.bump, key.bump(&self.sql, hold.server(), hold.last_fence())).await;
             match answer {
                 Err(error) if error::is_race(&error) && races < RACES => races += 1,
                 answer => break self.pool.checked(answer, Phase::Read, what)?,
             }
         };
+        if outcome.id == 0 {
+            return Err(not_proven("somebody else has raised its fence meanwhile"));
+        }
         if outcome.id < LEAST_FENCE {
             return Err(error::nonsense(what));
         }
@@ -120,15 +124,23 @@ fn not_proven(reason: &str) -> lockkit_core::Error {
     error::ours(ErrorKind::Unavailable, format!("the row was locked, and no grant came of it: {reason}"))
 }
 
+/// What the last holder left.
+#[derive(Default)]
+struct Last {
+    fence: u64,
+    open: Duration,
+}
+
 /// `None` if there was no row to lock.
-fn open_lease(steps: &[Step], row: usize) -> Option<Duration> {
+fn last(steps: &[Step], row: usize) -> Option<Last> {
     steps.get(row)?.rows.first()?;
     let last = steps.get(row + 1).and_then(|step| step.rows.first());
-    let left = last.and_then(|last| {
-        let (open_us, free_for) = (value::<u64>(last, 0)?, value::<i64>(last, 1)?);
-        Some(open_us.saturating_sub(u64::try_from(free_for).unwrap_or(0)))
+    let last = last.and_then(|last| {
+        let (fence, open_us, free_for) = (value(last, 0)?, value::<u64>(last, 1)?, value::<i64>(last, 2)?);
+        let open = open_us.saturating_sub(u64::try_from(free_for).unwrap_or(0));
+        Some(Last { fence, open: Duration::from_micros(open) })
     });
-    Some(Duration::from_micros(left.unwrap_or(0)))
+    Some(last.unwrap_or_default())
 }
 
 /// When a lease that may be open now has ended for sure.

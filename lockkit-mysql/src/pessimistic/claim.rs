@@ -246,7 +246,8 @@ impl Claim for RowClaim {
 
     async fn keep_alive(&mut self) -> Result<Pulse> {
         let Stage::Held(held, _) = &self.stage else { return Ok(Pulse::Lost(LossReason::SessionLost)) };
-        let Ok(mut hold) = held.try_lock() else {
+        // In line with the user's statements: short ones without a pause between them shall not keep it away.
+        let Ok(mut hold) = timeout(self.patience(), held.lock()).await else {
             let reason = "a statement of the user's runs in the lock's transaction; until it is done, nothing else can be \
                           asked on that connection";
             return Err(error::ours(ErrorKind::Unavailable, reason));

@@ -23,6 +23,8 @@ pub(super) struct Hold {
     key: Arc<Key>,
     line: Line,
     server: Server,
+    /// What the last one was granted with, when the row was locked; 0 if there was none.
+    last_fence: u64,
     /// What it was granted with; 0 before that.
     fence: u64,
     proven: Tick,
@@ -76,13 +78,14 @@ pub(super) enum End {
 }
 
 impl Hold {
-    pub(super) fn new(store: Arc<Store>, key: Arc<Key>, checkout: Checkout) -> Self {
+    pub(super) fn new(store: Arc<Store>, key: Arc<Key>, checkout: Checkout, last_fence: u64) -> Self {
         let (server, proven) = (checkout.server().clone(), Clock::Boot.now());
         Self {
             store,
             key,
             line: Line::Idle(checkout),
             server,
+            last_fence,
             fence: 0,
             proven,
             is_signed: false,
@@ -92,6 +95,10 @@ impl Hold {
 
     pub(super) fn server(&self) -> &Server {
         &self.server
+    }
+
+    pub(super) fn last_fence(&self) -> u64 {
+        self.last_fence
     }
 
     pub(super) fn fence(&self) -> u64 {
@@ -205,6 +212,14 @@ impl Hold {
             Line::Idle(checkout) => Some(checkout),
             Line::Asking(_) | Line::Gone => None,
         }
+    }
+
+    pub(super) fn begin_use(&self) -> String {
+        self.key.begin_use()
+    }
+
+    pub(super) fn check_use(&self) -> String {
+        self.key.check_use(self.sql())
     }
 
     /// Takes it back, together with the proof that the transaction stood at `proven`.

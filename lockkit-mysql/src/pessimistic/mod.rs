@@ -57,7 +57,7 @@ struct Store {
 
 impl Store {
     fn new(pool: Pool) -> Self {
-        let sql = Sql::new(pool.config().tables(), pool.config().strict_lease);
+        let sql = Sql::new(pool.config().tables(), pool.config().database(), pool.config().strict_lease);
         Self { pool, waiters: Arc::default(), sql }
     }
 }

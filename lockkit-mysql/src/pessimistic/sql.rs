@@ -16,8 +16,7 @@ use crate::{
 /// that nobody waits for, named after it.
 pub(super) const SIGN: &str = "lockkit.";
 /// Stands before the user's first statement: it is gone when their transaction is.
-pub(super) const BEGIN_USE: &str = "SAVEPOINT lockkit_transaction";
-pub(super) const CHECK_USE: &str = "RELEASE SAVEPOINT lockkit_transaction;SAVEPOINT lockkit_transaction";
+const MARK: &str = "SAVEPOINT lockkit_transaction";
 /// A connection that waits for a dead holder's lease is asked at least that often, in seconds.
 pub(super) const LEAST_OPEN: u64 = 5;
 
@@ -26,20 +25,24 @@ pub(super) const LEAST_OPEN: u64 = 5;
 pub(super) struct Sql {
     pub(super) row: String,
     pub(super) fence: String,
+    database: String,
     pub(super) bump: String,
     strict: bool,
 }
 
 impl Sql {
-    pub(super) fn new(tables: &Tables, strict: bool) -> Self {
+    pub(super) fn new(tables: &Tables, database: &str, strict: bool) -> Self {
+        let database = format!("`{}`", database.replace('`', "``"));
         let (row, fence) = (tables.table("row"), tables.table("fence"));
         let bump = format!(
             "INSERT INTO {fence}(kind,name,fence,owner,acquired_us,open_us,server,started_us,thread,label) \
-             VALUES(?,?,LAST_INSERT_ID({NOW}),?,{NOW},?,?,?,?,?) \
-             ON DUPLICATE KEY UPDATE fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,acquired_us={NOW},\
-             open_us=?,server=?,started_us=?,thread=?,label=?"
+             VALUES(?,?,LAST_INSERT_ID({NOW}),?,{NOW},?,?,?,?,?) ON DUPLICATE KEY UPDATE \
+             acquired_us=IF(fence=?,{NOW},acquired_us),owner=IF(fence=?,?,owner),open_us=IF(fence=?,?,open_us),\
+             server=IF(fence=?,?,server),started_us=IF(fence=?,?,started_us),thread=IF(fence=?,?,thread),\
+             label=IF(fence=?,?,label),\
+             fence=IF(fence=?,LAST_INSERT_ID(GREATEST(fence+1,{NOW})),fence+LAST_INSERT_ID(0))"
         );
-        Self { row, fence, bump, strict }
+        Self { row, fence, database, bump, strict }
     }
 }
 
@@ -86,17 +89,15 @@ impl Key {
         Session { idle_s: self.lease_s, lock_wait_s }
     }
 
-    /// Locks the row; the second answer has it, and with strict leases the third what the last holder left.
+    /// Locks the row; the second answer has it, and the third what the last holder left.
     pub(super) fn lock(&self, sql: &Sql, patience: Option<Duration>) -> String {
         let this = &self.this;
         let nowait = if patience.is_some() { "" } else { " NOWAIT" };
-        let open = if sql.strict {
-            let free_for = format!("{NOW}-CAST(acquired_us AS SIGNED)");
-            format!(";SELECT open_us,IF(owner='',{free_for},0) FROM {} WHERE {this}", sql.fence)
-        } else {
-            String::new()
-        };
-        format!("START TRANSACTION;SELECT 1 FROM {} WHERE {this} FOR UPDATE{nowait}{open}", sql.row)
+        let Sql { row, fence, .. } = sql;
+        format!(
+            "START TRANSACTION;SELECT 1 FROM {row} WHERE {this} FOR UPDATE{nowait};\
+             SELECT fence,open_us,IF(owner='',{NOW}-CAST(acquired_us AS SIGNED),0) FROM {fence} WHERE {this}"
+        )
     }
 
     /// Makes the row, before the statements of [`lock`](Self::lock).
@@ -105,21 +106,26 @@ impl Key {
         format!("ROLLBACK;INSERT IGNORE INTO {}(kind,name) VALUES({kind},{name});", sql.row)
     }
 
-    pub(super) fn bump(&self, sql: &Sql, server: &Server) -> Vec<Value> {
+    /// `last` is the fence that was there when the row was locked. If it is another one now, the row was lost meanwhile:
+    /// nothing may be changed then, least of all the fence of the one who has it.
+    pub(super) fn bump(&self, sql: &Sql, server: &Server, last: u64) -> Vec<Value> {
         let open_us = if sql.strict { self.lease_us } else { 0 };
         let (host, started_us) = server.run();
-        let owner = || Value::from(self.owner.as_str());
-        let rest = || {
-            [
-                open_us.into(),
-                host.as_str().into(),
-                started_us.into(),
-                server.thread.into(),
-                self.label.as_str().into(),
-            ]
-        };
-        let names = [self.kind.into(), self.name.as_str().into()];
-        names.into_iter().chain([owner()]).chain(rest()).chain([owner()]).chain(rest()).collect()
+        let facts: [Value; 6] = [
+            self.owner.as_str().into(),
+            open_us.into(),
+            host.into(),
+            started_us.into(),
+            server.thread.into(),
+            self.label.as_str().into(),
+        ];
+        let last = Value::from(last);
+        let mut params = vec![self.kind.into(), self.name.as_str().into()];
+        params.extend(facts.iter().cloned());
+        params.push(last.clone());
+        params.extend(facts.into_iter().flat_map(|fact| [last.clone(), fact]));
+        params.push(last);
+        params
     }
 
     /// Proves that the connection lives, and tells whose the last fence is.
@@ -139,6 +145,23 @@ impl Key {
     /// After how many seconds without a word the server ends the connection.
     pub(super) fn idle_s(&self, least_s: u64) -> u64 {
         self.lease_s.max(least_s)
+    }
+
+    /// Before the user's first statement. One that waits for a row, or for its reader, is given up when the lease would
+    /// be, also if its holder does not live any more.
+    pub(super) fn begin_use(&self) -> String {
+        let lease_s = self.lease_s;
+        format!("SET SESSION innodb_lock_wait_timeout={lease_s},net_write_timeout={lease_s};{MARK}")
+    }
+
+    /// Proves that the user's statements have left the transaction open, and undoes what would hurt ours of the things
+    /// that they may have set.
+    pub(super) fn check_use(&self, sql: &Sql) -> String {
+        let (lease_s, database) = (self.lease_s, &sql.database);
+        format!(
+            "RELEASE {MARK};{MARK};USE {database};\
+             SET SESSION wait_timeout={lease_s},net_write_timeout={lease_s},sql_select_limit=DEFAULT"
+        )
     }
 
     /// Frees the row, and says that nobody has to wait for this lease.

@@ -9,10 +9,7 @@ use lockkit_core::{Clock, Error, ErrorKind, LockGuard, Result, spi::Attachment};
 use mysql_async::Conn;
 use tokio::sync::{Mutex, MutexGuard, Notify};
 
-use super::{
-    hold::Hold,
-    sql::{BEGIN_USE, CHECK_USE},
-};
+use super::hold::Hold;
 use crate::error;
 
 /// The transaction that holds a lock of the pessimistic strategy, for statements of your own.
@@ -26,7 +23,8 @@ use crate::error;
 ///   connection, and so the lease is not renewed.
 /// * Statements that end the transaction, such as `COMMIT`, `ROLLBACK`, `START TRANSACTION` and all that change a table's
 ///   form, lose the lock; so does a deadlock, as the server resolves it by rolling back.
-/// * The transaction is `READ COMMITTED`. A savepoint lives until the end of its run.
+/// * The transaction is `READ COMMITTED`. A savepoint lives until the end of its run, and so do another current database
+///   and a `sql_select_limit`. A statement waits for a row for as long as the ttl.
 ///
 /// ```no_run
 /// # async fn example(locker: &lockkit_core::Locker) -> Result<(), Box<dyn std::error::Error>> {
@@ -68,10 +66,12 @@ impl LockTransaction {
     /// is a matter of `work`'s own; it undoes that statement only.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if the lock is lost, also by what `work` did: nothing is committed then.
+    /// [`ErrorKind::Lost`] if the lock is lost, also by what `work` did: nothing is committed then, but for what a
+    /// statement of `work` has committed itself.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropped before it is done, the statement in flight is killed and the lock is lost.
+    /// Not cancel safe: dropped before it is done, the statement in flight is killed and the lock is lost. The same holds
+    /// if `work` drops a statement midway, by a timeout of its own.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&mut Conn) -> T) -> Result<T> {
         let hold = self.hold.upgrade().ok_or_else(|| lost("it was given back, or lost"))?;
         let mut hold = hold.lock().await;
@@ -82,17 +82,21 @@ impl LockTransaction {
             return Err(lost("it was given up"));
         }
         if !hold.is_used() {
-            checkout.script(BEGIN_USE).await.map_err(broken)?;
+            checkout.script(&hold.begin_use()).await.map_err(broken)?;
         }
         let conn = checkout.foreign().map_err(broken)?;
         let output = tokio::select! {
             biased;
             () = self.interrupt.notified() => return Err(lost("it was given up while a statement ran")),
-            output = work(conn) => output,
+            output = work(&mut *conn) => output,
         };
+        // The driver's own mark. It would take the answer that is still to come for that of the next statement.
+        if conn.is_disconnected() {
+            return Err(lost("a statement in its transaction was dropped before its answer had come"));
+        }
         checkout.settle_foreign();
         let asked = Clock::Boot.now();
-        match checkout.script(CHECK_USE).await {
+        match checkout.script(&hold.check_use()).await {
             Ok(_) if checkout.in_transaction() => {
                 hold.take_back(checkout, asked);
                 Ok(output)
@@ -131,7 +135,8 @@ impl Attachment for LockTransaction {
 }
 
 fn lost(reason: &str) -> Error {
-    let text =
-        format!("the lock is lost, and nothing that was done in its transaction is committed: {reason}");
+    let text = format!(
+        "the lock is lost, and nothing of its transaction will be committed with a release: {reason}"
+    );
     error::ours(ErrorKind::Lost, text)
 }

@@ -16,6 +16,7 @@ on_each! {
     c3_the_lease_counts_from_the_last_question_and_not_from_the_attempt,
     c7_release_says_what_was_true_and_is_idempotent,
     c11_names_that_look_alike_never_meet,
+    c3_a_lock_is_not_kept_by_the_timeout_of_an_attempt_that_was_busy,
     modes_that_a_row_lock_cannot_have_are_refused,
     c3_a_connection_with_another_locks_timeout_gets_its_own,
     c8_a_connection_that_the_server_has_closed_is_replaced,
@@ -163,4 +164,20 @@ async fn c3_a_connection_with_another_locks_timeout_gets_its_own(flavor: SqlFlav
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert!(matches!(long.keep_alive().await.unwrap(), Pulse::Alive(_)));
     assert_eq!(long.release().await.unwrap(), Released::Freed);
+}
+
+async fn c3_a_lock_is_not_kept_by_the_timeout_of_an_attempt_that_was_busy(flavor: SqlFlavor) {
+    let store = Store::start_with(flavor, "&pool_size=1").await;
+    let other = store.another().await;
+    let mut holder = other.claim(spec_for("busy", TTL)).unwrap();
+    granted(holder.attempt(Wait::No).await);
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    claim.release().await.unwrap();
+    busy(store.claim_for("busy", Duration::from_secs(1)).attempt(Wait::No).await);
+    granted(claim.attempt(Wait::No).await);
+    // The server would end a connection that waits for a second only.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let pulse = claim.keep_alive().await.unwrap();
+    assert!(matches!(pulse, Pulse::Alive(_)), "{pulse:?}");
 }

@@ -15,6 +15,8 @@ on_each! {
     c14_a_foreign_lock_of_a_row_is_a_holder_without_a_name,
     c14_force_release_frees_only_the_grant_with_that_token,
     c14_force_release_ends_the_connection_of_a_holder_that_hangs,
+    c14_looking_at_many_names_leaves_nothing_on_the_server,
+    c14_those_who_look_at_a_free_lock_do_not_take_each_other_for_its_holder,
 }
 
 async fn c14_inspect_tells_owner_label_token_and_age(flavor: SqlFlavor) {
@@ -92,4 +94,36 @@ async fn c14_force_release_ends_the_connection_of_a_holder_that_hangs(flavor: Sq
     assert_eq!(operator.force_release(&mutex("a"), token).await.unwrap(), Released::NotHeld);
     granted(store.claim("a").attempt(Wait::No).await);
     assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+}
+
+async fn c14_looking_at_many_names_leaves_nothing_on_the_server(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    claim.release().await.unwrap();
+    for index in 0..100 {
+        assert!(store.mysql.inspect(&mutex(&format!("n{index}"))).await.unwrap().holders.is_empty());
+    }
+    granted(claim.attempt(Wait::No).await);
+    let prepared: (String, u64) = store.admin.ask("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'").await;
+    assert!(prepared.1 < 20, "{prepared:?}");
+}
+
+async fn c14_those_who_look_at_a_free_lock_do_not_take_each_other_for_its_holder(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    claim.release().await.unwrap();
+    let mut looking = Vec::new();
+    for _ in 0..4 {
+        let other = store.another().await;
+        looking.push(tokio::spawn(async move {
+            for _ in 0..200 {
+                assert!(other.inspect(&mutex("a")).await.unwrap().holders.is_empty());
+            }
+        }));
+    }
+    for looker in looking {
+        looker.await.unwrap();
+    }
 }

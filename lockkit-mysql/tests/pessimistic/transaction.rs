@@ -1,10 +1,13 @@
 //! The user's statements in the lock's transaction.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use lockkit_core::{
     ErrorKind, LockGuard, LockOptions,
-    spi::{LossReason, Released},
+    spi::{Attempt, Backend as _, Claim, LossReason, Released, Wait},
 };
 use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};
 
@@ -20,6 +23,11 @@ on_each! {
     c6_a_statement_does_not_outlive_its_dropped_guard,
     statements_at_a_shutdown_are_undone,
     a_run_works_in_a_task_of_its_own,
+    c7_a_statement_that_is_given_up_inside_a_run_loses_the_lock,
+    c10_short_runs_without_a_pause_do_not_keep_renewals_away,
+    what_a_run_sets_in_the_session_hurts_no_renewal_and_no_release,
+    c9_a_holder_that_hangs_in_a_large_answer_is_freed,
+    c9_a_holder_that_has_set_the_timeout_of_its_connection_is_freed,
 }
 
 async fn begin(store: &Store, guard: &LockGuard) -> Arc<LockTransaction> {
@@ -163,7 +171,7 @@ async fn statements_at_a_shutdown_are_undone(flavor: SqlFlavor) {
     let _ = locker.shutdown().await;
     assert!(!guard.is_held());
     let mut next = store.claim("a");
-    granted(next.attempt(lockkit_core::spi::Wait::Block(SOON)).await);
+    granted(next.attempt(Wait::Block(SOON)).await);
     assert_eq!(store.admin.count("stock").await, 0);
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
     assert_eq!(store.admin.count("stock").await, 0);
@@ -183,4 +191,108 @@ async fn a_run_works_in_a_task_of_its_own(flavor: SqlFlavor) {
     assert_eq!(pieces.await.unwrap(), Some(7));
     guard.release().await.unwrap();
     locker.shutdown().await.unwrap();
+}
+
+/// The driver would give the answer of the one that was dropped to the next.
+async fn c7_a_statement_that_is_given_up_inside_a_run_loses_the_lock(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let locker = store.locker().await;
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    let transaction = begin(&store, &guard).await;
+    let given_up = transaction
+        .run(async |conn| {
+            tokio::time::timeout(Duration::from_millis(100), conn.query_drop("DO SLEEP(100)")).await.is_err()
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(given_up.kind(), ErrorKind::Lost);
+    let asleep = "information_schema.PROCESSLIST WHERE INFO LIKE 'DO SLEEP%'";
+    until("the statement is killed", || async { store.admin.count(asleep).await == 0 }).await;
+    let next = transaction.run(async |conn| conn.query_first::<u64, _>("SELECT 222").await).await;
+    assert_eq!(next.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.lost().wait().await, LossReason::SessionLost);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(store.admin.count("stock").await, 0);
+    locker.shutdown().await.unwrap();
+}
+
+async fn c10_short_runs_without_a_pause_do_not_keep_renewals_away(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let locker = store.locker().await;
+    let options = LockOptions::default().with_ttl(Duration::from_millis(1500));
+    let guard = locker.mutex("a").unwrap().with_options(options).unwrap().lock().await.unwrap();
+    let transaction = begin(&store, &guard).await;
+    let started = Instant::now();
+    let working = async || {
+        while started.elapsed() < Duration::from_secs(4) {
+            let run = transaction.run(async |conn| conn.query_drop("DO SLEEP(0.02)").await).await;
+            run.unwrap_or_else(|error| panic!("after {:?}: {error}", started.elapsed())).unwrap();
+        }
+    };
+    tokio::join!(working(), working());
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    assert_eq!(store.admin.count("stock").await, 1);
+    locker.shutdown().await.unwrap();
+}
+
+async fn what_a_run_sets_in_the_session_hurts_no_renewal_and_no_release(flavor: SqlFlavor) {
+    for strict in ["", "&strict_lease=true"] {
+        let store = Store::start_with(flavor, strict).await;
+        let locker = store.locker().await;
+        for set in ["USE information_schema", "SET SESSION sql_select_limit=0", "SET autocommit=0"] {
+            let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+            let transaction = begin(&store, &guard).await;
+            transaction.run(async |conn| conn.query_drop(set).await).await.unwrap().unwrap();
+            guard.renew().await.unwrap_or_else(|error| panic!("{set}: {error}"));
+            assert_eq!(guard.release().await.unwrap(), Released::Freed, "{set}");
+            assert_eq!(store.admin.count("stock").await, 1);
+            store.admin.run("DELETE FROM stock").await;
+        }
+        locker.shutdown().await.unwrap();
+    }
+}
+
+const LEASE: Duration = Duration::from_secs(2);
+
+fn transaction_of(claim: &dyn Claim) -> Arc<LockTransaction> {
+    let attachment: Arc<dyn std::any::Any + Send + Sync> = claim.attachment().unwrap();
+    attachment.downcast().unwrap()
+}
+
+/// How long it takes until somebody else has the lock.
+async fn take_over(store: &Store) -> Duration {
+    let (started, mut next) = (Instant::now(), store.claim("a"));
+    let waiting = async {
+        while !matches!(next.attempt(Wait::Block(SOON)).await.unwrap(), Attempt::Granted(_)) {}
+        started.elapsed()
+    };
+    tokio::time::timeout(SOON, waiting).await.unwrap()
+}
+
+async fn c9_a_holder_that_hangs_in_a_large_answer_is_freed(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut holder = store.claim_for("a", LEASE);
+    granted(holder.attempt(Wait::No).await);
+    let transaction = transaction_of(&*holder);
+    let mut reading = Box::pin(transaction.run(async |conn| {
+        let all = "information_schema.COLLATIONS";
+        let large = format!("SELECT REPEAT('x',1000000) FROM {all} AS a, {all} AS b");
+        let _answer = conn.query_iter(large).await.unwrap();
+        std::future::pending::<()>().await;
+    }));
+    // Long enough to fill all buffers; from then on the process hangs.
+    tokio::time::timeout(Duration::from_millis(500), &mut reading).await.unwrap_err();
+    let took = take_over(&store).await;
+    assert!(took < LEASE + store.mysql.descriptor().takeover_delay, "{took:?}");
+}
+
+async fn c9_a_holder_that_has_set_the_timeout_of_its_connection_is_freed(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut holder = store.claim_for("a", LEASE);
+    granted(holder.attempt(Wait::No).await);
+    let transaction = transaction_of(&*holder);
+    let forever = "SET SESSION wait_timeout=28800";
+    transaction.run(async |conn| conn.query_drop(forever).await).await.unwrap().unwrap();
+    let took = take_over(&store).await;
+    assert!(took < LEASE + store.mysql.descriptor().takeover_delay, "{took:?}");
 }
