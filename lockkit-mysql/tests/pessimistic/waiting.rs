@@ -22,18 +22,19 @@ async fn c8_a_wait_of_300_ms_takes_300_ms(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let mut holder = store.claim("a");
     granted(holder.attempt(Wait::No).await);
-    let bound = Duration::from_millis(300);
+    // The server alone would take a whole second.
+    let (bound, most) = (Duration::from_millis(300), Duration::from_millis(800));
     let mut waiter = store.claim("a");
     let started = Instant::now();
     assert!(!busy(waiter.attempt(Wait::Block(bound)).await).0);
     let took = started.elapsed();
-    assert!(took >= bound && took < bound + Duration::from_millis(150), "{took:?}");
+    assert!(took >= bound && took < most, "{took:?}");
     until("the query is gone", || async { store.admin.waiting().await == 0 }).await;
     let locker = store.locker().await;
     let started = Instant::now();
     assert!(locker.mutex("a").unwrap().lock_timeout(bound).await.unwrap().is_none());
     let took = started.elapsed();
-    assert!(took >= bound && took < bound + Duration::from_millis(150), "{took:?}");
+    assert!(took >= bound && took < most, "{took:?}");
     locker.shutdown().await.unwrap();
 }
 
