@@ -74,8 +74,10 @@ impl Attendance {
                     if look.version != version {
                         (version, pause) = (look.version, SHORTEST);
                     }
-                    let is_writer = form != Form::Row && line.modes.first() == Some(&Mode::Exclusive);
-                    if is_writer && !look.fits(Mode::Exclusive) && look.wanted < WANTED / 2 {
+                    if line.modes.first() == Some(&Mode::Exclusive)
+                        && look.is_read()
+                        && look.wanted < WANTED / 2
+                    {
                         // To say that it still waits. New readers would come in, one after the other.
                         store.waiters.call_next(name);
                     }

@@ -76,6 +76,11 @@ impl Look {
         }
     }
 
+    /// Whether readers have it.
+    pub(crate) fn is_read(&self) -> bool {
+        self.holders.iter().any(|seen| !seen.exclusive)
+    }
+
     /// Adds somebody who is about to get it.
     pub(crate) fn add(&mut self, mode: Mode) {
         let permits = if let Mode::Permits { count, .. } = mode { count.get() } else { 1 };

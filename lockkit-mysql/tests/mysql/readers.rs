@@ -20,6 +20,7 @@ on_both!(
     c12_readers_do_not_starve_a_writer,
     c12_readers_that_stay_do_not_starve_a_writer,
     c12_a_writer_that_gave_up_lets_readers_go_on,
+    writers_do_not_starve_readers,
 );
 
 /// Catches readers that are let in while a writer waits.
@@ -99,4 +100,29 @@ async fn c12_a_writer_that_gave_up_lets_readers_go_on(flavor: SqlFlavor) {
     assert!(writer.rw_lock("a").unwrap().try_write().await.unwrap().is_none());
     there.rw_lock("a").unwrap().try_read().await.unwrap().expect("nobody waits").release().await.unwrap();
     first.release().await.unwrap();
+}
+
+/// Nothing is promised to them; but writers that say again and again that they wait would keep them away for ever.
+async fn writers_do_not_starve_readers(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (mut tasks, over) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));
+    for _ in 0..4 {
+        let (locker, over) = (bed.locker("").await, Arc::clone(&over));
+        tasks.spawn(async move {
+            while !over.load(Relaxed) {
+                let guard = locker.rw_lock("a").unwrap().write().await.unwrap();
+                sleep(Duration::from_millis(10)).await;
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    let reader = bed.locker("").await;
+    for _ in 0..2 {
+        let start = Instant::now();
+        let guard = within(SOON, "a reader", reader.rw_lock("a").unwrap().read()).await.unwrap();
+        println!("the reader waited for {:?}", start.elapsed());
+        guard.release().await.unwrap();
+    }
+    over.store(true, Relaxed);
+    within(SOON, "the writers", tasks.join_all()).await;
 }
