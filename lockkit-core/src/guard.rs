@@ -151,12 +151,11 @@ impl LockGuard {
         self.released = true;
         let (held, agenda) = (&self.held, self.keeper.agenda());
         let left = held.remaining();
-        if left.is_zero() {
+        if left.is_zero() || !held.give_back() {
             agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
             return Ok(Released::NotHeld);
         }
         let bound = left.min(held.limits.op_timeout * 2);
-        held.give_back();
         if let Some(attachment) = held.attachment() {
             // As when it is dropped: the release follows.
             let _ = catch_unwind(AssertUnwindSafe(|| attachment.guard_released()));

@@ -19,7 +19,7 @@ const SETTINGS: &str = "SET NAMES utf8mb4;SET SESSION TRANSACTION ISOLATION LEVE
     SET SESSION TRANSACTION READ WRITE;\
     SET autocommit=1,completion_type='NO_CHAIN',sql_safe_updates=0,sql_select_limit=DEFAULT,timestamp=DEFAULT,\
     sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',innodb_lock_wait_timeout=1,lock_wait_timeout=3,\
-    wait_timeout=28800/*!50708,max_execution_time=0*//*M!100100,max_statement_time=0*/;";
+    wait_timeout=28800/*!50708,max_execution_time=0*//*M!100300,max_statement_time=0,idle_transaction_timeout=0*/;";
 
 const FACTS: &str = "SHOW GLOBAL STATUS LIKE 'Uptime';\
     SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname','port','read_only','super_read_only','innodb_read_only',\

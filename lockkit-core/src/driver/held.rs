@@ -173,10 +173,9 @@ impl Held {
         self.attempting.wake();
     }
 
-    /// The holder is done with it: no loss is signalled any more.
-    pub(crate) fn give_back(&self) {
-        // A loss that came first stays a loss.
-        let _ = self.ending.set(Ending::GivenBack);
+    /// The holder is done with it: no loss is signalled any more. False if a loss came first, which stays a loss.
+    pub(crate) fn give_back(&self) -> bool {
+        self.ending.set(Ending::GivenBack).is_ok()
     }
 
     /// Adds what is known here to an error of the store.

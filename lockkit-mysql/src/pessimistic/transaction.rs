@@ -20,7 +20,8 @@ use crate::error;
 /// * [`LockGuard::release`] commits. `Freed` says that it was committed, `NotHeld` that it was not.
 /// * A guard that is dropped, or a lock that is lost, rolls back.
 /// * One [`run`](Self::run) must be shorter than the lock's ttl: while it is at work, nothing else can be asked on this
-///   connection, and so the lease is not renewed.
+///   connection, and so the lease is not renewed. The server can't notice that a holder is gone until its statement ends:
+///   one that takes long keeps the row for as long.
 /// * Statements that end the transaction, such as `COMMIT`, `ROLLBACK`, `START TRANSACTION` and all that change a table's
 ///   form, lose the lock; so does a deadlock, as the server resolves it by rolling back.
 /// * The transaction is `READ COMMITTED`. A savepoint lives until the end of its run, and so do another current database
