@@ -103,12 +103,12 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
         E::Io(my::IoError::Io(error)) if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) => {
             NO_TRUST
         }
-        E::Io(my::IoError::Io(_))
-        | E::Driver(D::ConnectionClosed | D::PacketOutOfOrder | D::PoolDisconnected) => {
-            (K::Unavailable, "the connection broke, or the server is not there")
-        }
         #[cfg(feature = "tls")]
         E::Io(my::IoError::Tls(_)) => NO_TRUST,
+        // The driver knows of TLS also when somebody else has asked it to.
+        E::Io(_) | E::Driver(D::ConnectionClosed | D::PacketOutOfOrder | D::PoolDisconnected) => {
+            (K::Unavailable, "the connection broke, or the server is not there")
+        }
         E::Driver(D::UnknownAuthPlugin { .. } | D::MysqlOldPasswordDisabled | D::CleartextPluginDisabled) => {
             (K::Authentication, "the user's way to log in is not supported; use a password")
         }
