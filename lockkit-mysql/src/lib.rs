@@ -50,6 +50,7 @@ mod backend;
 mod config;
 mod connection;
 mod error;
+mod idle;
 mod janitor;
 mod optimistic;
 mod pessimistic;

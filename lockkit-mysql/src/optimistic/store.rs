@@ -133,7 +133,7 @@ impl Store {
 }
 
 /// After a script that failed midway. A single statement has rolled itself back.
-async fn roll_back(connection: &mut Connection) -> Result<()> {
+pub(super) async fn roll_back(connection: &mut Connection) -> Result<()> {
     if connection.in_transaction() {
         let answer: Result<_, my::Error> = connection.script("ROLLBACK").await;
         // Nothing of it is applied, whatever comes of this.

@@ -5,14 +5,10 @@ use lockkit_core::Result;
 use super::{Store, sql::Sql};
 use crate::{
     error::{self, Phase},
+    idle::{IdleNames, WHAT},
     pool::Checkout,
-    server::value,
-    sql::{NOW, literal},
+    sql::NOW,
 };
-
-/// How many rows one request looks at.
-const PAGE: usize = 100;
-const WHAT: &str = "removing the rows of unused names";
 
 impl Store {
     /// Removes the rows of names that were not used for the retention, and returns how many.
@@ -27,27 +23,14 @@ impl Store {
         let config = self.pool.config();
         let retention = config.retention.as_micros();
         let idle = format!("acquired_us<{NOW}-GREATEST({retention},open_us) AND fence<{NOW}-{retention}");
-        let page = format!(
-            "SELECT kind,name FROM {} WHERE (kind>? OR (kind=? AND name>?)) AND {idle} ORDER BY kind,name LIMIT {PAGE}",
-            self.sql.fence
-        );
-        let (mut after, mut removed) = ((Vec::new(), Vec::new()), 0);
-        loop {
-            let mut connection = self.pool.get(config.connect_timeout).await?;
-            let params = vec![after.0.clone().into(), after.0.into(), after.1.into()];
-            let rows = self.pool.checked(connection.rows(&page, params).await, Phase::Read, WHAT)?;
-            let names =
-                rows.iter().map(|row| Some((value(row, 0)?, value(row, 1)?))).collect::<Option<Vec<_>>>();
-            let names: Vec<(Vec<u8>, Vec<u8>)> = names.ok_or_else(|| error::nonsense(WHAT))?;
-            for (kind, name) in &names {
-                let this = format!("kind={} AND name={}", literal(kind), literal(name));
+        let mut names = IdleNames::new(&self.sql.fence, &idle);
+        let mut removed = 0;
+        while let Some((mut connection, page)) = names.next(&self.pool).await? {
+            for this in page {
                 removed += self.remove(&mut connection, &this, &idle).await?;
             }
-            match names.into_iter().nth(PAGE - 1) {
-                Some(last) => after = last,
-                None => return Ok(removed),
-            }
         }
+        Ok(removed)
     }
 
     /// Removes one name, if nobody has it and it is still idle.
