@@ -11,7 +11,6 @@ if left < lease then
   left = lease
 end
 -- The fence outlives the lock by a day, however long that is held.
-local time = redis.call('TIME')
-local ahead = tonumber(ARGV[3]) - (time[1] * 1000000 + time[2])
+local ahead = tonumber(ARGV[3]) - clock()
 redis.call('PEXPIRE', KEYS[2], math.max(0, math.ceil(ahead / 1000)) + left + 86400000)
 return left

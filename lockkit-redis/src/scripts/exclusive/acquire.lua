@@ -1,0 +1,42 @@
+-- One attempt of one owner.
+-- ARGV owner, lease in ms, not_after in µs, waiter, 1 to wait in the queue, liveness in ms, PUBLISH or SPUBLISH, channels
+-- {0, now, ttl} busy | {1, now, lease, fence} granted | {2, now} too late, nothing done | {3, now} no fence left
+local now = clock()
+if now > tonumber(ARGV[3]) then return {2, now} end
+local lease, waiter = tonumber(ARGV[2]), ARGV[4]
+
+local owner = redis.call('GET', lock)
+if owner == ARGV[1] then
+  -- An earlier reply was lost, or the lock was handed over to us. The lease starts again, but it never gets shorter.
+  local last = redis.call('GET', fence_key)
+  local fence, granted_to = string.match(last or '', '^(%d+):(.*)$')
+  local left = math.max(redis.call('PTTL', lock), lease)
+  if granted_to == owner then
+    redis.call('SET', lock, owner, 'PX', left)
+  else
+    fence = next_fence(now)
+    if not fence then return {3, now} end
+    give(owner, fence, now, left)
+  end
+  return {1, now, left, tonumber(fence)}
+end
+
+if not owner then
+  local fence = next_fence(now)
+  if not fence then return {3, now} end
+  local first = redis.call('EXISTS', queue) == 1 and hand_over(now, fence, ARGV[7], ARGV[8], {[waiter] = true})
+  if not first or first == waiter then
+    give(ARGV[1], fence, now, lease)
+    return {1, now, lease, fence}
+  end
+end
+
+if ARGV[5] == '1' then
+  local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+  redis.call('ZADD', queue, 'NX', math.max(now, (tonumber(last) or 0) + 1), waiter)
+  redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
+  -- Only a queue in which nobody asks any more gets this old.
+  redis.call('PEXPIRE', queue, 300000)
+  redis.call('PEXPIRE', live, 300000)
+end
+return {0, now, redis.call('PTTL', lock)}

@@ -1,0 +1,10 @@
+-- Frees the grant with this token. A lock whose owner is not the one that the fence was given to is left alone.
+-- ARGV token, PUBLISH or SPUBLISH, channels    1 freed | 0 there is no such grant
+local owner = redis.call('GET', lock)
+if not owner or redis.call('GET', fence_key) ~= ARGV[1] .. ':' .. owner then return 0 end
+redis.call('DEL', lock)
+if redis.call('EXISTS', queue) == 1 then
+  local now = clock()
+  hand_over(now, next_fence(now), ARGV[2], ARGV[3], {})
+end
+return 1

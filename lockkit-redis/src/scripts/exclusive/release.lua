@@ -1,0 +1,17 @@
+-- Gives back what is the owner's, and leaves the queue.
+-- ARGV owner, waiter or nothing if it never queued, until when an earlier request of this owner may arrive (µs) or 0,
+--   PUBLISH or SPUBLISH, channels
+-- 1 freed | 0 gone | 2 someone else's | -1 done, but an earlier request may still arrive
+local owner = redis.call('GET', lock)
+local answer = owner and 2 or 0
+if ARGV[2] ~= '' then forget(ARGV[2]) end
+if owner == ARGV[1] then
+  answer = 1
+  redis.call('DEL', lock)
+  if redis.call('EXISTS', queue) == 1 then
+    local now = clock()
+    hand_over(now, next_fence(now), ARGV[4], ARGV[5], {})
+  end
+end
+if ARGV[3] ~= '0' and clock() <= tonumber(ARGV[3]) then answer = -1 end
+return answer
