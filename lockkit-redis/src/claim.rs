@@ -1,63 +1,116 @@
-//! One owner competing for one name, and holding it alone.
+//! One owner competing for one name, and holding it.
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result, Tick,
-    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Pulse, Released, Wait},
+    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Pulse, Released, Wait},
 };
 use redis::{RedisResult, Value};
 
 use crate::{
-    connection::Connection,
     error::{self, Phase},
+    family::{self, ALL, Family, Permits, Waits},
     keys::Keys,
     link::Link,
-    notify::Place,
-    script::{self, Acquired, Arg, Call},
+    reply::Acquired,
+    route::Stop,
+    script::{self, Arg, Call},
+    store::Store,
     strays::Strays,
+    waiting::{self, News, Place, Sighting, Waiter},
 };
 
-/// A claim for an exclusive lock.
+/// A claim for a lock of any mode.
 #[derive(Debug)]
-pub(crate) struct ExclusiveClaim {
-    connection: Arc<Connection>,
+pub(crate) struct RedisClaim {
+    store: Arc<Store>,
     spec: ClaimSpec,
-    keys: Keys,
-    /// The value of the lock key: the owner's id, and the label if there is one.
+    keys: Arc<Keys>,
+    family: Family,
+    /// Of the counted family only.
+    permits: Option<Permits>,
+    /// What the store knows the owner by: its id, and the label if there is one.
     owner: String,
     /// In ms.
     lease: i64,
     fence: Option<i64>,
     strays: Strays,
-    /// Where we stand among this process's waiters.
+    /// Where we wait, once we do.
     place: Option<Place>,
+    /// What the store's queue knows us by, if it may have us.
+    member: Option<Arc<str>>,
+    /// The last attempt was not answered: only the store can tell where we stand.
+    in_doubt: bool,
 }
 
-impl ExclusiveClaim {
-    pub(crate) fn new(connection: Arc<Connection>, keys: Keys, spec: ClaimSpec) -> Result<Self> {
+impl RedisClaim {
+    pub(crate) fn new(store: Arc<Store>, keys: Keys, spec: ClaimSpec) -> Result<Self> {
         let lease = i64::try_from(spec.ttl.as_millis()).unwrap_or(i64::MAX);
         if lease == 0 {
             let reason = format!("ttl is {:?}; Redis counts leases in whole milliseconds", spec.ttl);
-            return Err(ours(ErrorKind::InvalidOption, reason));
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
+        let (family, permits) = shape(&keys, spec.mode)?;
         let mut owner = spec.owner.to_string();
         if let Some(label) = &spec.label {
             // Writing to a String can't fail.
             let _ = write!(owner, ":{label}");
         }
-        Ok(Self { connection, spec, keys, owner, lease, fence: None, strays: Strays::default(), place: None })
+        Ok(Self {
+            store,
+            spec,
+            keys: Arc::new(keys),
+            family,
+            permits,
+            owner,
+            lease,
+            fence: None,
+            strays: Strays::default(),
+            place: None,
+            member: None,
+            in_doubt: false,
+        })
     }
 
-    /// Asks once, or twice if our idea of the server's time was wrong.
-    async fn ask(&mut self, link: &Arc<Link>, deadline: Tick) -> Result<Attempt> {
-        for _ in 0..2 {
+    /// What the waiting room tells, without an attempt; `None` if the store must be asked.
+    async fn look(&mut self) -> Result<Option<Attempt>> {
+        let Some(place) = self.place.as_ref().filter(|_| !self.in_doubt) else { return Ok(None) };
+        let mut news = place.news(self.takes_short_leases());
+        if news == News::Refresh {
+            self.store.refresh().await?;
+            news = place.news(self.takes_short_leases());
+        }
+        let pause = match news {
+            News::Ask => return Ok(None),
+            News::Granted { fence, lease } => return self.granted(fence, lease).map(Some),
+            News::Waits(pause) => pause,
+            News::Refresh => Duration::ZERO,
+        };
+        Ok(Some(Attempt::Busy { queued: true, retry_after: Some(pause) }))
+    }
+
+    /// Asks the store, wherever that sends us, and a second time if our idea of its time was wrong.
+    async fn ask(&mut self, wait: Wait) -> Result<Attempt> {
+        let deadline = Clock::Boot.now().after(self.spec.op_timeout);
+        let store = Arc::clone(&self.store);
+        let mut route = store.route(self.keys.slot);
+        let mut late = 0;
+        loop {
+            let stop = route.next().await?;
+            // Subscribing costs a request, which a lock that is free can do without.
+            if wait == Wait::Queue && (!stop.link.is_sharded() || !stop.link.pushes()) {
+                self.take_place(&stop.link);
+            }
             let sent = Clock::Boot.now();
-            let reply = self.send(link, deadline).await;
-            let acquired = reply.and_then(|reply| Acquired::from_reply(&reply));
-            let acquired = match self.connection.checked(link, acquired, Phase::Write) {
-                Ok(acquired) => acquired,
+            let reply = self.send(&stop, deadline).await.and_then(|reply| Acquired::from_reply(&reply));
+            let acquired = match route.arrive(&stop, reply, Phase::Write).await {
+                Ok(Some(acquired)) => acquired,
+                Ok(None) => {
+                    self.strays.refused();
+                    continue;
+                }
                 Err(error) => {
                     if !error.is_outcome_unknown() {
                         self.strays.refused();
@@ -65,134 +118,205 @@ impl ExclusiveClaim {
                     return Err(error);
                 }
             };
-            link.clock().observe(sent, acquired.now(), Clock::Boot.now());
+            stop.link.clock().observe(sent, acquired.now(), Clock::Boot.now());
             match acquired {
                 Acquired::Busy { now, ttl } => {
                     self.strays.settled(now);
-                    return Ok(self.busy(ttl));
+                    let seen = Sighting { link: stop.link.number(), sent, server_time: now };
+                    if wait == Wait::Queue && self.place.is_none() {
+                        self.take_place(&stop.link);
+                        continue;
+                    }
+                    return Ok(self.busy(seen, script::ttl(ttl)));
                 }
                 Acquired::Granted { now, lease, fence } => {
                     self.strays.settled(now);
-                    return self.granted(lease, fence);
+                    return self.granted(fence, lease_for(lease)?);
                 }
-                Acquired::Exhausted { .. } => {
+                Acquired::Late { .. } if late == 0 => {
                     self.strays.refused();
-                    return Err(self.exhausted());
+                    late += 1;
                 }
-                Acquired::Late { .. } => self.strays.refused(),
-            }
-        }
-        let reason = format!(
-            "the request took longer than op_timeout ({:?}) to reach the server, which therefore ignored it",
-            self.spec.op_timeout
-        );
-        Err(ours(ErrorKind::Unavailable, reason))
-    }
-
-    async fn send(&mut self, link: &Arc<Link>, deadline: Tick) -> RedisResult<Value> {
-        let not_after = link.clock().at(deadline);
-        self.strays.attempt(link.number(), not_after);
-        let keys = [self.keys.lock.as_str(), &self.keys.fence];
-        let args = [Arg::Text(&self.owner), Arg::Number(self.lease), Arg::Number(not_after)];
-        let call = Call { script: &script::ACQUIRE, keys: &keys, args: &args };
-        let Some(place) = &mut self.place else { return link.run(&call).await };
-
-        place.attempt();
-        if !link.pushes() || !place.must_subscribe(link) {
-            return link.run(&call).await;
-        }
-        let (subscribed, reply) = link.subscribe_and_run(&self.keys.channel, &call).await?;
-        match subscribed {
-            Ok(_) => place.subscribed(link),
-            Err(error) => {
-                let error = error::from_redis(error, Phase::Read, self.connection.config());
-                // What is refused while a script blocks the server is not refused for good.
-                if !error.is_temporary() && link.disable_pushes() {
-                    tracing::warn!(target: "lockkit", %error, "the server refuses SUBSCRIBE: waiters only poll");
+                refusal => {
+                    self.strays.refused();
+                    return Err(self.refused(refusal));
                 }
             }
         }
-        reply
     }
 
-    fn busy(&mut self, ttl: i64) -> Attempt {
-        if let Some(place) = &mut self.place {
-            place.answered();
+    async fn send(&mut self, stop: &Stop, deadline: Tick) -> RedisResult<Value> {
+        let not_after = stop.link.clock().at(deadline);
+        self.strays.attempt(stop.link.number(), not_after);
+        let (publish, channels) = self.store.channels(&stop.link, &self.keys);
+        let waits = if self.place.is_some() { Waits::of(self.spec.mode) } else { Waits::Not };
+        let liveness = millis(waiting::liveness(self.window()));
+        let permits = self.permits.unwrap_or(Permits { count: 0, limit: 0 });
+        let args = [
+            Arg::Text(&self.owner),
+            Arg::Number(self.lease),
+            Arg::Number(not_after),
+            Arg::Text(self.member.as_deref().unwrap_or_default()),
+            Arg::Number(waits.code()),
+            Arg::Number(liveness),
+            Arg::Text(publish),
+            Arg::Text(&channels),
+            Arg::Number(permits.count.into()),
+            Arg::Number(permits.limit.into()),
+        ];
+        let args = if self.permits.is_some() { &args[..] } else { &args[..8] };
+        let call = Call { script: &self.family.scripts().acquire, keys: &self.keys.of(self.family), args };
+        match &self.place {
+            Some(_) => stop.run_in_room(self.store.rooms(), &self.keys.base, &call).await,
+            None => stop.run(&call).await,
         }
-        let retry_after = u64::try_from(ttl).ok().map(Duration::from_millis);
-        Attempt::Busy { queued: self.place.is_some(), retry_after }
     }
 
-    fn granted(&mut self, lease: i64, fence: i64) -> Result<Attempt> {
-        if let Some(mut place) = self.place.take() {
-            place.answered();
+    /// Enters the waiting room, before the store may be told to queue us: a message can be faster than the reply.
+    fn take_place(&mut self, link: &Link) {
+        if self.place.is_some() {
+            return;
         }
+        let client = if link.pushes() { self.store.rooms().client() } else { waiting::DEAF };
+        let window = self.window();
+        let member: Arc<str> = family::waiter(client, millis(window), self.permits, &self.owner).into();
+        let waiter = Waiter::new(Arc::clone(&member), window, self.spec.hint.clone());
+        self.place = Some(Place::take(self.store.rooms(), &self.keys, self.family, self.spec.owner, waiter));
+        self.member = Some(member);
+    }
+
+    fn busy(&mut self, seen: Sighting, ttl: Option<Duration>) -> Attempt {
+        let Some(place) = &mut self.place else { return Attempt::Busy { queued: false, retry_after: ttl } };
+        place.waits(seen, ttl);
+        // To see after the waiters of this process, if nobody else does.
+        let soon = waiting::period(self.window());
+        Attempt::Busy { queued: true, retry_after: Some(ttl.map_or(soon, |ttl| ttl.min(soon))) }
+    }
+
+    fn granted(&mut self, fence: i64, lease: Lease) -> Result<Attempt> {
+        // Whoever is granted the lock is in no queue.
+        (self.place, self.member) = (None, None);
         self.fence = Some(fence);
         let token = u64::try_from(fence).map_err(|_| nonsense())?;
-        Ok(Attempt::Granted(Grant { token: FencingToken::new(token), lease: lease_for(lease)? }))
+        Ok(Attempt::Granted(Grant { token: FencingToken::new(token), lease }))
     }
 
-    fn exhausted(&self) -> Error {
-        let reason = format!(
-            "the fence in the key {:?} has reached 2^53 and can't rise any more; if nothing has stored such a \
-             token, delete the key",
-            self.keys.fence
-        );
-        ours(ErrorKind::Unexpected, reason)
+    fn refused(&self, refusal: Acquired) -> Error {
+        match refusal {
+            Acquired::Exhausted { .. } => {
+                let reason = format!(
+                    "the fence in the key {:?} has reached 2^53 and can't rise any more; if nothing has stored such a \
+                     token, delete the key",
+                    self.keys.fence
+                );
+                error::ours(ErrorKind::Unexpected, reason)
+            }
+            Acquired::Mismatch { limit, .. } => {
+                let wanted = self.permits.map_or(0, |permits| permits.limit);
+                let reason = format!(
+                    "the name is in use with {limit} permits, and this claim says that there are {wanted}; all must agree"
+                );
+                error::ours(ErrorKind::InvalidOption, reason)
+            }
+            _ => {
+                let reason = format!(
+                    "the request took longer than op_timeout ({:?}) to reach the server, which therefore ignored it",
+                    self.spec.op_timeout
+                );
+                error::ours(ErrorKind::Unavailable, reason)
+            }
+        }
+    }
+
+    /// A hand-over gives the claim window only; that must be renewed soon, and counts on the clock of the connections.
+    fn takes_short_leases(&self) -> bool {
+        self.spec.short_lease && self.spec.clock == Clock::Boot && self.store.config().replicas.is_none()
+    }
+
+    fn window(&self) -> Duration {
+        waiting::window(self.spec.op_timeout, self.spec.ttl)
     }
 }
 
 #[async_trait]
-impl Claim for ExclusiveClaim {
+impl Claim for RedisClaim {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
-        let deadline = Clock::Boot.now().after(self.spec.op_timeout);
-        let link = self.connection.link().await?;
-        let answer = self.ask(&link, deadline).await?;
-        let Attempt::Busy { retry_after, .. } = answer else { return Ok(answer) };
-        if wait == Wait::No || self.place.is_some() || !link.pushes() {
+        if let Some(answer) = self.look().await? {
             return Ok(answer);
         }
-        let place = self.connection.waiters().join(&self.keys.channel, self.spec.hint.clone());
-        let deaf = place.must_subscribe(&link);
-        self.place = Some(place);
-        if deaf {
-            // The lock may have been freed since: subscribe, and look again behind that.
-            return self.ask(&link, deadline).await;
-        }
-        Ok(Attempt::Busy { queued: true, retry_after })
+        self.in_doubt = true;
+        let answer = self.ask(wait).await?;
+        self.in_doubt = false;
+        Ok(answer)
     }
 
     async fn keep_alive(&mut self) -> Result<Pulse> {
-        let keys = [self.keys.lock.as_str(), &self.keys.fence];
         let fence = self.fence.unwrap_or(0);
         let args = [Arg::Text(&self.owner), Arg::Number(self.lease), Arg::Number(fence)];
-        let call = Call { script: &script::EXTEND, keys: &keys, args: &args };
-        match self.connection.run_for_number(&call).await? {
-            -1 | -2 => Ok(Pulse::Lost(LossReason::Evicted)),
-            lease => Ok(Pulse::Alive(lease_for(lease)?)),
+        let call = Call { script: &self.family.scripts().extend, keys: &self.keys.of_extend(self.family), args: &args };
+        let reply = self.store.run(self.keys.slot, Phase::Write, &call).await?;
+        match reply {
+            Value::Int(-1 | -2) => Ok(Pulse::Lost(LossReason::Evicted)),
+            Value::Int(lease) => Ok(Pulse::Alive(lease_for(lease)?)),
+            _ => Err(nonsense()),
         }
     }
 
     async fn release(&mut self) -> Result<Released> {
         self.place = None;
-        if self.fence.is_none() && !self.strays.is_any() {
+        if self.fence.is_none() && !self.strays.is_any() && self.member.is_none() {
             return Ok(Released::NotHeld);
         }
-        let link = self.connection.link().await?;
-        let strays_until = self.strays.release(link.number());
-        let args = [Arg::Text(&self.owner), Arg::Text(&self.keys.channel), Arg::Number(strays_until)];
-        let call = Call { script: &script::RELEASE, keys: &[&self.keys.lock], args: &args };
-        let answer = link.run(&call).await.and_then(|reply| script::number(&reply));
-        let released = match self.connection.checked(&link, answer, Phase::Write)? {
+        let store = Arc::clone(&self.store);
+        let mut route = store.route(self.keys.slot);
+        let answer = loop {
+            let stop = route.next().await?;
+            let strays_until = self.strays.release(stop.link.number());
+            let (publish, channels) = store.channels(&stop.link, &self.keys);
+            let args = [
+                Arg::Text(&self.owner),
+                Arg::Text(self.member.as_deref().unwrap_or_default()),
+                Arg::Number(strays_until),
+                Arg::Text(publish),
+                Arg::Text(&channels),
+            ];
+            let call = Call { script: &self.family.scripts().release, keys: &self.keys.of(self.family), args: &args };
+            let answer = stop.run(&call).await.and_then(|reply| script::number(&reply));
+            if let Some(answer) = route.arrive(&stop, answer, Phase::Write).await? {
+                break answer;
+            }
+        };
+        let released = match answer {
             0 | 2 => Released::NotHeld,
             1 => Released::Freed,
             -1 => return Err(not_final()),
             _ => return Err(nonsense().with_outcome_unknown()),
         };
         self.fence = None;
+        self.member = None;
         self.strays = Strays::default();
         Ok(released)
     }
+}
+
+/// Which family of scripts a mode uses, and with how many permits.
+fn shape(keys: &Keys, mode: Mode) -> Result<(Family, Option<Permits>)> {
+    let permits = |count, limit| Ok((Family::Counted, Some(Permits { count, limit })));
+    match mode {
+        // Only the counted kinds have this key.
+        Mode::Exclusive if keys.holders.is_empty() => Ok((Family::Exclusive, None)),
+        Mode::Exclusive => permits(ALL, ALL),
+        Mode::Shared if !keys.holders.is_empty() => permits(1, ALL),
+        Mode::Permits { count, limit } if !keys.holders.is_empty() => permits(count.get(), limit.get()),
+        mode => {
+            let reason = format!("the Redis backend has no lock of this kind in mode {mode:?}");
+            Err(error::ours(ErrorKind::Unsupported, reason))
+        }
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn lease_for(ms: i64) -> Result<Lease> {
@@ -202,15 +326,11 @@ fn lease_for(ms: i64) -> Result<Lease> {
 fn not_final() -> Error {
     let reason = "it is released, but an earlier request of this owner, sent on a connection that fell silent, may \
                   still reach the server; asking again will tell";
-    ours(ErrorKind::Unavailable, reason).with_outcome_unknown()
+    error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown()
 }
 
 fn nonsense() -> Error {
-    ours(ErrorKind::Unexpected, "the server answered with a number that lockkit's scripts never give")
-}
-
-fn ours(kind: ErrorKind, reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(kind, reason).with_backend(error::BACKEND)
+    error::ours(ErrorKind::Unexpected, "the server answered with a number that lockkit's scripts never give")
 }
 
 #[cfg(test)]
@@ -222,22 +342,22 @@ mod tests {
     use crate::config::Config;
 
     /// A claim, and its server, which has seen the scripts.
-    async fn claim() -> (ExclusiveClaim, RedisServer) {
+    async fn claim() -> (RedisClaim, RedisServer) {
         let server = RedisServer::start().unwrap();
         let config = Config::new("127.0.0.1", server.port());
         let name = LockName::new(Kind::Mutex, "a").unwrap();
         let keys = config.keyspace().keys(&name).unwrap();
         let (ttl, op_timeout) = (Duration::from_secs(30), Duration::from_secs(3));
         let spec = ClaimSpec::new(name, OwnerId::random(), Mode::Exclusive, ttl, op_timeout);
-        let mut claim = ExclusiveClaim::new(Arc::new(Connection::new(config)), keys, spec).unwrap();
+        let mut claim = RedisClaim::new(Arc::new(Store::new(config)), keys, spec).unwrap();
         assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
         (claim, server)
     }
 
     /// As if the server's clock had been set forward by an hour since we last heard of it.
-    async fn believe_it_is_earlier(claim: &ExclusiveClaim) {
-        let link = claim.connection.link().await.unwrap();
+    async fn believe_it_is_earlier(claim: &RedisClaim) {
+        let link = claim.store.route(0).next().await.unwrap().link;
         let now = Clock::Boot.now();
         link.clock().observe(now, link.clock().at(now) - 3_600_000_000, now);
     }

@@ -23,7 +23,15 @@ pub(crate) enum Phase {
 pub(crate) enum OpenError {
     Client(RedisError),
     Closed,
+    /// The server may evict keys; its maxmemory-policy.
+    Evicts(String),
+    /// A slot that no node of the cluster has.
+    NoNode(u16),
     NoRuntime,
+    /// The sentinels don't know this service.
+    NoService(String),
+    /// The node knows of no slots.
+    NoSlots,
     Replica,
     Silent,
     Strange,
@@ -35,15 +43,29 @@ impl From<RedisError> for OpenError {
     }
 }
 
+/// An error of our own.
+pub(crate) fn ours(kind: ErrorKind, reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(kind, reason).with_backend(BACKEND)
+}
+
 /// Nothing was sent, so the outcome is known.
 pub(crate) fn opening(error: &OpenError, config: &Config) -> Error {
-    let at = config.address();
+    let at = config.site();
     let (kind, context) = match error {
         OpenError::Client(error) => return from_redis(error.clone(), Phase::Open, config),
         OpenError::Closed => (ErrorKind::Closed, "the locker was shut down".to_owned()),
         OpenError::NoRuntime => {
             (ErrorKind::NoRuntime, "a connection can only be opened inside a tokio runtime".to_owned())
         }
+        OpenError::Evicts(policy) => (ErrorKind::Unsupported, may_evict(policy)),
+        OpenError::NoNode(slot) => {
+            (ErrorKind::Unavailable, format!("no node of {at} has slot {slot}; is the cluster complete?"))
+        }
+        OpenError::NoService(service) => (
+            ErrorKind::Unavailable,
+            format!("the sentinels know no service {service:?}; check the path of the store URL"),
+        ),
+        OpenError::NoSlots => (ErrorKind::Unavailable, format!("the nodes of {at} have no slots yet")),
         OpenError::Replica => (
             ErrorKind::ReadOnly,
             format!("the server at {at} is a replica and takes no writes; connect to the primary"),
@@ -62,21 +84,27 @@ pub(crate) fn opening(error: &OpenError, config: &Config) -> Error {
     Error::new(kind, context).with_backend(BACKEND)
 }
 
+pub(crate) fn may_evict(policy: &str) -> String {
+    format!(
+        "the server's maxmemory-policy is {policy}: under memory pressure it may evict locks that are held; set it to \
+         noeviction"
+    )
+}
+
 /// Translates an error of the client.
 pub(crate) fn from_redis(error: RedisError, phase: Phase, config: &Config) -> Error {
     let (kind, meaning) = meaning(&error);
     // A server quotes the arguments of a command that it doesn't know, and AUTH may be one.
-    let said = said(&error);
-    let secret = config.secret().filter(|secret| said.contains(secret));
-    let said = secret.map_or_else(|| said.clone(), |secret| said.replace(secret, "***"));
+    let told = said(&error);
+    let said = config.secrets().fold(told.clone(), |said, secret| said.replace(secret, "***"));
     let context = match phase {
-        Phase::Open => format!("connecting to {}: {meaning} ({said})", config.address()),
+        Phase::Open => format!("connecting to {}: {meaning} ({said})", config.site()),
         Phase::Read | Phase::Write => format!("{meaning} ({said})"),
     };
     let ours = Error::new(kind, context).with_backend(BACKEND);
     let unknown = phase == Phase::Write && error.code().is_none();
     let ours = if unknown { ours.with_outcome_unknown() } else { ours };
-    if secret.is_some() { ours } else { ours.with_source(error) }
+    if said == told { ours.with_source(error) } else { ours }
 }
 
 /// True if this connection will never take a write again.
@@ -152,7 +180,7 @@ fn server_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
             (K::StoreFull, "the server takes no writes because it can't save them to disk; see its log")
         }
         "MOVED" | "ASK" | "CROSSSLOT" => {
-            (K::Unsupported, "the server is part of a cluster, which is not supported yet")
+            (K::Unsupported, "the server is part of a cluster; write the store URL as redis+cluster://")
         }
         "NOAUTH" => (K::Authentication, "the server wants a password; add it to the store URL"),
         "NOPERM" => (K::PermissionDenied, NO_RIGHTS),

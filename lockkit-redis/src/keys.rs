@@ -4,26 +4,38 @@ use std::{fmt::Write as _, sync::Arc};
 
 use lockkit_core::{Error, ErrorKind, Kind, LockName, Result};
 
+use crate::family::Family;
+
+/// How many slots a cluster has.
+pub(crate) const SLOTS: u16 = 16_384;
+
 /// Where a locker keeps its keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Keyspace {
     pub(crate) prefix: String,
     pub(crate) raw: bool,
+    /// All keys of a name must be in one slot.
+    pub(crate) cluster: bool,
 }
 
-/// The keys and the channel of one name.
+/// The keys of one name. What they hold is told in `scripts/`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
-    /// A string: the owner of the lock.
+    /// What all keys of the name start with.
+    pub(crate) base: Arc<str>,
+    /// What the name is locked by: a string of the owner for a mutex, a hash of the grants for the counted kinds.
     pub(crate) lock: String,
-    /// A string: the last fence, and the owner that it was given to.
     pub(crate) fence: String,
-    /// Told when the lock is freed.
-    pub(crate) channel: Arc<str>,
+    pub(crate) queue: String,
+    pub(crate) live: String,
+    /// Of the counted kinds only.
+    pub(crate) holders: String,
+    /// The cluster's slot of all of them.
+    pub(crate) slot: u16,
 }
 
 impl Keyspace {
-    /// All keys of a name share a hash tag. A lock key ends with `}` and a helper key does not.
+    /// All keys of a name share a hash tag. The lock key of a mutex ends with `}` and no other key does.
     ///
     /// With raw keys the name is a key by itself, next to helper keys that start with the prefix: such names are
     /// refused.
@@ -32,12 +44,24 @@ impl Keyspace {
         let kind = if raw { "raw" } else { name.kind().as_str() };
         let mut base = String::with_capacity(self.prefix.len() + kind.len() + name.as_str().len() + 16);
         base.extend([self.prefix.as_str(), ":", kind, ":{"]);
+        let tag = base.len();
         escape(name.as_str(), &mut base);
+        let slot = if self.cluster { slot(base.get(tag..).unwrap_or_default()) } else { 0 };
         base.push('}');
-        let fence = [&base, ":fence"].concat();
-        let channel = [&base, ":free"].concat().into();
-        let lock = if raw { self.raw_key(name)? } else { base };
-        Ok(Keys { lock, fence, channel })
+        let [fence, queue, live] = [":fence", ":queue", ":live"].map(|part| [&base, part].concat());
+        let counted = matches!(name.kind(), Kind::RwLock | Kind::Semaphore);
+        let holders = if counted { [&base, ":holders"].concat() } else { String::new() };
+        let lock = match (raw, counted) {
+            (true, _) => self.raw_key(name)?,
+            (false, true) => [&base, ":grants"].concat(),
+            (false, false) => base.clone(),
+        };
+        Ok(Keys { base: base.into(), lock, fence, queue, live, holders, slot })
+    }
+
+    /// What the channels of the clients start with, elsewhere.
+    pub(crate) fn channels(&self) -> String {
+        [&self.prefix, ":wake:"].concat()
     }
 
     fn raw_key(&self, name: &LockName) -> Result<String> {
@@ -48,6 +72,11 @@ impl Keyspace {
                  choose another prefix or another name",
                 [&self.prefix, ":"].concat()
             );
+            return Err(Error::new(ErrorKind::InvalidName, reason));
+        }
+        if self.cluster && name.as_str().contains(['{', '}', '%']) {
+            let reason = "with key=raw, a mutex name on a cluster must not contain {, } or %: its helper keys would \
+                          be kept on another node";
             return Err(Error::new(ErrorKind::InvalidName, reason));
         }
         Ok(name.as_str().to_owned())
@@ -65,6 +94,47 @@ fn escape(name: &str, out: &mut String) {
             _ => out.push(c),
         }
     }
+}
+
+impl Keys {
+    /// The scripts that know these keys.
+    pub(crate) fn family(&self) -> Family {
+        if self.holders.is_empty() { Family::Exclusive } else { Family::Counted }
+    }
+
+    /// What the channels of the clients that wait for this name start with, where messages stay inside its slot.
+    pub(crate) fn slot_channels(&self) -> String {
+        [&self.base, ":wake:"].concat()
+    }
+
+    /// In the order of the scripts of a family.
+    pub(crate) fn of(&self, family: Family) -> Vec<&str> {
+        match family {
+            Family::Exclusive => self.exclusive().to_vec(),
+            Family::Counted => self.counted().to_vec(),
+        }
+    }
+
+    /// In the order of the script that renews.
+    pub(crate) fn of_extend(&self, family: Family) -> Vec<&str> {
+        match family {
+            Family::Exclusive => vec![&self.lock, &self.fence],
+            Family::Counted => self.counted().to_vec(),
+        }
+    }
+
+    pub(crate) fn exclusive(&self) -> [&str; 4] {
+        [&self.lock, &self.fence, &self.queue, &self.live]
+    }
+
+    pub(crate) fn counted(&self) -> [&str; 5] {
+        [&self.fence, &self.queue, &self.live, &self.holders, &self.lock]
+    }
+}
+
+/// The slot of a hash tag; see the cluster specification of Redis.
+fn slot(tag: &str) -> u16 {
+    crc16::State::<crc16::XMODEM>::calculate(tag.as_bytes()) % SLOTS
 }
 
 #[cfg(test)]

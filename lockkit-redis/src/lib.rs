@@ -21,14 +21,25 @@
 
 mod backend;
 mod claim;
+mod cluster;
 mod config;
-mod connection;
 mod error;
+mod family;
+mod handshake;
+mod inspect;
 mod keys;
 mod link;
-mod notify;
+mod node;
+mod reply;
+mod route;
 mod script;
+mod sentinel;
+mod shared;
+mod store;
 mod strays;
+#[cfg(feature = "tls")]
+mod tls;
+mod waiting;
 
 use std::sync::Arc;
 
@@ -38,8 +49,16 @@ pub use redis;
 
 pub use self::{backend::Redis, config::Config};
 
-/// The URL schemes of this backend; `rediss` (TLS) is not supported yet.
-pub const SCHEMES: &[&str] = &["redis", "redis+unix", "rediss"];
+/// The URL schemes of this backend. Those with `rediss` need the cargo feature `tls`.
+pub const SCHEMES: &[&str] = &[
+    "redis",
+    "redis+cluster",
+    "redis+sentinel",
+    "redis+unix",
+    "rediss",
+    "rediss+cluster",
+    "rediss+sentinel",
+];
 
 /// Teaches a registry the schemes of this backend.
 pub fn register(registry: &mut Registry) {

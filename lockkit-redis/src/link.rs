@@ -1,7 +1,6 @@
 //! One connection to the server, and what is known about it.
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{
         Arc,
@@ -27,6 +26,8 @@ pub(crate) struct Link {
     ended: Arc<AtomicBool>,
     /// False where the server can't push messages, or does not allow it.
     pushes: AtomicBool,
+    /// Messages stay inside a name's slot.
+    sharded: bool,
     /// When the oldest request was sent since the last reply, in ms after `opened`, plus 1; 0 if there is none.
     silent_since: AtomicU64,
 }
@@ -37,6 +38,7 @@ impl Link {
         connection: MultiplexedConnection,
         clock: ServerClock,
         pushes: bool,
+        sharded: bool,
         ended: Arc<AtomicBool>,
     ) -> Self {
         Self {
@@ -46,6 +48,7 @@ impl Link {
             opened: Clock::Boot.now(),
             ended,
             pushes: AtomicBool::new(pushes),
+            sharded,
             silent_since: AtomicU64::new(0),
         }
     }
@@ -67,6 +70,15 @@ impl Link {
         self.pushes.load(Ordering::Relaxed)
     }
 
+    /// How a script tells a waiter.
+    pub(crate) fn publish(&self) -> &'static str {
+        if self.sharded { "SPUBLISH" } else { "PUBLISH" }
+    }
+
+    pub(crate) fn is_sharded(&self) -> bool {
+        self.sharded
+    }
+
     pub(crate) fn disable_pushes(&self) -> bool {
         self.pushes.swap(false, Ordering::Relaxed)
     }
@@ -86,21 +98,26 @@ impl Link {
         }
     }
 
-    /// Subscribes to a channel and runs a script right behind it. The first answer is about the subscription.
+    /// Runs a script about a slot that is on its way to this node.
+    pub(crate) async fn run_asking(&self, call: &Call<'_>) -> RedisResult<Value> {
+        let asking = redis::cmd("ASKING");
+        let (_, reply) = self.send_both(&asking, &call.by_hash()).await?;
+        match reply.extract_error() {
+            Err(error) if is_no_script(&error) => self.send_both(&asking, &call.by_text()).await?.1.extract_error(),
+            reply => reply,
+        }
+    }
+
+    /// Subscribes to a channel of the slot and runs a script right behind it. The first answer is about the
+    /// subscription.
     pub(crate) async fn subscribe_and_run(
         &self,
         channel: &str,
         call: &Call<'_>,
     ) -> RedisResult<(RedisResult<Value>, RedisResult<Value>)> {
-        let mut both = Pipeline::with_capacity(2);
-        both.cmd("SUBSCRIBE").arg(channel);
-        both.add_command(call.by_hash());
-        self.asked();
-        let replies = self.connection.clone().send_packed_commands(&both, 0, 2).await?;
-        self.heard();
-        let Ok([subscribed, reply]) = <[Value; 2]>::try_from(replies) else {
-            return Err((redis::ErrorKind::UnexpectedReturnType, "two requests, and not two answers").into());
-        };
+        let mut subscribe = redis::cmd("SSUBSCRIBE");
+        subscribe.arg(channel);
+        let (subscribed, reply) = self.send_both(&subscribe, &call.by_hash()).await?;
         let reply = match reply.extract_error() {
             Err(error) if is_no_script(&error) => self.send(&call.by_text()).await?.extract_error(),
             reply => reply,
@@ -108,21 +125,12 @@ impl Link {
         Ok((subscribed.extract_error(), reply))
     }
 
-    /// Reads one of the server's settings.
-    pub(crate) async fn setting(&self, name: &str) -> RedisResult<Option<String>> {
-        let mut command = redis::cmd("CONFIG");
-        command.arg("GET").arg(name);
-        let reply = self.send(&command).await?.extract_error()?;
-        let mut settings: HashMap<String, String> = redis::from_redis_value(reply)?;
-        Ok(settings.remove(name))
-    }
-
     /// Queues an UNSUBSCRIBE without waiting for its answer. False if the queue is full.
     pub(crate) fn unsubscribe(&self, channel: &str) -> bool {
         if self.has_ended() {
             return true;
         }
-        let mut command = redis::cmd("UNSUBSCRIBE");
+        let mut command = redis::cmd("SUNSUBSCRIBE");
         command.arg(channel).set_no_response(true);
         let mut connection = self.connection.clone();
         // Not cooperative: a task that has used up its budget would find the queue full.
@@ -134,6 +142,18 @@ impl Link {
         let reply = self.connection.clone().send_packed_command(command).await?;
         self.heard();
         Ok(reply)
+    }
+
+    async fn send_both(&self, first: &Cmd, second: &Cmd) -> RedisResult<(Value, Value)> {
+        let mut both = Pipeline::with_capacity(2);
+        both.add_command(first.clone()).add_command(second.clone());
+        self.asked();
+        let replies = self.connection.clone().send_packed_commands(&both, 0, 2).await?;
+        self.heard();
+        match <[Value; 2]>::try_from(replies) {
+            Ok([first, second]) => Ok((first, second)),
+            Err(_) => Err((redis::ErrorKind::UnexpectedReturnType, "two requests, and not two answers").into()),
+        }
     }
 
     fn asked(&self) {

@@ -1,42 +1,28 @@
-//! The Lua scripts, and what they answer.
+//! The Lua scripts.
 
-use std::sync::LazyLock;
+use std::time::Duration;
 
 use redis::{Cmd, RedisResult, Script, Value};
-
-/// One attempt to get a lock.
-pub(crate) static ACQUIRE: LazyLock<Source> =
-    LazyLock::new(|| Source::new(include_str!("scripts/acquire.lua")));
-/// Renews a lease.
-pub(crate) static EXTEND: LazyLock<Source> =
-    LazyLock::new(|| Source::new(include_str!("scripts/extend.lua")));
-/// Gives a lock back.
-pub(crate) static RELEASE: LazyLock<Source> =
-    LazyLock::new(|| Source::new(include_str!("scripts/release.lua")));
-/// Looks at a lock.
-pub(crate) static INSPECT: LazyLock<Source> =
-    LazyLock::new(|| Source::new(include_str!("scripts/inspect.lua")));
-/// Frees somebody's lock.
-pub(crate) static FORCE_RELEASE: LazyLock<Source> =
-    LazyLock::new(|| Source::new(include_str!("scripts/force_release.lua")));
 
 /// A script's text and its hash.
 #[derive(Debug)]
 pub(crate) struct Source {
-    body: &'static str,
+    body: String,
     hash: String,
 }
 
 impl Source {
-    fn new(body: &'static str) -> Self {
-        Self { body, hash: Script::new(body).get_hash().to_owned() }
+    pub(crate) fn new(parts: &[&str]) -> Self {
+        let body = parts.concat();
+        let hash = Script::new(&body).get_hash().to_owned();
+        Self { body, hash }
     }
 }
 
 /// One call of a script.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'a> {
-    pub(crate) script: &'static LazyLock<Source>,
+    pub(crate) script: &'static Source,
     pub(crate) keys: &'a [&'a str],
     pub(crate) args: &'a [Arg<'a>],
 }
@@ -55,7 +41,7 @@ impl Call<'_> {
 
     /// The call with the script's text, which the server remembers.
     pub(crate) fn by_text(&self) -> Cmd {
-        self.command("EVAL", self.script.body)
+        self.command("EVAL", &self.script.body)
     }
 
     fn command(&self, verb: &str, script: &str) -> Cmd {
@@ -76,82 +62,6 @@ impl Call<'_> {
     }
 }
 
-/// What an attempt found. `now` is the server's time in µs; leases are in ms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Acquired {
-    /// `ttl` is negative if the key never expires.
-    Busy {
-        now: i64,
-        ttl: i64,
-    },
-    Granted {
-        now: i64,
-        lease: i64,
-        fence: i64,
-    },
-    Late {
-        now: i64,
-    },
-    Exhausted {
-        now: i64,
-    },
-}
-
-impl Acquired {
-    /// The server's time.
-    pub(crate) fn now(&self) -> i64 {
-        match *self {
-            Self::Busy { now, .. }
-            | Self::Granted { now, .. }
-            | Self::Late { now }
-            | Self::Exhausted { now } => now,
-        }
-    }
-
-    pub(crate) fn from_reply(reply: &Value) -> RedisResult<Self> {
-        use Value::Int;
-        Ok(match reply {
-            Value::Array(fields) => match **fields {
-                [Int(0), Int(now), Int(ttl)] => Self::Busy { now, ttl },
-                [Int(1), Int(now), Int(lease), Int(fence)] => Self::Granted { now, lease, fence },
-                [Int(2), Int(now)] => Self::Late { now },
-                [Int(3), Int(now)] => Self::Exhausted { now },
-                _ => return Err(strange(reply)),
-            },
-            _ => return Err(strange(reply)),
-        })
-    }
-}
-
-/// What a look at a lock found.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
-    pub(crate) now: i64,
-    /// In ms; negative if the key never expires.
-    pub(crate) ttl: i64,
-    pub(crate) owner: Vec<u8>,
-    pub(crate) fence: Option<Vec<u8>>,
-}
-
-impl Seen {
-    /// `None` if the lock is free.
-    pub(crate) fn from_reply(reply: Value) -> RedisResult<Option<Self>> {
-        use Value::{BulkString, Int, Nil};
-        let Value::Array(fields) = reply else { return Err(strange(&reply)) };
-        match <[Value; 4]>::try_from(fields) {
-            Ok([Int(_), Int(_), Nil, _]) => Ok(None),
-            Ok([Int(now), Int(ttl), BulkString(owner), Nil]) => {
-                Ok(Some(Self { now, ttl, owner, fence: None }))
-            }
-            Ok([Int(now), Int(ttl), BulkString(owner), BulkString(fence)]) => {
-                Ok(Some(Self { now, ttl, owner, fence: Some(fence) }))
-            }
-            Ok(other) => Err(strange(&Value::Array(other.into()))),
-            Err(other) => Err(strange(&Value::Array(other))),
-        }
-    }
-}
-
 /// The answer of a script that returns one number.
 pub(crate) fn number(reply: &Value) -> RedisResult<i64> {
     match reply {
@@ -160,7 +70,12 @@ pub(crate) fn number(reply: &Value) -> RedisResult<i64> {
     }
 }
 
-fn strange(reply: &Value) -> redis::RedisError {
+/// A time to live as PTTL tells it: negative for a key that never lapses, or that there isn't.
+pub(crate) fn ttl(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+pub(crate) fn strange(reply: &Value) -> redis::RedisError {
     (
         redis::ErrorKind::UnexpectedReturnType,
         "an answer that lockkit's scripts never give",

@@ -26,7 +26,7 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus, Result},
     name::LockName,
     observe::Event,
-    options::{Limits, LockOptions},
+    options::{Limits, LockOptions, Renewal},
     spi::{Attempt, Backend, Caller, ClaimSpec, Grant, Hint, Mode, Poll, Wait},
     token::FencingToken,
 };
@@ -83,6 +83,7 @@ pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option
     spec.clock = agenda.clock;
     spec.hint = Hint::to(&held);
     spec.caller = Caller::of(&held);
+    spec.short_lease = options.renewal == Renewal::Auto;
     let life = Life::new(Arc::clone(agenda), limits.ttl);
     if agenda.is_draining() {
         return Err(explain(closed()));

@@ -97,15 +97,17 @@ pub struct ClaimSpec {
     pub hint: Hint,
     /// Whoever waits for the attempts.
     pub caller: Caller,
+    /// A grant after a wait may have a shorter lease than `ttl`: it is renewed long before that ends.
+    pub short_lease: bool,
 }
 
 impl ClaimSpec {
-    /// A claim without a label, on the boot clock, with a hint that nobody hears and a caller that
-    /// never goes.
+    /// A claim without a label, on the boot clock, with a hint that nobody hears and a caller that never goes, which
+    /// wants its whole lease.
     #[must_use]
     pub fn new(name: LockName, owner: OwnerId, mode: Mode, ttl: Duration, op_timeout: Duration) -> Self {
         let (label, clock, hint, caller) = (None, Clock::Boot, Hint::none(), Caller::patient());
-        Self { name, owner, mode, ttl, op_timeout, label, clock, hint, caller }
+        Self { name, owner, mode, ttl, op_timeout, label, clock, hint, caller, short_lease: false }
     }
 }
 

@@ -1,0 +1,211 @@
+//! A cluster: which node has which slot, and the way to each node.
+//!
+//! Requests are routed here and not by the client library's cluster connection: that one repeats requests and changes
+//! connections by itself, and a claim has to know on which connection each of its requests went.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use redis::{AsyncConnectionConfig, ProtocolVersion, RedisResult, Value};
+
+use crate::{
+    error::OpenError,
+    handshake::connect,
+    keys::SLOTS,
+    link::Link,
+    node::{Node, Seat},
+    shared::Shared,
+};
+
+/// A node's host and port.
+pub(crate) type Address = (String, u16);
+
+pub(crate) struct Cluster {
+    shared: Arc<Shared>,
+    seeds: Vec<Address>,
+    map: Mutex<Map>,
+    /// Held by the one who asks for the map.
+    asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Map {
+    nodes: HashMap<Address, Arc<Node>>,
+    /// By slot; empty before it was asked for.
+    slots: Vec<Option<Arc<Node>>>,
+    /// A node could not be reached: another one may have its slots by now.
+    doubted: bool,
+    closed: bool,
+}
+
+impl Cluster {
+    pub(crate) fn new(shared: Arc<Shared>, seeds: Vec<Address>) -> Self {
+        Self { shared, seeds, map: Mutex::default(), asking: tokio::sync::Mutex::default() }
+    }
+
+    /// A connection to the node that has a slot.
+    pub(crate) async fn link(&self, slot: u16) -> Result<Arc<Link>, OpenError> {
+        let known = {
+            let map = self.lock();
+            if map.closed {
+                return Err(OpenError::Closed);
+            }
+            if map.doubted { None } else { map.slots.get(usize::from(slot)).cloned().flatten() }
+        };
+        let node = match known {
+            Some(node) => node,
+            None => {
+                self.ask_for_the_map().await?;
+                self.lock().slots.get(usize::from(slot)).cloned().flatten().ok_or(OpenError::NoNode(slot))?
+            }
+        };
+        node.link().await.inspect_err(|_| self.doubt())
+    }
+
+    /// A connection to a node that the cluster named.
+    pub(crate) async fn link_to(&self, address: &Address) -> Result<Arc<Link>, OpenError> {
+        let node = self.lock().node(&self.shared, address);
+        node.link().await.inspect_err(|_| self.doubt())
+    }
+
+    /// A slot has moved.
+    pub(crate) fn moved(&self, slot: u16, address: &Address) {
+        let mut map = self.lock();
+        let node = map.node(&self.shared, address);
+        if let Some(entry) = map.slots.get_mut(usize::from(slot)) {
+            *entry = Some(node);
+        }
+    }
+
+    /// The map is asked for again before it is used.
+    pub(crate) fn doubt(&self) {
+        self.lock().doubted = true;
+    }
+
+    pub(crate) fn retire(&self, link: &Arc<Link>) {
+        let nodes: Vec<_> = self.lock().nodes.values().cloned().collect();
+        for node in nodes {
+            node.retire(link);
+        }
+        self.doubt();
+    }
+
+    pub(crate) fn close(&self) {
+        let mut map = self.lock();
+        map.closed = true;
+        map.slots.clear();
+        let nodes: Vec<_> = map.nodes.drain().map(|(_, node)| node).collect();
+        drop(map);
+        for node in nodes {
+            node.close();
+        }
+    }
+
+    async fn ask_for_the_map(&self) -> Result<(), OpenError> {
+        let _turn = self.asking.lock().await;
+        let candidates = {
+            let map = self.lock();
+            if !map.doubted && !map.slots.is_empty() {
+                return Ok(());
+            }
+            let mut candidates: Vec<Address> = map.nodes.keys().chain(&self.seeds).cloned().collect();
+            candidates.sort();
+            candidates.dedup();
+            candidates
+        };
+        let mut answers: FuturesUnordered<_> =
+            candidates.into_iter().map(|address| slots_told_by(&self.shared, address)).collect();
+        let mut trouble = OpenError::Silent;
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok(ranges) if !ranges.is_empty() => {
+                    self.lock().redraw(&self.shared, ranges);
+                    return Ok(());
+                }
+                Ok(_) => trouble = OpenError::NoSlots,
+                Err(error) => trouble = error,
+            }
+        }
+        Err(trouble)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Map> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Map {
+    fn node(&mut self, shared: &Arc<Shared>, address: &Address) -> Arc<Node> {
+        let node = self.nodes.entry(address.clone()).or_insert_with(|| {
+            Arc::new(Node::new(Arc::clone(shared), Seat::At(shared.config.address_of(&address.0, address.1))))
+        });
+        Arc::clone(node)
+    }
+
+    fn redraw(&mut self, shared: &Arc<Shared>, ranges: Vec<Range>) {
+        if self.closed {
+            return;
+        }
+        self.nodes.retain(|address, _| ranges.iter().any(|range| range.primary == *address));
+        self.slots = vec![None; usize::from(SLOTS)];
+        for Range { first, last, primary } in ranges {
+            let node = self.node(shared, &primary);
+            for entry in self.slots.get_mut(usize::from(first)..=usize::from(last)).unwrap_or_default() {
+                *entry = Some(Arc::clone(&node));
+            }
+        }
+        self.doubted = false;
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("seeds", &self.seeds).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Range {
+    first: u16,
+    last: u16,
+    primary: Address,
+}
+
+/// Asks one node. On a connection of its own: a replica knows the map too.
+async fn slots_told_by(shared: &Shared, address: Address) -> Result<Vec<Range>, OpenError> {
+    let (host, port) = &address;
+    let settings = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    let seat = shared.config.address_of(host, *port);
+    let mut connection = connect(&shared.config, &seat, ProtocolVersion::RESP2, settings).await?;
+    let mut question = redis::cmd("CLUSTER");
+    question.arg("SLOTS");
+    let answer = connection.send_packed_command(&question).await?.extract_error()?;
+    Ok(ranges(answer, host)?)
+}
+
+/// `[first, last, [host, port, …], replicas…]` of each range. A node that knows no address of its own leaves it empty.
+fn ranges(answer: Value, asked: &str) -> RedisResult<Vec<Range>> {
+    let rows: Vec<Vec<Value>> = redis::from_redis_value(answer)?;
+    rows.into_iter().map(|row| range(row, asked)).collect()
+}
+
+fn range(row: Vec<Value>, asked: &str) -> RedisResult<Range> {
+    let strange = || (redis::ErrorKind::UnexpectedReturnType, "an answer to CLUSTER SLOTS that makes no sense");
+    let mut row = row.into_iter();
+    let (Some(first), Some(last), Some(Value::Array(primary))) = (row.next(), row.next(), row.next()) else {
+        return Err(strange().into());
+    };
+    let mut primary = primary.into_iter();
+    let (Some(host), Some(port)) = (primary.next(), primary.next()) else { return Err(strange().into()) };
+    let host: Option<String> = redis::from_redis_value(host)?;
+    let host = host.filter(|host| !host.is_empty() && host != "?").unwrap_or_else(|| asked.to_owned());
+    Ok(Range {
+        first: redis::from_redis_value(first)?,
+        last: redis::from_redis_value(last)?,
+        primary: (host, redis::from_redis_value(port)?),
+    })
+}

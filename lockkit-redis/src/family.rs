@@ -1,0 +1,107 @@
+//! The two families of scripts, and which lock uses which.
+
+use std::{fmt::Write as _, sync::LazyLock};
+
+use lockkit_core::spi::Mode;
+
+use crate::script::Source;
+
+/// How a lock is kept in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// One owner at a time, in a plain string.
+    Exclusive,
+    /// So many permits: a reader takes one, a writer all.
+    Counted,
+}
+
+/// The scripts of one family. What their keys and arguments are stands in each of them.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    pub(crate) acquire: Source,
+    pub(crate) extend: Source,
+    pub(crate) release: Source,
+    pub(crate) refresh: Source,
+    pub(crate) inspect: Source,
+    pub(crate) force_release: Source,
+}
+
+macro_rules! text {
+    ($folder:literal, $name:literal) => {
+        include_str!(concat!("scripts/", $folder, "/", $name, ".lua"))
+    };
+}
+macro_rules! scripts {
+    ($folder:literal, $before_extend:expr) => {
+        Scripts {
+            acquire: Source::new(&[CLOCK, text!($folder, "hand_over"), text!($folder, "acquire")]),
+            extend: Source::new(&[CLOCK, $before_extend, text!($folder, "extend")]),
+            release: Source::new(&[CLOCK, text!($folder, "hand_over"), text!($folder, "release")]),
+            refresh: Source::new(&[CLOCK, text!($folder, "hand_over"), text!($folder, "refresh")]),
+            inspect: Source::new(&[CLOCK, text!($folder, "inspect")]),
+            force_release: Source::new(&[CLOCK, text!($folder, "hand_over"), text!($folder, "force_release")]),
+        }
+    };
+}
+
+const CLOCK: &str = include_str!("scripts/clock.lua");
+
+static EXCLUSIVE: LazyLock<Scripts> = LazyLock::new(|| scripts!("exclusive", ""));
+static COUNTED: LazyLock<Scripts> = LazyLock::new(|| scripts!("counted", text!("counted", "hand_over")));
+
+impl Family {
+    pub(crate) fn scripts(self) -> &'static Scripts {
+        match self {
+            Self::Exclusive => &EXCLUSIVE,
+            Self::Counted => &COUNTED,
+        }
+    }
+}
+
+/// How many permits a claim wants, and of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Permits {
+    pub(crate) count: u32,
+    pub(crate) limit: u32,
+}
+
+/// All permits of a read/write lock.
+pub(crate) const ALL: u32 = 0x7fff_ffff;
+
+/// What a waiter leaves in the store while it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    Not,
+    InOrder,
+    /// A reader: all of them get in when no writer waits any more.
+    OutsideTheOrder,
+}
+
+impl Waits {
+    pub(crate) fn code(self) -> i64 {
+        match self {
+            Self::Not => 0,
+            Self::InOrder => 1,
+            Self::OutsideTheOrder => 2,
+        }
+    }
+
+    /// How a waiter for a lock of this mode waits.
+    pub(crate) fn of(mode: Mode) -> Self {
+        if mode == Mode::Shared { Self::OutsideTheOrder } else { Self::InOrder }
+    }
+}
+
+/// A waiter, as it stands in the store: `client:window in ms:owner`, with the number of permits before the owner where
+/// that counts.
+pub(crate) fn waiter(client: &str, window_ms: i64, permits: Option<Permits>, owner: &str) -> String {
+    let mut text = String::with_capacity(client.len() + owner.len() + 32);
+    text.push_str(client);
+    // Writing to a String can't fail.
+    let _ = write!(text, ":{window_ms}:");
+    if let Some(permits) = permits {
+        let _ = write!(text, "{}:", permits.count);
+    }
+    text.push_str(owner);
+    text
+}

@@ -1,0 +1,137 @@
+//! The first words on a new connection: who we are, what the server is, and where our messages go.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use lockkit_core::{Clock, spi::ServerClock};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
+    aio::MultiplexedConnection,
+};
+
+use crate::{
+    config::Config,
+    error::{self, OpenError},
+    link::Link,
+    shared::Shared,
+};
+
+/// How many requests may be queued before callers have to wait for a place in the queue.
+const QUEUE: usize = 1024;
+
+/// Connects to a server, and checks that it can be used.
+pub(crate) async fn handshake(shared: &Shared, address: ConnectionAddr, number: u64) -> Result<Link, OpenError> {
+    let config = &shared.config;
+    let ended = Arc::new(AtomicBool::new(false));
+    let on_push = {
+        let (ended, rooms) = (Arc::clone(&ended), Arc::clone(&shared.rooms));
+        move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                ended.store(true, Ordering::Release);
+                rooms.ring_all();
+            } else {
+                rooms.on_push(&push, number);
+            }
+            Ok::<(), ()>(())
+        }
+    };
+    // The driver bounds each request by op_timeout, so the client must not.
+    let settings = AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(None)
+        .set_pipeline_buffer_size(QUEUE);
+    let modern = connect(config, &address, ProtocolVersion::RESP3, settings.clone().set_push_sender(on_push)).await;
+    let (mut connection, modern) = match modern {
+        Ok(connection) => (connection, true),
+        Err(error) if error::refuses_resp3(&error) => {
+            tracing::debug!(target: "lockkit", "the server does not speak RESP3: waiters only poll");
+            (connect(config, &address, ProtocolVersion::RESP2, settings).await?, false)
+        }
+        Err(error) => return Err(error.into()),
+    };
+
+    let mut questions = redis::pipe();
+    questions.cmd("TIME").cmd("ROLE").cmd("CONFIG").arg("GET").arg("maxmemory-policy");
+    questions.cmd("COMMAND").arg("INFO").arg("SPUBLISH");
+    let sent = Clock::Boot.now();
+    let answers = connection.send_packed_commands(&questions, 0, 4).await?;
+    let Ok([time, role, policy, spublish]) = <[Value; 4]>::try_from(answers) else { return Err(OpenError::Strange) };
+    check_role(role.extract_error())?;
+    let (seconds, micros): (i64, i64) =
+        redis::from_redis_value(time.extract_error()?).map_err(|_| OpenError::Strange)?;
+    check_eviction(shared, policy.extract_error())?;
+    let clock = ServerClock::new(sent, seconds.saturating_mul(1_000_000).saturating_add(micros));
+    let sharded = config.is_cluster() && knows_command(&spublish);
+    let pushes = modern && (sharded || subscribe(shared, &mut connection).await?);
+    Ok(Link::new(number, connection, clock, pushes, sharded, ended))
+}
+
+/// Opens a connection and logs in.
+pub(crate) async fn connect(
+    config: &Config,
+    address: &ConnectionAddr,
+    protocol: ProtocolVersion,
+    settings: AsyncConnectionConfig,
+) -> Result<MultiplexedConnection, RedisError> {
+    let client = Client::open(config.connection_info(address.clone(), protocol)?)?;
+    client.get_multiplexed_async_connection_with_config(&settings).await
+}
+
+/// Only a primary takes writes.
+fn check_role(role: RedisResult<Value>) -> Result<(), OpenError> {
+    match role {
+        Ok(Value::Array(role)) if !is_primary(&role) => Err(OpenError::Replica),
+        Ok(_) => Ok(()),
+        Err(error) => {
+            tracing::debug!(target: "lockkit", %error, "the server does not tell its role");
+            Ok(())
+        }
+    }
+}
+
+fn is_primary(role: &[Value]) -> bool {
+    matches!(role.first(), Some(Value::BulkString(name)) if name == b"master")
+}
+
+/// A lock that is evicted is a lock that is lost.
+fn check_eviction(shared: &Shared, setting: RedisResult<Value>) -> Result<(), OpenError> {
+    let settings: Vec<(String, String)> = match setting.and_then(|value| Ok(redis::from_redis_value(value)?)) {
+        Ok(settings) => settings,
+        Err(error) => {
+            tracing::debug!(target: "lockkit", %error, "the server does not tell its maxmemory-policy");
+            return Ok(());
+        }
+    };
+    let Some((_, policy)) = settings.into_iter().find(|(name, policy)| name == "maxmemory-policy" && policy != "noeviction")
+    else {
+        return Ok(());
+    };
+    if shared.config.strict {
+        return Err(OpenError::Evicts(policy));
+    }
+    if !shared.warned.swap(true, Ordering::Relaxed) {
+        let reason = error::may_evict(&policy);
+        tracing::warn!(target: "lockkit", backend = error::BACKEND, "{reason}");
+    }
+    Ok(())
+}
+
+fn knows_command(info: &Value) -> bool {
+    matches!(info, Value::Array(commands) if commands.iter().any(|command| *command != Value::Nil))
+}
+
+/// False if the server does not allow it.
+async fn subscribe(shared: &Shared, connection: &mut MultiplexedConnection) -> RedisResult<bool> {
+    let mut subscribe = redis::cmd("SUBSCRIBE");
+    subscribe.arg([&shared.config.channels(), shared.rooms.client()].concat());
+    match connection.send_packed_command(&subscribe).await?.extract_error() {
+        Ok(_) => Ok(true),
+        Err(error) => {
+            let error = error::from_redis(error, error::Phase::Read, &shared.config);
+            tracing::warn!(target: "lockkit", %error, "the server refuses SUBSCRIBE: waiters only poll");
+            Ok(false)
+        }
+    }
+}

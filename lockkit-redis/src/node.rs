@@ -1,0 +1,157 @@
+//! One server: its connection is opened when it is needed, by one caller for all, and replaced when it is of no use any
+//! more.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+};
+
+use futures_util::{
+    FutureExt as _,
+    future::{BoxFuture, Shared},
+};
+use lockkit_core::{Clock, Tick};
+use redis::ConnectionAddr;
+use tokio::{runtime::Handle, time};
+
+use crate::{
+    error::{self, OpenError},
+    handshake::handshake,
+    link::Link,
+    sentinel::Sentinels,
+    shared::Shared as Common,
+};
+
+/// Where a server is.
+#[derive(Clone, Debug)]
+pub(crate) enum Seat {
+    At(ConnectionAddr),
+    /// Where the sentinels say that the primary is, each time that a connection is opened.
+    Primary(Arc<Sentinels>),
+}
+
+/// The way to one server.
+pub(crate) struct Node {
+    common: Arc<Common>,
+    seat: Seat,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    link: Option<Arc<Link>>,
+    /// Polled by all who wait for it; if all of them give up, the next one goes on with it.
+    opening: Option<Opening>,
+    closed: bool,
+}
+
+#[derive(Clone)]
+struct Opening {
+    since: Tick,
+    future: Shared<BoxFuture<'static, Result<Arc<Link>, OpenError>>>,
+}
+
+impl Node {
+    pub(crate) fn new(common: Arc<Common>, seat: Seat) -> Self {
+        Self { common, seat, state: Mutex::default() }
+    }
+
+    /// A connection that is good as far as we know.
+    pub(crate) async fn link(&self) -> Result<Arc<Link>, OpenError> {
+        let opening = match self.current() {
+            Ok(link) => return Ok(link),
+            Err(opening) => opening?,
+        };
+        let result = opening.future.clone().await;
+        let mut state = self.lock();
+        if state.opening.as_ref().is_some_and(|present| present.future.ptr_eq(&opening.future)) {
+            state.opening = None;
+        }
+        match result {
+            Ok(_) if state.closed => Err(OpenError::Closed),
+            // Another one may have been opened meanwhile; all must use the same.
+            Ok(link) => Ok(Arc::clone(state.link.get_or_insert(link))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Drops the connection. Requests that are under way on it may still be answered.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.opening = None;
+        let link = state.link.take();
+        drop(state);
+        drop(link);
+    }
+
+    /// The present connection, or the way to the next one.
+    fn current(&self) -> Result<Arc<Link>, Result<Opening, OpenError>> {
+        let patience = self.common.config.connect_timeout;
+        let mut state = self.lock();
+        let usable = |link: &&Arc<Link>| !link.has_ended() && !link.is_silent(patience);
+        if let Some(link) = state.link.as_ref().filter(usable) {
+            return Ok(Arc::clone(link));
+        }
+        if state.closed {
+            return Err(Err(OpenError::Closed));
+        }
+        if Handle::try_current().is_err() {
+            return Err(Err(OpenError::NoRuntime));
+        }
+        let retired = state.link.take();
+        // One that all have given up, and nobody has polled for long, has timed out without knowing it.
+        let now = Clock::Boot.now();
+        let fresh = |opening: &&Opening| opening.since.after(patience) > now;
+        let opening = match state.opening.as_ref().filter(fresh) {
+            Some(opening) => opening.clone(),
+            None => {
+                let future = open(Arc::clone(&self.common), self.seat.clone());
+                let opening = Opening { since: now, future: future.boxed().shared() };
+                state.opening.insert(opening).clone()
+            }
+        };
+        drop(state);
+        if retired.is_some() {
+            self.common.rooms.ring_all();
+        }
+        Err(Ok(opening))
+    }
+
+    /// Uses this connection no more, if it is still the present one.
+    pub(crate) fn retire(&self, link: &Arc<Link>) {
+        let retired = self.lock().link.take_if(|present| Arc::ptr_eq(present, link));
+        if retired.is_some() {
+            self.common.rooms.ring_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("seat", &self.seat).finish_non_exhaustive()
+    }
+}
+
+async fn open(common: Arc<Common>, seat: Seat) -> Result<Arc<Link>, OpenError> {
+    let number = common.opened.fetch_add(1, Ordering::Relaxed) + 1;
+    let connect = async {
+        let address = match &seat {
+            Seat::At(address) => address.clone(),
+            Seat::Primary(sentinels) => sentinels.primary().await?,
+        };
+        handshake(&common, address, number).await
+    };
+    match time::timeout(common.config.connect_timeout, connect).await {
+        Ok(Ok(link)) => {
+            tracing::debug!(target: "lockkit", backend = error::BACKEND, number, "connected");
+            Ok(Arc::new(link))
+        }
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(OpenError::Silent),
+    }
+}

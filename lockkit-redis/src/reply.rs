@@ -1,0 +1,59 @@
+//! What an attempt found.
+
+use redis::{RedisResult, Value};
+
+use crate::script;
+
+/// The answer of `acquire.lua`. `now` is the server's time in µs; leases are in ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    /// `ttl` is negative if the key never expires.
+    Busy {
+        now: i64,
+        ttl: i64,
+    },
+    Granted {
+        now: i64,
+        lease: i64,
+        fence: i64,
+    },
+    Late {
+        now: i64,
+    },
+    Exhausted {
+        now: i64,
+    },
+    /// Others use the name with another number of permits.
+    Mismatch {
+        now: i64,
+        limit: i64,
+    },
+}
+
+impl Acquired {
+    /// The server's time.
+    pub(crate) fn now(&self) -> i64 {
+        match *self {
+            Self::Busy { now, .. }
+            | Self::Granted { now, .. }
+            | Self::Late { now }
+            | Self::Exhausted { now }
+            | Self::Mismatch { now, .. } => now,
+        }
+    }
+
+    pub(crate) fn from_reply(reply: &Value) -> RedisResult<Self> {
+        use Value::Int;
+        Ok(match reply {
+            Value::Array(fields) => match **fields {
+                [Int(0), Int(now), Int(ttl)] => Self::Busy { now, ttl },
+                [Int(1), Int(now), Int(lease), Int(fence)] => Self::Granted { now, lease, fence },
+                [Int(2), Int(now)] => Self::Late { now },
+                [Int(3), Int(now)] => Self::Exhausted { now },
+                [Int(4), Int(now), Int(limit)] => Self::Mismatch { now, limit },
+                _ => return Err(script::strange(reply)),
+            },
+            _ => return Err(script::strange(reply)),
+        })
+    }
+}

@@ -1,0 +1,32 @@
+//! What all connections of one store have in common.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64},
+};
+
+use crate::{config::Config, waiting::Rooms};
+
+/// The settings, the waiters, and what was noticed.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) rooms: Arc<Rooms>,
+    /// How many connections were opened.
+    pub(crate) opened: AtomicU64,
+    /// It was said that the servers may evict locks.
+    pub(crate) warned: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config) -> Self {
+        let client = format!("{:016x}", client_id());
+        Self { config, rooms: Arc::new(Rooms::new(client)), opened: AtomicU64::new(0), warned: AtomicBool::new(false) }
+    }
+}
+
+/// Tells apart the clients of one store; two that are the same get each other's messages, and ignore them.
+fn client_id() -> u64 {
+    let owner = lockkit_core::OwnerId::random().to_string();
+    owner.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
+}

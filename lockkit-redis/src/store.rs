@@ -1,0 +1,134 @@
+//! Requests to wherever a name's keys are.
+
+use std::{fmt, sync::Arc};
+
+use lockkit_core::{Clock, Result};
+use redis::Value;
+use tokio::time;
+
+use crate::{
+    cluster::Cluster,
+    config::{Config, Site},
+    error::{self, OpenError, Phase},
+    keys::Keys,
+    link::Link,
+    node::{Node, Seat},
+    route::{Route, Topology},
+    script::{Arg, Call},
+    sentinel::Sentinels,
+    shared::Shared,
+    waiting::{Batch, Rooms},
+};
+
+/// A store of locks: one server at a time, or a cluster.
+pub(crate) struct Store {
+    shared: Arc<Shared>,
+    topology: Topology,
+    /// What the channels of all clients start with, where there are no slots.
+    channels: String,
+}
+
+impl Store {
+    pub(crate) fn new(config: Config) -> Self {
+        let channels = config.channels();
+        let shared = Arc::new(Shared::new(config));
+        let config = &shared.config;
+        let one = |seat| Topology::One(Node::new(Arc::clone(&shared), seat));
+        let topology = match config.site() {
+            Site::Tcp((host, port)) => one(Seat::At(config.address_of(host, *port))),
+            Site::Unix(path) => one(Seat::At(redis::ConnectionAddr::Unix(path.clone()))),
+            Site::Sentinel { sentinels, service } => {
+                let login = config.sentinel_login().clone();
+                one(Seat::Primary(Arc::new(Sentinels::new(config.clone(), sentinels.clone(), service.clone(), login))))
+            }
+            Site::Cluster(seeds) => Topology::Cluster(Cluster::new(Arc::clone(&shared), seeds.clone())),
+        };
+        Self { topology, channels, shared }
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    pub(crate) fn rooms(&self) -> &Arc<Rooms> {
+        &self.shared.rooms
+    }
+
+    /// The way to the node that has this slot.
+    pub(crate) fn route(&self, slot: u16) -> Route<'_> {
+        Route::new(&self.shared, &self.topology, slot)
+    }
+
+    /// Where scripts publish to the waiters of a name: a verb, and what the channels start with.
+    pub(crate) fn channels(&self, link: &Link, keys: &Keys) -> (&'static str, String) {
+        let channels = if link.is_sharded() { keys.slot_channels() } else { self.channels.clone() };
+        (link.publish(), channels)
+    }
+
+    /// Runs a script, wherever it has to go.
+    pub(crate) async fn run(&self, slot: u16, phase: Phase, call: &Call<'_>) -> Result<Value> {
+        let mut route = self.route(slot);
+        loop {
+            let stop = route.next().await?;
+            let answer = stop.run(call).await;
+            if let Some(answer) = route.arrive(&stop, answer, phase).await? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Bounds what nobody else bounds: waits for as long as a silent connection is trusted.
+    pub(crate) async fn patiently<T>(&self, request: impl Future<Output = T>) -> Result<T> {
+        let answer = time::timeout(self.config().connect_timeout, request).await;
+        answer.map_err(|_| error::opening(&OpenError::Silent, self.config()))
+    }
+
+    /// Keeps all waiters of this process alive whose turn it is, and learns what became of them.
+    pub(crate) async fn refresh(&self) -> Result<()> {
+        let rooms = self.rooms();
+        let _turn = rooms.turn().await;
+        let apart = matches!(self.topology, Topology::Cluster(_));
+        for batch in rooms.due(apart) {
+            self.refresh_batch(&batch).await?;
+        }
+        Ok(())
+    }
+
+    async fn refresh_batch(&self, batch: &Batch) -> Result<()> {
+        let Some(keys) = batch.first_keys() else { return Ok(()) };
+        let script = &batch.family.scripts().refresh;
+        let mut route = self.route(batch.slot());
+        loop {
+            let stop = route.next().await?;
+            let (publish, channels) = self.channels(&stop.link, keys);
+            let names = batch.keys();
+            let args: Vec<_> = [Arg::Text(publish), Arg::Text(&channels)].into_iter().chain(batch.args()).collect();
+            let call = Call { script, keys: &names, args: &args };
+            let sent = Clock::Boot.now();
+            let answer = stop.run_in_room(self.rooms(), batch.base(), &call).await;
+            let answer = answer.and_then(|reply| {
+                let now = self.rooms().refreshed(batch, stop.link.number(), sent, &reply)?;
+                stop.link.clock().observe(sent, now, Clock::Boot.now());
+                Ok(())
+            });
+            if route.arrive(&stop, answer, Phase::Read).await?.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Closes all connections.
+    pub(crate) fn close(&self) {
+        match &self.topology {
+            Topology::One(node) => node.close(),
+            Topology::Cluster(cluster) => cluster.close(),
+        }
+    }
+
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("config", self.config()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,102 @@
+//! A grant that came by message, and how long it is good for.
+
+use std::time::Duration;
+
+use lockkit_core::{
+    Clock, OwnerId, Tick,
+    spi::Lease,
+};
+
+/// What a server said the time was, and when it was asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sighting {
+    /// The connection's number.
+    pub(crate) link: u64,
+    pub(crate) sent: Tick,
+    /// In µs.
+    pub(crate) server_time: i64,
+}
+
+/// A lock that was handed over to a waiter for its claim window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handover {
+    pub(crate) fence: i64,
+    /// The server's time when it was handed over, in µs.
+    at: i64,
+    window: Duration,
+    /// The number of the connection that the message came on.
+    link: u64,
+}
+
+/// An old sighting says little: two clocks drift apart.
+const OLDEST_SIGHTING: Duration = Duration::from_secs(60);
+
+impl Handover {
+    /// Reads a message: `owner` alone asks the waiter to try, `owner fence now window` hands the lock over.
+    pub(crate) fn from_message(message: &[u8], link: u64) -> Option<(OwnerId, Option<Self>)> {
+        let mut words = std::str::from_utf8(message).ok()?.split(' ');
+        let owner = words.next()?.parse().ok()?;
+        let Some(fence) = words.next() else { return Some((owner, None)) };
+        let (fence, at, window) = (fence.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        Some((owner, Some(Self { fence, at, window: Duration::from_millis(window), link })))
+    }
+
+    /// How long the lock is ours, if that can be proved without asking: an earlier answer of the same server tells that
+    /// no more than `at - server_time` has passed from then to the hand-over.
+    pub(crate) fn proved_by(&self, earlier: Sighting) -> Option<Lease> {
+        let passed = u64::try_from(self.at.checked_sub(earlier.server_time)?).ok()?;
+        let passed = Duration::from_micros(passed);
+        let elapsed = earlier.sent.until(Clock::Boot.now());
+        // More time has passed on the server than here: its clock was set.
+        let stepped = passed > elapsed;
+        if earlier.link != self.link || stepped || passed > OLDEST_SIGHTING {
+            return None;
+        }
+        let lasts = passed + self.window;
+        // Else better to ask, and have a whole lease.
+        let enough = lasts.saturating_sub(elapsed) >= self.window / 2;
+        enough.then_some(Lease::Proven { at: earlier.sent, lasts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: &str = "0123456789abcdef0123456789abcdef";
+
+    fn message(at: i64) -> Handover {
+        let text = format!("{OWNER} 7 {at} 3000");
+        Handover::from_message(text.as_bytes(), 1).unwrap().1.unwrap()
+    }
+
+    fn seen(server_time: i64) -> Sighting {
+        Sighting { link: 1, sent: Clock::Boot.now(), server_time }
+    }
+
+    #[test]
+    fn c13_a_message_that_makes_no_sense_is_ignored() {
+        for text in ["", "x", "0123 7 8 9", &format!("{OWNER} 7"), &format!("{OWNER} 7 8"), &format!("{OWNER} 7 8 -1")] {
+            assert_eq!(Handover::from_message(text.as_bytes(), 1), None, "{text:?}");
+        }
+        assert_eq!(Handover::from_message(&[0xff], 1), None);
+        assert_eq!(Handover::from_message(OWNER.as_bytes(), 1), Some((OWNER.parse().unwrap(), None)));
+    }
+
+    #[test]
+    fn c3_a_proved_lease_counts_from_before_the_earlier_request() {
+        let sighting = seen(1_000_000);
+        std::thread::sleep(Duration::from_millis(20));
+        let lease = message(1_015_000).proved_by(sighting).unwrap();
+        assert_eq!(lease, Lease::Proven { at: sighting.sent, lasts: Duration::from_millis(3015) });
+    }
+
+    #[test]
+    fn c3_nothing_is_proved_when_the_servers_clock_was_set_or_another_server_answers() {
+        // Ahead of ours, behind the sighting, and of another connection.
+        assert_eq!(message(60_000_000).proved_by(seen(1_000_000)), None);
+        assert_eq!(message(999_999).proved_by(seen(1_000_000)), None);
+        let other = Sighting { link: 2, ..seen(1_000_000) };
+        assert_eq!(message(1_000_000).proved_by(other), None);
+    }
+}

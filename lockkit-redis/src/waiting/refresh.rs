@@ -1,0 +1,129 @@
+//! One request for all waiters whose turn it is.
+
+use std::{sync::Arc, time::Duration};
+
+use lockkit_core::{Clock, OwnerId, Tick};
+use redis::{RedisResult, Value};
+
+use super::{
+    Sighting,
+    rooms::{Inner, Rooms},
+};
+use crate::{family::Family, keys::Keys, script};
+
+/// A script holds the server up, so that it is not given more than this at once.
+const MOST_WAITERS: usize = 512;
+const MOST_ROOMS: usize = 64;
+
+/// What one call of the script is about: rooms of one family, and of one slot where that matters.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) family: Family,
+    rooms: Vec<Turn>,
+}
+
+#[derive(Debug)]
+struct Turn {
+    keys: Arc<Keys>,
+    waiters: Vec<(OwnerId, Arc<str>, Duration)>,
+}
+
+impl Batch {
+    pub(crate) fn slot(&self) -> u16 {
+        self.rooms.first().map_or(0, |turn| turn.keys.slot)
+    }
+
+    /// The first room; the only one where each has a channel of its own.
+    pub(crate) fn base(&self) -> &str {
+        self.rooms.first().map_or("", |turn| &turn.keys.base)
+    }
+
+    pub(crate) fn first_keys(&self) -> Option<&Keys> {
+        self.rooms.first().map(|turn| &*turn.keys)
+    }
+
+    pub(crate) fn keys(&self) -> Vec<&str> {
+        self.rooms.iter().flat_map(|turn| turn.keys.of(self.family)).collect()
+    }
+
+    /// For each room the number of its waiters, then each of them with its liveness in ms.
+    pub(crate) fn args(&self) -> impl Iterator<Item = script::Arg<'_>> {
+        use script::Arg::{Number, Text};
+        self.rooms.iter().flat_map(|turn| {
+            let waiters = turn.waiters.iter().flat_map(|(_, member, liveness)| [Text(member), Number(millis(*liveness))]);
+            std::iter::once(Number(i64::try_from(turn.waiters.len()).unwrap_or(i64::MAX))).chain(waiters)
+        })
+    }
+
+    fn len(&self) -> usize {
+        self.rooms.iter().map(|turn| turn.waiters.len()).sum()
+    }
+}
+
+impl Rooms {
+    /// The right to ask for all.
+    pub(crate) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.refreshing.lock().await
+    }
+
+    /// What is to be asked now. With `apart`, no two rooms share a request.
+    pub(crate) fn due(&self, apart: bool) -> Vec<Batch> {
+        let now = Clock::Boot.now();
+        let mut inner = self.lock();
+        let Inner { rooms, owners } = &mut *inner;
+        let mut batches: Vec<Batch> = Vec::new();
+        for room in rooms.values_mut() {
+            let known = room.waiters.iter().filter_map(|owner| Some((owner, owners.get(owner)?)));
+            let queued: Vec<_> = known.filter(|(_, waiter)| waiter.queued).collect();
+            let Some(period) = queued.iter().map(|(_, waiter)| waiter.period()).min() else { continue };
+            // Those who are nearly due come along.
+            let due = room.refreshed.is_none_or(|at| at.after(period / 2) <= now) || room.lapse <= now;
+            if !due {
+                continue;
+            }
+            for waiters in queued.chunks(MOST_WAITERS) {
+                let waiters = waiters.iter().map(|(owner, w)| (**owner, Arc::clone(w.member()), w.liveness())).collect();
+                let turn = Turn { keys: Arc::clone(&room.keys), waiters };
+                let open = batches.iter_mut().rev().find(|batch| {
+                    let fits = batch.len() + turn.waiters.len() <= MOST_WAITERS && batch.rooms.len() < MOST_ROOMS;
+                    !apart && batch.family == room.family && fits
+                });
+                match open {
+                    Some(batch) => batch.rooms.push(turn),
+                    None => batches.push(Batch { family: room.family, rooms: vec![turn] }),
+                }
+            }
+        }
+        batches
+    }
+
+    /// The answer to a batch: those who wait no more are rung.
+    pub(crate) fn refreshed(&self, batch: &Batch, link: u64, sent: Tick, reply: &Value) -> RedisResult<i64> {
+        let Value::Array(fields) = reply else { return Err(script::strange(reply)) };
+        let [Value::Int(server_time), answers @ ..] = &**fields else { return Err(script::strange(reply)) };
+        let seen = Sighting { link, sent, server_time: *server_time };
+        let mut inner = self.lock();
+        for (turn, answer) in batch.rooms.iter().zip(answers) {
+            let Value::Array(answer) = answer else { return Err(script::strange(reply)) };
+            let [Value::Int(ttl), waits @ ..] = &**answer else { return Err(script::strange(reply)) };
+            let room = inner.rooms.get_mut(&turn.keys.base);
+            // Another room of the same name may have been entered since.
+            if let Some(room) = room.filter(|room| Arc::ptr_eq(&room.keys, &turn.keys)) {
+                room.saw(seen, script::ttl(*ttl));
+                room.refreshed = Some(sent);
+            }
+            for ((owner, ..), waits) in turn.waiters.iter().zip(waits) {
+                if *waits == Value::Int(0)
+                    && let Some(waiter) = inner.owners.get_mut(owner)
+                {
+                    waiter.ring();
+                }
+            }
+        }
+        Ok(*server_time)
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
