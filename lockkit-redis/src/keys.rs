@@ -144,15 +144,15 @@ mod tests {
     use super::*;
 
     fn keyspace(raw: bool) -> Keyspace {
-        Keyspace { prefix: "lockkit".to_owned(), raw }
+        Keyspace { prefix: "lockkit".to_owned(), raw, cluster: false }
     }
 
     fn mutex(text: &str) -> LockName {
         LockName::new(Kind::Mutex, text).unwrap()
     }
 
-    fn all(keys: &Keys) -> [&str; 2] {
-        [&keys.lock, &keys.fence]
+    fn all(keys: &Keys) -> Vec<&str> {
+        keys.of(keys.family())
     }
 
     #[test]
@@ -160,13 +160,13 @@ mod tests {
         let keys = keyspace(false).keys(&mutex("}a{50%")).unwrap();
         assert_eq!(keys.lock, "lockkit:mutex:{%7Da%7B50%25}");
         assert_eq!(keys.fence, "lockkit:mutex:{%7Da%7B50%25}:fence");
-        assert_eq!(&*keys.channel, "lockkit:mutex:{%7Da%7B50%25}:free");
+        assert_eq!(keys.slot_channels(), "lockkit:mutex:{%7Da%7B50%25}:wake:");
     }
 
     #[test]
     fn c11_raw_keys_are_the_names_of_mutexes_only() {
         let keys = keyspace(true).keys(&mutex("jobs/{7}")).unwrap();
-        assert_eq!(all(&keys), ["jobs/{7}", "lockkit:raw:{jobs/%7B7%7D}:fence"]);
+        assert_eq!((&*keys.lock, &*keys.fence), ("jobs/{7}", "lockkit:raw:{jobs/%7B7%7D}:fence"));
         let election = LockName::new(Kind::Election, "a").unwrap();
         assert_eq!(keyspace(true).keys(&election).unwrap().lock, "lockkit:election:{a}");
     }
@@ -178,6 +178,19 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::InvalidName);
         }
         assert!(keyspace(true).keys(&mutex("lockkit")).is_ok());
+    }
+
+    #[test]
+    fn c11_slots_are_those_of_the_cluster_specification() {
+        let keyspace = Keyspace { cluster: true, ..keyspace(false) };
+        // As CLUSTER KEYSLOT says.
+        for (name, slot) in [("123456789", 12_739), ("a", 15_495), ("foo", 12_182)] {
+            assert_eq!(keyspace.keys(&mutex(name)).unwrap().slot, slot, "{name}");
+        }
+        let raw = Keyspace { raw: true, ..keyspace };
+        for name in ["a{b}", "}", "50%"] {
+            assert_eq!(raw.keys(&mutex(name)).unwrap_err().kind(), ErrorKind::InvalidName);
+        }
     }
 
     fn name() -> impl Strategy<Value = String> {
@@ -202,7 +215,7 @@ mod tests {
             for key in all(&a) {
                 prop_assert!(!all(&b).contains(&key), "{key} is a key of both");
             }
-            prop_assert_ne!(a.channel, b.channel);
+            prop_assert_ne!(a.slot_channels(), b.slot_channels());
         }
 
         #[test]

@@ -25,13 +25,27 @@ pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
 /// What must happen, happens within this, or a test fails. No test waits for it to pass.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
+macro_rules! script {
+    ($($part:literal),+) => {
+        concat!($(include_str!(concat!("../../src/scripts/", $part, ".lua"))),+)
+    };
+}
+
+pub(crate) const ACQUIRE: &str = script!("clock", "exclusive/hand_over", "exclusive/acquire");
 /// The server knows them from the start, so that requests can be counted and paused exactly.
-const SCRIPTS: [&str; 5] = [
-    include_str!("../../src/scripts/acquire.lua"),
-    include_str!("../../src/scripts/extend.lua"),
-    include_str!("../../src/scripts/force_release.lua"),
-    include_str!("../../src/scripts/inspect.lua"),
-    include_str!("../../src/scripts/release.lua"),
+const SCRIPTS: [&str; 12] = [
+    ACQUIRE,
+    script!("clock", "exclusive/extend"),
+    script!("clock", "exclusive/hand_over", "exclusive/force_release"),
+    script!("clock", "exclusive/inspect"),
+    script!("clock", "exclusive/hand_over", "exclusive/refresh"),
+    script!("clock", "exclusive/hand_over", "exclusive/release"),
+    script!("clock", "counted/hand_over", "counted/acquire"),
+    script!("clock", "counted/hand_over", "counted/extend"),
+    script!("clock", "counted/hand_over", "counted/force_release"),
+    script!("clock", "counted/inspect"),
+    script!("clock", "counted/hand_over", "counted/refresh"),
+    script!("clock", "counted/hand_over", "counted/release"),
 ];
 
 pub(crate) struct Store {
@@ -192,7 +206,7 @@ impl Admin {
     /// The requests of the backend, as opposed to the commands inside its scripts.
     pub(crate) async fn requests(&self) -> u64 {
         let mut requests = 0;
-        for command in ["evalsha", "eval", "subscribe", "unsubscribe"] {
+        for command in ["evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe"] {
             requests += self.calls(command).await;
         }
         requests
@@ -202,7 +216,10 @@ impl Admin {
         self.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
     }
 
+    /// All but those on which clients hear.
     pub(crate) async fn channels(&self) -> Vec<String> {
-        self.ask(&["PUBSUB", "CHANNELS"]).await
+        let mut channels: Vec<String> = self.ask(&["PUBSUB", "CHANNELS"]).await;
+        channels.retain(|channel| !channel.starts_with("lockkit:wake:"));
+        channels
     }
 }

@@ -35,8 +35,6 @@ if ARGV[5] == '1' then
   local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
   redis.call('ZADD', queue, 'NX', math.max(now, (tonumber(last) or 0) + 1), waiter)
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
-  -- Only a queue in which nobody asks any more gets this old.
-  redis.call('PEXPIRE', queue, 300000)
-  redis.call('PEXPIRE', live, 300000)
+  keep_queue(tonumber(ARGV[6]))
 end
 return {0, now, redis.call('PTTL', lock)}

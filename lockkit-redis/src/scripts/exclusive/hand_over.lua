@@ -26,6 +26,13 @@ local function forget(waiter)
   redis.call('ZREM', live, waiter)
 end
 
+-- The queue is gone with its last waiter, also if that one died.
+local function keep_queue(liveness)
+  local keep = math.max(redis.call('PTTL', live), liveness)
+  redis.call('PEXPIRE', queue, keep)
+  redis.call('PEXPIRE', live, keep)
+end
+
 -- Gives a free lock to the first waiter who lives and hears of it, for the claim window, and answers that waiter; nil if
 -- there is none. One whose client has no connection now is passed over and keeps its place; those who are asking in this
 -- very request need not be told.

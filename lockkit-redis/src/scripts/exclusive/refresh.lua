@@ -6,23 +6,23 @@ local now = clock()
 local answer, arg = {now}, 3
 for first = 1, #KEYS, 4 do
   lock, fence_key, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
-  local seen, places = {0}, {}
+  local seen, places, longest = {0}, {}, 0
   local last = arg + 2 * tonumber(ARGV[arg])
   while arg < last do
     local waiter = ARGV[arg + 1]
     seen[#seen + 1] = redis.call('ZADD', live, 'XX', 'CH', now + ARGV[arg + 2] * 1000, waiter)
     places[waiter] = #seen
+    longest = math.max(longest, tonumber(ARGV[arg + 2]))
     arg = arg + 2
   end
   arg = arg + 1
+  keep_queue(longest)
   local ttl = redis.call('PTTL', lock)
   if ttl == -2 and redis.call('EXISTS', queue) == 1 then
     local winner = hand_over(now, next_fence(now), ARGV[1], ARGV[2], places)
     if winner and places[winner] then seen[places[winner]] = 0 end
     ttl = redis.call('PTTL', lock)
   end
-  redis.call('PEXPIRE', queue, 300000)
-  redis.call('PEXPIRE', live, 300000)
   seen[1] = ttl
   answer[#answer + 1] = seen
 end
