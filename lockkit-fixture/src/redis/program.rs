@@ -1,0 +1,32 @@
+//! Where the servers' programs are.
+
+use std::{env, path::PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use super::REDIS_URL_VARIABLE;
+
+/// Finds redis-server.
+pub(super) fn redis_server() -> Result<PathBuf> {
+    // Debian's smallest package with the server in it is redis-tools: it installs no service.
+    find(&["redis-server", "redis-check-rdb"]).with_context(|| {
+        format!(
+            "no redis-server is installed. This command installs one, without a service: \
+             apt-get install --no-install-recommends redis-tools\n\
+             Or set {REDIS_URL_VARIABLE} to the URL of a server of your own"
+        )
+    })
+}
+
+/// The valkey-server on the `PATH`, if there is one: no test depends on it.
+#[must_use]
+pub fn valkey_server() -> Option<PathBuf> {
+    find(&["valkey-server"])
+}
+
+fn find(names: &[&str]) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    names.iter().find_map(|name| {
+        env::split_paths(&path).map(|folder| folder.join(name)).find(|candidate| candidate.is_file())
+    })
+}
