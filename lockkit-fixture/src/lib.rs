@@ -17,8 +17,9 @@ pub use self::{
     },
     process::Leashed,
     redis::{
-        ClientCertificates, REDIS_URL_VARIABLE, RedisOptions, RedisServer, RedisTls, Reply, SentinelGroup,
-        SentinelOptions, TestRedis, redis_from_env_or_start, valkey_server,
+        ClientCertificates, ClusterOptions, REDIS_URL_VARIABLE, RedisCluster, RedisOptions, RedisServer,
+        RedisTls, Reply, SentinelGroup, SentinelOptions, SlotMigration, TestRedis, redis_from_env_or_start,
+        valkey_server,
     },
     zookeeper::{
         CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, NamespacedEnsemble, TestZooKeeper,

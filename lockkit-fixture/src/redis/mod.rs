@@ -1,5 +1,6 @@
 //! Redis servers of our own: one, or any of Redis's ways to run several.
 
+mod cluster;
 mod options;
 mod program;
 mod replication;
@@ -14,6 +15,7 @@ use std::env;
 use anyhow::Result;
 
 pub use self::{
+    cluster::{ClusterOptions, RedisCluster, SlotMigration},
     options::RedisOptions,
     program::valkey_server,
     resp::Reply,

@@ -44,6 +44,15 @@ impl Reply {
         }
     }
 
+    /// The bytes of a string; of anything else, none.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bulk(bytes) => bytes,
+            _ => &[],
+        }
+    }
+
     /// The elements of an array; of anything else, none.
     #[must_use]
     pub fn elements(&self) -> &[Self] {

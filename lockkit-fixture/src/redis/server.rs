@@ -301,9 +301,11 @@ mod tests {
     use std::{
         io::{Read as _, Write as _},
         net::TcpStream,
+        process::Command,
     };
 
     use super::*;
+    use crate::{clock::ClockDirection, redis::ClientCertificates};
 
     fn say(server: &RedisServer, text: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
@@ -352,5 +354,68 @@ mod tests {
         assert_ne!(a.port(), b.port());
         assert_eq!(say(&a, "SET a b\r\n"), "+OK\r\n");
         assert_eq!(say(&b, "GET a\r\n"), "$-1\r\n");
+    }
+
+    /// What redis-cli, which is in the same package, gets from a server with TLS.
+    fn ping_by_tls(server: &RedisServer, with_certificate: bool) -> String {
+        let tls = server.tls().unwrap();
+        let mut command = Command::new("redis-cli");
+        command.args(["--tls", "-h", "127.0.0.1", "-p", &server.port().to_string()]);
+        command.arg("--cacert").arg(tls.ca());
+        if with_certificate {
+            command.arg("--cert").arg(tls.client_certificate()).arg("--key").arg(tls.client_key());
+        }
+        String::from_utf8(command.arg("PING").output().unwrap().stdout).unwrap()
+    }
+
+    #[test]
+    fn a_tls_port_speaks_tls_and_asks_for_a_certificate_only_if_told_to() {
+        let start = |clients| RedisServer::start_as(RedisOptions::default().with_tls(clients)).unwrap();
+        let server = start(ClientCertificates::Ignored);
+        assert_eq!(server.url(), format!("rediss://127.0.0.1:{}/", server.port()));
+        assert_eq!(ping_by_tls(&server, false), "PONG\n");
+        let server = start(ClientCertificates::Demanded);
+        assert_ne!(ping_by_tls(&server, false), "PONG\n");
+        assert_eq!(ping_by_tls(&server, true), "PONG\n");
+    }
+
+    #[test]
+    fn time_and_expiry_follow_a_clock_of_its_own_and_timers_do_not() {
+        let mut server = RedisServer::start_with_clock().unwrap();
+        let time = |server: &RedisServer| -> i64 {
+            server.ask(["TIME"]).unwrap().elements()[0].text().parse().unwrap()
+        };
+        let hour = Duration::from_secs(3600);
+        let before = time(&server);
+        server.ask(["SET", "short", "x", "PX", "60000"]).unwrap();
+        server.ask(["SET", "long", "x", "PX", "7200000"]).unwrap();
+        server.clock().unwrap().step(hour, ClockDirection::Forward).unwrap();
+        assert!((3600..3630).contains(&(time(&server) - before)));
+        assert_eq!(server.ask(["GET", "short"]).unwrap(), Reply::Nil);
+        assert_eq!(server.ask(["GET", "long"]).unwrap().text(), "x");
+
+        server.clock().unwrap().step(2 * hour, ClockDirection::Back).unwrap();
+        assert!((-3600..-3570).contains(&(time(&server) - before)));
+        let left: i64 = server.ask(["PTTL", "long"]).unwrap().text().parse().unwrap();
+        assert!((10_770_000..=10_800_000).contains(&left), "{left}");
+        // Nobody asks for the key again: it goes by the server's timer, which the step back must not have stopped.
+        server.ask(["SET", "brief", "x", "PX", "20"]).unwrap();
+        let deadline = Instant::now() + START_TIMEOUT;
+        while server.ask(["DBSIZE"]).unwrap() != Reply::Integer(1) {
+            assert!(Instant::now() < deadline, "the timer stands still");
+            thread::sleep(Duration::from_millis(5));
+        }
+
+        server.restart().unwrap();
+        assert!((-3600..-3570).contains(&(time(&server) - before)), "a restart sets the clock");
+    }
+
+    #[test]
+    fn a_valkey_server_is_taken_where_there_is_one() {
+        let server = RedisServer::start_valkey().unwrap();
+        assert_eq!(server.is_some(), program::valkey_server().is_some());
+        if let Some(server) = server {
+            assert!(server.ask(["INFO", "server"]).unwrap().text().contains("valkey_version"));
+        }
     }
 }
