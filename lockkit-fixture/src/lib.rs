@@ -1,6 +1,7 @@
 //! Real servers for lockkit's own tests: child processes on free ports of 127.0.0.1, with their data in a temporary
 //! folder, killed with the test that started them.
 
+mod cache;
 mod certificates;
 mod clock;
 mod mysql;
@@ -19,7 +20,7 @@ pub use self::{
     redis::{
         ClientCertificates, ClusterOptions, REDIS_URL_VARIABLE, RedisCluster, RedisOptions, RedisServer,
         RedisTls, Reply, SentinelGroup, SentinelOptions, SlotMigration, TestRedis, redis_from_env_or_start,
-        valkey_server,
+        valkey_home, valkey_server,
     },
     zookeeper::{
         CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, NamespacedEnsemble, TestZooKeeper,

@@ -17,7 +17,7 @@ use anyhow::Result;
 pub use self::{
     cluster::{ClusterOptions, RedisCluster, SlotMigration},
     options::RedisOptions,
-    program::valkey_server,
+    program::{valkey_home, valkey_server},
     resp::Reply,
     sentinel::{SentinelGroup, SentinelOptions},
     server::RedisServer,

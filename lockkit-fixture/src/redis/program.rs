@@ -5,6 +5,11 @@ use std::{env, path::PathBuf};
 use anyhow::{Context as _, Result};
 
 use super::REDIS_URL_VARIABLE;
+use crate::cache;
+
+const VALKEY: &str = "valkey-server";
+/// Goes with the file that xtask fetches.
+const VALKEY_VERSION: &str = "9.1.2";
 
 /// Finds redis-server.
 pub(super) fn redis_server() -> Result<PathBuf> {
@@ -18,10 +23,19 @@ pub(super) fn redis_server() -> Result<PathBuf> {
     })
 }
 
-/// The valkey-server on the `PATH`, if there is one: no test depends on it.
+/// The valkey-server on the `PATH`, or else in [`valkey_home`], if there is one: no test depends on it.
 #[must_use]
 pub fn valkey_server() -> Option<PathBuf> {
-    find(&["valkey-server"])
+    let fetched = || Some(valkey_home().ok()?.join(VALKEY)).filter(|program| program.is_file());
+    find(&[VALKEY]).or_else(fetched)
+}
+
+/// The folder for a valkey-server that `cargo xtask` fetches. A newer version is fetched to another one.
+///
+/// # Errors
+/// When no cache folder is known.
+pub fn valkey_home() -> Result<PathBuf> {
+    Ok(cache::folder()?.join(format!("valkey-{VALKEY_VERSION}")))
 }
 
 fn find(names: &[&str]) -> Option<PathBuf> {

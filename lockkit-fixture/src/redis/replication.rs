@@ -8,17 +8,13 @@ use super::{
     wait::wait_for,
 };
 
-/// What keeps tests quick: a full synchronization starts at once, and a silent peer is given up after 5 s.
-pub(super) const QUICK: [&str; 6] =
-    ["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "5"];
-
 impl RedisServer {
     /// Starts a replica of `primary`, with the same password, and waits until it has all of its data.
     ///
     /// # Errors
     /// As for [`start`](Self::start), or it does not synchronize.
     pub fn start_replica_of(primary: &Self) -> Result<Self> {
-        let options = RedisOptions::default().with_args(QUICK).with_primary(primary.port());
+        let options = RedisOptions::default().with_primary(primary.port());
         let replica = Self::start_as(match primary.password() {
             Some(password) => options.with_password(password),
             None => options,

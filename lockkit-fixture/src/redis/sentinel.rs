@@ -6,7 +6,6 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{
     options::RedisOptions,
-    replication::QUICK,
     server::{PORT_ATTEMPTS, RedisServer, START_TIMEOUT},
     wait::wait_for,
 };
@@ -85,10 +84,10 @@ impl SentinelGroup {
     /// # Errors
     /// As for [`start`](Self::start).
     pub fn start_with(options: SentinelOptions) -> Result<Self> {
-        let primary = RedisServer::start_as(options.servers.clone().with_args(QUICK))?;
+        let primary = RedisServer::start_as(options.servers.clone())?;
         let mut servers = vec![primary];
         for _ in 0..REPLICAS {
-            let replica = options.servers.clone().with_args(QUICK).with_primary(servers[0].port());
+            let replica = options.servers.clone().with_primary(servers[0].port());
             servers.push(RedisServer::start_as(replica)?);
         }
         let sentinels = start_sentinels(&options, &servers)?;

@@ -273,7 +273,10 @@ impl Home {
         };
         let fixed = ["--bind", "127.0.0.1", "--unixsocket", &socket, "--dir", dir, "--daemonize", "no"];
         let volatile = ["--save", "", "--appendonly", "no"];
-        command.extend(ports.into_iter().chain(fixed).chain(volatile).map(OsString::from));
+        // A full synchronization starts at once, and a silent peer is given up after 5 s.
+        let quick =
+            ["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "5"];
+        command.extend(ports.into_iter().chain(fixed).chain(volatile).chain(quick).map(OsString::from));
         command.extend(self.tls.iter().flat_map(RedisTls::arguments).map(OsString::from));
         command.extend(options.args.iter().map(OsString::from));
         Ok(command)

@@ -11,7 +11,6 @@ pub use self::migration::SlotMigration;
 use self::view::View;
 use super::{
     options::RedisOptions,
-    replication::QUICK,
     server::{RedisServer, START_TIMEOUT},
     wait::wait_for,
 };
@@ -90,7 +89,7 @@ impl RedisCluster {
         // A replica is promoted however long it has not heard of its master, and stays with that master.
         let cluster = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
         let failover = ["--cluster-replica-validity-factor", "0", "--cluster-allow-replica-migration", "no"];
-        let node = options.nodes.with_args(cluster).with_args(failover).with_args(QUICK);
+        let node = options.nodes.with_args(cluster).with_args(failover);
         let node = node.with_args(["--cluster-node-timeout", &timeout]);
         let count = if options.replicas { 2 * MASTERS } else { MASTERS };
         let start = || RedisServer::start_on(port_with_bus, node.clone());
