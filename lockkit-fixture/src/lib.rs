@@ -18,9 +18,9 @@ pub use self::{
     },
     process::Leashed,
     redis::{
-        ClientCertificates, ClusterOptions, REDIS_URL_VARIABLE, RedisCluster, RedisOptions, RedisServer,
-        RedisTls, Reply, SentinelGroup, SentinelOptions, SlotMigration, TestRedis, redis_from_env_or_start,
-        valkey_home, valkey_server,
+        ClientCertificates, REDIS_URL_VARIABLE, RedisCluster, RedisClusterOptions, RedisOptions, RedisReply,
+        RedisServer, RedisTls, SentinelGroup, SentinelOptions, SlotMigration, TestRedis,
+        redis_from_env_or_start, valkey_home, valkey_server,
     },
     zookeeper::{
         CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, NamespacedEnsemble, TestZooKeeper,

@@ -15,10 +15,10 @@ use std::env;
 use anyhow::Result;
 
 pub use self::{
-    cluster::{ClusterOptions, RedisCluster, SlotMigration},
+    cluster::{RedisCluster, RedisClusterOptions, SlotMigration},
     options::RedisOptions,
     program::{valkey_home, valkey_server},
-    resp::Reply,
+    resp::RedisReply,
     sentinel::{SentinelGroup, SentinelOptions},
     server::RedisServer,
     tls::{ClientCertificates, RedisTls},

@@ -60,18 +60,18 @@ impl RedisServer {
     /// # Errors
     /// When it is down or paused.
     pub fn is_primary(&self) -> Result<bool> {
-        Ok(self.ask(["ROLE"])?.elements().first().is_some_and(|role| role.text() == "master"))
+        Ok(self.peek(["ROLE"])?.elements().first().is_some_and(|role| role.text() == "master"))
     }
 
     fn info(&self, section: &str) -> Result<String> {
-        Ok(self.ask(["INFO", section])?.text())
+        Ok(self.peek(["INFO", section])?.text())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redis::Reply;
+    use crate::redis::RedisReply;
 
     #[test]
     fn a_replica_has_the_data_of_its_primary_and_keeps_it_when_it_is_promoted() {
@@ -87,6 +87,6 @@ mod tests {
         replica.ask(["SET", "a", "c"]).unwrap();
         primary.replicate(&replica).unwrap();
         primary.wait_in_sync().unwrap();
-        assert_eq!(primary.command(["GET", "a"]).unwrap(), Reply::Bulk(b"c".to_vec()));
+        assert_eq!(primary.command(["GET", "a"]).unwrap(), RedisReply::Bulk(b"c".to_vec()));
     }
 }

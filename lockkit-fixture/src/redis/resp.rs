@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 /// What a server replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum RedisReply {
     /// Several replies.
     Array(Vec<Self>),
     /// A string of any bytes.
@@ -21,7 +21,7 @@ pub enum Reply {
     Status(String),
 }
 
-impl Reply {
+impl RedisReply {
     /// The reply, unless it is a refusal.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl<S: Read + Write> Connection<S> {
     }
 
     /// Sends a command and returns its reply.
-    pub(super) fn command(&mut self, words: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
+    pub(super) fn command(&mut self, words: &[impl AsRef<[u8]>]) -> io::Result<RedisReply> {
         let mut request = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
             let word = word.as_ref();
@@ -86,20 +86,20 @@ impl<S: Read + Write> Connection<S> {
         self.reply()
     }
 
-    fn reply(&mut self) -> io::Result<Reply> {
+    fn reply(&mut self) -> io::Result<RedisReply> {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
         let Some(line) = line.strip_suffix("\r\n") else { return Err(io::ErrorKind::UnexpectedEof.into()) };
         let (kind, rest) = line.split_at_checked(1).ok_or_else(|| invalid(line))?;
         Ok(match kind {
-            "+" => Reply::Status(rest.to_owned()),
-            "-" => Reply::Error(rest.to_owned()),
-            ":" => Reply::Integer(rest.parse().map_err(|_| invalid(line))?),
-            "$" | "*" if rest == "-1" => Reply::Nil,
-            "$" => Reply::Bulk(self.bytes(rest.parse().map_err(|_| invalid(line))?)?),
+            "+" => RedisReply::Status(rest.to_owned()),
+            "-" => RedisReply::Error(rest.to_owned()),
+            ":" => RedisReply::Integer(rest.parse().map_err(|_| invalid(line))?),
+            "$" | "*" if rest == "-1" => RedisReply::Nil,
+            "$" => RedisReply::Bulk(self.bytes(rest.parse().map_err(|_| invalid(line))?)?),
             "*" => {
                 let length: usize = rest.parse().map_err(|_| invalid(line))?;
-                Reply::Array((0..length).map(|_| self.reply()).collect::<io::Result<_>>()?)
+                RedisReply::Array((0..length).map(|_| self.reply()).collect::<io::Result<_>>()?)
             }
             _ => return Err(invalid(line)),
         })
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     /// Reads what was written to it before; what is written now lands behind that.
-    fn parse(text: &str) -> io::Result<Reply> {
+    fn parse(text: &str) -> io::Result<RedisReply> {
         Connection::new(Cursor::new(text.as_bytes().to_vec())).reply()
     }
 
@@ -132,12 +132,12 @@ mod tests {
     fn every_kind_of_reply_is_read() {
         let reply = parse("*6\r\n+OK\r\n-ERR no\r\n:-7\r\n$4\r\na\r\nb\r\n$-1\r\n*0\r\n").unwrap();
         let expected = [
-            Reply::Status("OK".to_owned()),
-            Reply::Error("ERR no".to_owned()),
-            Reply::Integer(-7),
-            Reply::Bulk(b"a\r\nb".to_vec()),
-            Reply::Nil,
-            Reply::Array(vec![]),
+            RedisReply::Status("OK".to_owned()),
+            RedisReply::Error("ERR no".to_owned()),
+            RedisReply::Integer(-7),
+            RedisReply::Bulk(b"a\r\nb".to_vec()),
+            RedisReply::Nil,
+            RedisReply::Array(vec![]),
         ];
         assert_eq!(reply.elements(), expected);
     }

@@ -178,7 +178,7 @@ impl SentinelGroup {
     }
 
     fn primary_of(&self, sentinel: &RedisServer) -> Result<usize> {
-        let addr = sentinel.ask(["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE])?;
+        let addr = sentinel.peek(["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE])?;
         let port = addr.elements().get(1).context("a sentinel knows no primary")?.text();
         let found = self.servers.iter().position(|server| server.port().to_string() == port);
         found.with_context(|| format!("the sentinels' primary, on port {port}, is none of ours"))

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::{
     options::RedisOptions,
     program,
-    resp::{Connection, Reply},
+    resp::{Connection, RedisReply},
     tls::RedisTls,
 };
 use crate::{clock::WallClock, ports, process::Leashed};
@@ -24,8 +24,9 @@ use crate::{clock::WallClock, ports, process::Leashed};
 pub(super) const PORT_ATTEMPTS: usize = 10;
 /// For a start, and for what servers then have to agree on.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// Short enough for those who ask several servers, of which one may be paused.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// For those who ask several servers, of which one may be paused.
+const PEEK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A redis-server on a free port of 127.0.0.1, without persistence, killed when this value is dropped.
 #[derive(Debug)]
@@ -152,31 +153,48 @@ impl RedisServer {
     /// Sends one command, such as `["GET", "key"]`, over a new connection, and returns the reply or refusal.
     ///
     /// # Errors
-    /// When the server is down or paused.
-    pub fn command<W: AsRef<[u8]>>(&self, words: impl IntoIterator<Item = W>) -> Result<Reply> {
-        let words: Vec<_> = words.into_iter().collect();
-        let send = || -> io::Result<Reply> {
-            let stream = UnixStream::connect(self.socket())?;
-            stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-            let mut connection = Connection::new(stream);
-            if let Some(password) = self.password() {
-                connection.command(&["AUTH", password])?;
-            }
-            connection.command(&words)
-        };
-        send().with_context(|| {
-            let name =
-                words.first().map_or_else(Default::default, |word| String::from_utf8_lossy(word.as_ref()));
-            format!("{name} on {}", self.addr())
-        })
+    /// When the server is down, or does not reply within 10 s.
+    pub fn command<W: AsRef<[u8]>>(&self, words: impl IntoIterator<Item = W>) -> Result<RedisReply> {
+        self.send(words, REPLY_TIMEOUT)
     }
 
     /// As [`command`](Self::command); a refusal is an error.
     ///
     /// # Errors
     /// As for [`command`](Self::command), or the server refuses.
-    pub fn ask<W: AsRef<[u8]>>(&self, words: impl IntoIterator<Item = W>) -> Result<Reply> {
-        self.command(words)?.into_result().with_context(|| format!("refused by {}", self.addr()))
+    pub fn ask<W: AsRef<[u8]>>(&self, words: impl IntoIterator<Item = W>) -> Result<RedisReply> {
+        self.accepted(self.command(words)?)
+    }
+
+    /// As [`ask`](Self::ask), without much patience.
+    pub(super) fn peek<W: AsRef<[u8]>>(&self, words: impl IntoIterator<Item = W>) -> Result<RedisReply> {
+        self.accepted(self.send(words, PEEK_TIMEOUT)?)
+    }
+
+    fn accepted(&self, reply: RedisReply) -> Result<RedisReply> {
+        reply.into_result().with_context(|| format!("refused by {}", self.addr()))
+    }
+
+    fn send<W: AsRef<[u8]>>(
+        &self,
+        words: impl IntoIterator<Item = W>,
+        timeout: Duration,
+    ) -> Result<RedisReply> {
+        let words: Vec<_> = words.into_iter().collect();
+        let exchange = || -> io::Result<RedisReply> {
+            let stream = UnixStream::connect(self.socket())?;
+            stream.set_read_timeout(Some(timeout))?;
+            let mut connection = Connection::new(stream);
+            if let Some(password) = self.password() {
+                connection.command(&["AUTH", password])?;
+            }
+            connection.command(&words)
+        };
+        exchange().with_context(|| {
+            let name =
+                words.first().map_or_else(Default::default, |word| String::from_utf8_lossy(word.as_ref()));
+            format!("{name} on {}", self.addr())
+        })
     }
 
     /// Stops the server in its tracks (SIGSTOP): connections stay open and nothing is answered.
@@ -291,8 +309,8 @@ fn answers(socket: &Path) -> bool {
         stream.set_read_timeout(Some(START_TIMEOUT))?;
         // With a password set, a refusal is an answer too.
         Ok(match Connection::new(stream).command(&["PING"])? {
-            Reply::Status(pong) => pong == "PONG",
-            Reply::Error(refusal) => refusal.starts_with("NOAUTH"),
+            RedisReply::Status(pong) => pong == "PONG",
+            RedisReply::Error(refusal) => refusal.starts_with("NOAUTH"),
             _ => false,
         })
     };
@@ -394,7 +412,7 @@ mod tests {
         server.ask(["SET", "long", "x", "PX", "7200000"]).unwrap();
         server.clock().unwrap().step(hour, ClockDirection::Forward).unwrap();
         assert!((3600..3630).contains(&(time(&server) - before)));
-        assert_eq!(server.ask(["GET", "short"]).unwrap(), Reply::Nil);
+        assert_eq!(server.ask(["GET", "short"]).unwrap(), RedisReply::Nil);
         assert_eq!(server.ask(["GET", "long"]).unwrap().text(), "x");
 
         server.clock().unwrap().step(2 * hour, ClockDirection::Back).unwrap();
@@ -404,7 +422,7 @@ mod tests {
         // Nobody asks for the key again: it goes by the server's timer, which the step back must not have stopped.
         server.ask(["SET", "brief", "x", "PX", "20"]).unwrap();
         let deadline = Instant::now() + START_TIMEOUT;
-        while server.ask(["DBSIZE"]).unwrap() != Reply::Integer(1) {
+        while server.ask(["DBSIZE"]).unwrap() != RedisReply::Integer(1) {
             assert!(Instant::now() < deadline, "the timer stands still");
             thread::sleep(Duration::from_millis(5));
         }

@@ -30,19 +30,19 @@ const LAST_PORT: u16 = 22_000;
 /// * node timeout 2 s.
 /// * nodes as of [`RedisOptions`].
 #[derive(Clone, Debug)]
-pub struct ClusterOptions {
+pub struct RedisClusterOptions {
     replicas: bool,
     node_timeout: Duration,
     nodes: RedisOptions,
 }
 
-impl Default for ClusterOptions {
+impl Default for RedisClusterOptions {
     fn default() -> Self {
         Self { replicas: false, node_timeout: Duration::from_secs(2), nodes: RedisOptions::default() }
     }
 }
 
-impl ClusterOptions {
+impl RedisClusterOptions {
     /// One replica for each master: the node `3 + index` is the replica of the node `index`.
     #[must_use]
     pub fn with_replicas(mut self) -> Self {
@@ -77,14 +77,14 @@ impl RedisCluster {
     /// # Errors
     /// As for [`RedisServer::start`], or the nodes don't agree.
     pub fn start() -> Result<Self> {
-        Self::start_with(ClusterOptions::default())
+        Self::start_with(RedisClusterOptions::default())
     }
 
     /// As [`start`](Self::start), as these options say.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
-    pub fn start_with(options: ClusterOptions) -> Result<Self> {
+    pub fn start_with(options: RedisClusterOptions) -> Result<Self> {
         let timeout = options.node_timeout.as_millis().to_string();
         // A replica is promoted however long it has not heard of its master, and stays with that master.
         let cluster = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
@@ -152,7 +152,7 @@ impl RedisCluster {
     /// # Errors
     /// When no node answers.
     pub fn slot_of(&self, key: &str) -> Result<u16> {
-        let mut replies = self.nodes.iter().filter_map(|node| node.ask(["CLUSTER", "KEYSLOT", key]).ok());
+        let mut replies = self.nodes.iter().filter_map(|node| node.peek(["CLUSTER", "KEYSLOT", key]).ok());
         Ok(replies.next().context("no node answers")?.text().parse()?)
     }
 
@@ -206,7 +206,7 @@ impl RedisCluster {
         wait_for("agreement of the cluster", timeout, || {
             let mut owners = Vec::new();
             for node in &self.nodes {
-                let Ok(info) = node.ask(["CLUSTER", "INFO"]) else { continue };
+                let Ok(info) = node.peek(["CLUSTER", "INFO"]) else { continue };
                 if !info.text().contains("cluster_state:ok") {
                     return Ok(None);
                 }

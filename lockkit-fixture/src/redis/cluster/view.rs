@@ -19,7 +19,7 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn of(node: &RedisServer) -> Result<Self> {
-        Self::parse(&node.ask(["CLUSTER", "NODES"])?.text())
+        Self::parse(&node.peek(["CLUSTER", "NODES"])?.text())
     }
 
     fn parse(text: &str) -> Result<Self> {
