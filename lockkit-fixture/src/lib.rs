@@ -1,6 +1,9 @@
 //! Real servers for lockkit's own tests: child processes on free ports of 127.0.0.1, with their data in a temporary
 //! folder, killed with the test that started them.
 
+mod cache;
+mod certificates;
+mod clock;
 mod mysql;
 mod ports;
 mod process;
@@ -8,12 +11,17 @@ mod redis;
 mod zookeeper;
 
 pub use self::{
+    clock::{ClockDirection, WallClock},
     mysql::{
         MYSQL_HOME_VARIABLE, MYSQL_URL_VARIABLE, SqlFlavor, SqlServer, TestSql, mysql_home, mysql_is_there,
         sql_servers_from_env_or_start, unpacked_mysql,
     },
     process::Leashed,
-    redis::{REDIS_URL_VARIABLE, RedisServer, TestRedis, redis_from_env_or_start},
+    redis::{
+        ClientCertificates, REDIS_URL_VARIABLE, RedisCluster, RedisClusterOptions, RedisOptions, RedisReply,
+        RedisServer, RedisTls, SentinelGroup, SentinelOptions, SlotMigration, TestRedis,
+        redis_from_env_or_start, valkey_home, valkey_server,
+    },
     zookeeper::{
         CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, NamespacedEnsemble, TestZooKeeper,
         ZOOKEEPER_URL_VARIABLE, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer, curator_classpath,

@@ -2,6 +2,7 @@
 
 mod ci;
 mod deny;
+mod folder;
 mod install;
 mod length;
 mod members;
@@ -12,6 +13,7 @@ mod server;
 mod tally;
 mod test;
 mod up;
+mod valkey;
 
 use std::process::ExitCode;
 

@@ -17,7 +17,11 @@ use std::{
 use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::{run::shown, server::find_program};
+use crate::{
+    folder::{beside, remove},
+    run::output,
+    server::find_program,
+};
 
 const PACKAGE: &str = "mysql-server-core";
 /// Packages that it depends on and that a server does without: scripts are in Perl. By the starts of their names.
@@ -228,30 +232,6 @@ fn needed(plan: &str) -> Vec<&str> {
     let archives = plan.lines().filter_map(|line| line.split_whitespace().nth(1));
     let names = archives.filter_map(|archive| archive.split_once('_').map(|(name, _)| name));
     names.filter(|name| !NOT_NEEDED.iter().any(|start| name.starts_with(start))).collect()
-}
-
-fn beside(home: &Path, suffix: &str) -> PathBuf {
-    let mut name = home.as_os_str().to_owned();
-    name.push(".");
-    name.push(suffix);
-    name.into()
-}
-
-fn remove(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("can't remove {}", folder.display()))?;
-    }
-    Ok(())
-}
-
-/// Runs a command without a word, unless it fails.
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("can't start {}", shown(command)))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{} failed ({}): {}", shown(command), output.status, said.trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

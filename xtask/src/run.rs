@@ -28,6 +28,19 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// Runs a command without a word, unless it fails.
+///
+/// # Errors
+/// It can't be started, or doesn't succeed: with what it said.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("can't start {}", shown(command)))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{} failed ({}): {}", shown(command), output.status, said.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Runs a command to its end, with a heading and the time that it took.
 ///
 /// # Errors

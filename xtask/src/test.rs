@@ -12,6 +12,7 @@ use crate::{
     run::{cargo, shown},
     server,
     tally::Tally,
+    valkey,
 };
 
 /// Unit, integration and doc tests of every crate, with every feature. A failing program doesn't hide the next.
@@ -27,6 +28,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     install::servers(server::ALL)?;
     let mysql = mysql::offer_to_tests()?;
     mysql.warn();
+    valkey::offer();
     let mut tally = Tally::default();
     let mut failed = Vec::new();
     for words in [&WITHOUT_STORES[..], &ALL] {

@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context as _, Error, Result, bail};
 
 use super::{MYSQL_URL_VARIABLE, SqlFlavor};
+use crate::cache;
 
 /// The variable that names the folder of an unpacked MySQL, which is otherwise in the user's cache folder.
 pub const MYSQL_HOME_VARIABLE: &str = "LOCKKIT_TEST_MYSQL_HOME";
@@ -144,21 +145,10 @@ pub fn unpacked_mysql(home: &Path) -> Result<String> {
 /// # Errors
 /// None of `LOCKKIT_TEST_MYSQL_HOME`, `XDG_CACHE_HOME` and `HOME` is set.
 pub fn mysql_home() -> Result<PathBuf> {
-    match set(MYSQL_HOME_VARIABLE) {
+    match cache::variable(MYSQL_HOME_VARIABLE) {
         Some(home) => Ok(home),
-        None => Ok(cache()?.join("mysql")),
+        None => Ok(cache::folder()?.join("mysql")),
     }
-}
-
-/// lockkit's part of the user's cache folder.
-pub(super) fn cache() -> Result<PathBuf> {
-    let user = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-    let user = user.context("no cache folder is known: set HOME or XDG_CACHE_HOME")?;
-    Ok(user.join("lockkit"))
-}
-
-fn set(variable: &str) -> Option<PathBuf> {
-    env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 fn find_mariadb() -> Result<SqlProgram, String> {

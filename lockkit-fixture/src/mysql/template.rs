@@ -11,9 +11,10 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 use super::{
-    program::{self, SqlProgram},
+    program::SqlProgram,
     server::{self, option},
 };
+use crate::cache;
 
 /// The name and the password of the user of [`SqlServer::url`](super::SqlServer::url), and the name of his database.
 pub(super) const USER: (&str, &str) = ("lockkit", "l@ck/kit");
@@ -45,7 +46,7 @@ fn users() -> String {
 }
 
 fn get(program: &SqlProgram) -> Result<PathBuf> {
-    let folder = program::cache()?.join("sql-data");
+    let folder = cache::folder()?.join("sql-data");
     fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
     let mut hasher = DefaultHasher::new();
     (users(), server::fixed_arguments(program.flavor), &program.path).hash(&mut hasher);

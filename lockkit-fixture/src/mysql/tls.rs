@@ -1,4 +1,4 @@
-//! A certificate for a server, and the authority that issues it.
+//! The files of a server's TLS side.
 
 use std::{
     ffi::OsString,
@@ -7,9 +7,9 @@ use std::{
 };
 
 use anyhow::Result;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 use super::server::option;
+use crate::certificates::Authority;
 
 /// The files of a server's TLS side.
 #[derive(Debug)]
@@ -20,21 +20,12 @@ pub(super) struct Tls {
 impl Tls {
     /// Makes keys and certificates in `folder`.
     pub(super) fn make(folder: &Path) -> Result<Self> {
-        let mut authority = CertificateParams::new(Vec::new())?;
-        authority.distinguished_name.push(DnType::CommonName, "lockkit test authority");
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
-
-        let mut server = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-        // The servers compare the two names: equal ones look self-signed.
-        server.distinguished_name.push(DnType::CommonName, "localhost");
-        let key = KeyPair::generate()?;
-        let certificate = server.signed_by(&key, &authority)?;
-
+        let authority = Authority::new()?;
+        let server = authority.issue("localhost", &["localhost", "127.0.0.1"])?;
         let this = Self { folder: folder.to_owned() };
-        fs::write(this.ca(), authority.pem())?;
-        fs::write(this.certificate(), certificate.pem())?;
-        fs::write(this.key(), key.serialize_pem())?;
+        fs::write(this.ca(), authority.certificate())?;
+        fs::write(this.certificate(), server.certificate)?;
+        fs::write(this.key(), server.key)?;
         Ok(this)
     }
 

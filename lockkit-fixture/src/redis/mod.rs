@@ -1,0 +1,49 @@
+//! Redis servers of our own: one, or any of Redis's ways to run several.
+
+mod cluster;
+mod options;
+mod program;
+mod replication;
+mod resp;
+mod sentinel;
+mod server;
+mod tls;
+mod wait;
+
+use std::env;
+
+use anyhow::Result;
+
+pub use self::{
+    cluster::{RedisCluster, RedisClusterOptions, SlotMigration},
+    options::RedisOptions,
+    program::{valkey_home, valkey_server},
+    resp::RedisReply,
+    sentinel::{SentinelGroup, SentinelOptions},
+    server::RedisServer,
+    tls::{ClientCertificates, RedisTls},
+};
+
+/// The variable that points the tests at a Redis server of the user's own.
+pub const REDIS_URL_VARIABLE: &str = "LOCKKIT_TEST_REDIS_URL";
+
+/// The Redis that the tests are to use.
+#[derive(Debug)]
+pub struct TestRedis {
+    /// Where it is.
+    pub url: String,
+    /// The server, if it is ours to pause and kill.
+    pub server: Option<RedisServer>,
+}
+
+/// Takes the server that `LOCKKIT_TEST_REDIS_URL` names, or starts one.
+///
+/// # Errors
+/// As for [`RedisServer::start`].
+pub fn redis_from_env_or_start() -> Result<TestRedis> {
+    if let Ok(url) = env::var(REDIS_URL_VARIABLE) {
+        return Ok(TestRedis { url, server: None });
+    }
+    let server = RedisServer::start()?;
+    Ok(TestRedis { url: server.url(), server: Some(server) })
+}

@@ -1,0 +1,71 @@
+//! What a test may ask of its Redis.
+
+use std::path::PathBuf;
+
+use super::tls::ClientCertificates;
+
+/// How to run a Redis server.
+///
+/// # Default
+/// * redis-server, plain TCP, no password.
+/// * a primary; the machine's own clock.
+/// * no more arguments; no persistence.
+#[derive(Clone, Debug, Default)]
+pub struct RedisOptions {
+    pub(super) program: Option<PathBuf>,
+    pub(super) args: Vec<String>,
+    pub(super) tls: Option<ClientCertificates>,
+    pub(super) clock: bool,
+    /// Set: the server is a sentinel, with this configuration.
+    pub(super) sentinel: Option<String>,
+}
+
+impl RedisOptions {
+    /// More arguments, such as `["--requirepass", "secret"]`, which win over earlier ones of the same name.
+    ///
+    /// The fixture's own connections authenticate with that password, as the user `default`.
+    #[must_use]
+    pub fn with_args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// A password of the user `default`, which the server also shows to a primary of its own.
+    #[must_use]
+    pub fn with_password(self, password: &str) -> Self {
+        self.with_args(["--requirepass", password, "--masterauth", password])
+    }
+
+    /// A replica of what listens on this port of 127.0.0.1: a server, or a proxy before one.
+    #[must_use]
+    pub fn with_primary(self, port: u16) -> Self {
+        let port = port.to_string();
+        self.with_args(["--replicaof", "127.0.0.1", &port])
+    }
+
+    /// TLS on the port, instead of plain TCP.
+    #[must_use]
+    pub fn with_tls(mut self, clients: ClientCertificates) -> Self {
+        self.tls = Some(clients);
+        self
+    }
+
+    /// A wall clock of the server's own: [`RedisServer::clock`](super::RedisServer::clock).
+    #[must_use]
+    pub fn with_clock(mut self) -> Self {
+        self.clock = true;
+        self
+    }
+
+    /// Another program that takes redis-server's arguments, such as [`valkey_server`](super::valkey_server).
+    #[must_use]
+    pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = Some(program.into());
+        self
+    }
+
+    pub(super) fn password(&self) -> Option<&str> {
+        let position = self.args.iter().rposition(|argument| argument == "--requirepass")?;
+        self.args.get(position + 1).map(String::as_str)
+    }
+}

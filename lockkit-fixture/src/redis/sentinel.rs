@@ -1,0 +1,284 @@
+//! Servers that are watched by sentinels.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{
+    options::RedisOptions,
+    server::{PORT_ATTEMPTS, RedisServer, START_TIMEOUT},
+    wait::wait_for,
+};
+use crate::ports;
+
+const SERVICE: &str = "lockkit";
+const SENTINELS: usize = 3;
+const QUORUM: usize = 2;
+const REPLICAS: usize = 2;
+
+/// How to run servers with sentinels.
+///
+/// # Default
+/// * down after 1 s.
+/// * failover timeout 3 s.
+/// * servers as of [`RedisOptions`].
+#[derive(Clone, Debug)]
+pub struct SentinelOptions {
+    down_after: Duration,
+    failover_timeout: Duration,
+    servers: RedisOptions,
+}
+
+impl Default for SentinelOptions {
+    fn default() -> Self {
+        Self {
+            down_after: Duration::from_secs(1),
+            failover_timeout: Duration::from_secs(3),
+            servers: RedisOptions::default(),
+        }
+    }
+}
+
+impl SentinelOptions {
+    /// How long a server is silent before a sentinel takes it for down.
+    #[must_use]
+    pub fn with_down_after(mut self, down_after: Duration) -> Self {
+        self.down_after = down_after;
+        self
+    }
+
+    /// How long a failover may take; after twice that time, the next attempt starts.
+    #[must_use]
+    pub fn with_failover_timeout(mut self, failover_timeout: Duration) -> Self {
+        self.failover_timeout = failover_timeout;
+        self
+    }
+
+    /// How to run the servers that are watched. Their password is the sentinels' for them, and not for the
+    /// sentinels.
+    #[must_use]
+    pub fn with_servers(mut self, servers: RedisOptions) -> Self {
+        self.servers = servers;
+        self
+    }
+}
+
+/// A primary, 2 replicas, and 3 sentinels of which 2 must agree, killed when this value is dropped.
+#[derive(Debug)]
+pub struct SentinelGroup {
+    servers: Vec<RedisServer>,
+    sentinels: Vec<RedisServer>,
+}
+
+impl SentinelGroup {
+    /// Starts all of them, and waits until the replicas are in sync and the sentinels know everybody.
+    ///
+    /// # Errors
+    /// As for [`RedisServer::start`], or they don't agree.
+    pub fn start() -> Result<Self> {
+        Self::start_with(SentinelOptions::default())
+    }
+
+    /// As [`start`](Self::start), as these options say.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_with(options: SentinelOptions) -> Result<Self> {
+        let primary = RedisServer::start_as(options.servers.clone())?;
+        let mut servers = vec![primary];
+        for _ in 0..REPLICAS {
+            let replica = options.servers.clone().with_primary(servers[0].port());
+            servers.push(RedisServer::start_as(replica)?);
+        }
+        let sentinels = start_sentinels(&options, &servers)?;
+        let group = Self { servers, sentinels };
+        for replica in &group.servers[1..] {
+            replica.wait_in_sync()?;
+        }
+        wait_for("agreement of the sentinels", START_TIMEOUT, || {
+            let agreed = group.sentinels.iter().map(knows_everybody).collect::<Result<Vec<_>>>()?;
+            Ok(agreed.iter().all(|&agreed| agreed).then_some(()))
+        })?;
+        Ok(group)
+    }
+
+    /// The URL of the sentinels, and the name of what they watch. A password is for the caller to add.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let sentinels: Vec<_> = self.sentinels.iter().map(RedisServer::addr).collect();
+        format!("redis+sentinel://{}/{SERVICE}", sentinels.join(","))
+    }
+
+    /// The name by which the sentinels know the servers.
+    #[must_use]
+    pub fn service_name(&self) -> &'static str {
+        SERVICE
+    }
+
+    /// The servers; the first was the primary at the start.
+    #[must_use]
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// The server `index`, to be killed and restarted: with the role it had at the start, which the sentinels put
+    /// right within about 10 s.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn server_mut(&mut self, index: usize) -> &mut RedisServer {
+        &mut self.servers[index]
+    }
+
+    /// The sentinels.
+    #[must_use]
+    pub fn sentinels(&self) -> &[RedisServer] {
+        &self.sentinels
+    }
+
+    /// The sentinel `index`, to be killed and restarted.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn sentinel_mut(&mut self, index: usize) -> &mut RedisServer {
+        &mut self.sentinels[index]
+    }
+
+    /// The index of the server that the first sentinel that answers takes for the primary.
+    ///
+    /// # Errors
+    /// When no sentinel answers.
+    pub fn primary(&self) -> Result<usize> {
+        let mut failure = None;
+        for sentinel in &self.sentinels {
+            match self.primary_of(sentinel) {
+                Ok(index) => return Ok(index),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.context("there are no sentinels")?)
+    }
+
+    /// Waits until every sentinel that answers takes the same server other than `old` for the primary, and that
+    /// server does so, too; returns its index.
+    ///
+    /// A replica follows it soon after, the old primary if it lives about 10 s later.
+    ///
+    /// # Errors
+    /// When that takes longer than `timeout`.
+    pub fn wait_for_new_primary(&self, old: usize, timeout: Duration) -> Result<usize> {
+        wait_for("a new primary", timeout, || {
+            let mut views = self.sentinels.iter().filter_map(|sentinel| self.primary_of(sentinel).ok());
+            let index = views.next().context("no sentinel answers")?;
+            let agreed = index != old && views.all(|view| view == index);
+            Ok((agreed && self.servers[index].is_primary()?).then_some(index))
+        })
+    }
+
+    fn primary_of(&self, sentinel: &RedisServer) -> Result<usize> {
+        let addr = sentinel.peek(["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE])?;
+        let port = addr.elements().get(1).context("a sentinel knows no primary")?.text();
+        let found = self.servers.iter().position(|server| server.port().to_string() == port);
+        found.with_context(|| format!("the sentinels' primary, on port {port}, is none of ours"))
+    }
+}
+
+/// Starts sentinels that know each other and the servers from the start: finding out takes them seconds.
+fn start_sentinels(options: &SentinelOptions, servers: &[RedisServer]) -> Result<Vec<RedisServer>> {
+    'attempt: for _ in 0..PORT_ATTEMPTS {
+        let ports = (0..SENTINELS).map(|_| ports::free()).collect::<Result<Vec<_>>>()?;
+        let mut sentinels = Vec::new();
+        for &port in &ports {
+            let config = sentinel_config(options, servers, port, &ports);
+            let options = RedisOptions { sentinel: Some(config), ..RedisOptions::default() };
+            match RedisServer::start_at(port, options)? {
+                Some(sentinel) => sentinels.push(sentinel),
+                None => continue 'attempt,
+            }
+        }
+        return Ok(sentinels);
+    }
+    bail!("the sentinels found no free ports in {PORT_ATTEMPTS} attempts")
+}
+
+fn sentinel_config(
+    options: &SentinelOptions,
+    servers: &[RedisServer],
+    own: u16,
+    sentinels: &[u16],
+) -> String {
+    let mut lines = vec![
+        format!("sentinel myid {}", sentinel_id(own)),
+        format!("sentinel monitor {SERVICE} 127.0.0.1 {} {QUORUM}", servers[0].port()),
+        format!("sentinel down-after-milliseconds {SERVICE} {}", options.down_after.as_millis()),
+        format!("sentinel failover-timeout {SERVICE} {}", options.failover_timeout.as_millis()),
+        // All replicas turn to a new primary at once.
+        format!("sentinel parallel-syncs {SERVICE} {REPLICAS}"),
+    ];
+    if let Some(password) = options.servers.password() {
+        lines.push(format!("sentinel auth-pass {SERVICE} {password}"));
+    }
+    lines.extend(
+        servers[1..]
+            .iter()
+            .map(|replica| format!("sentinel known-replica {SERVICE} 127.0.0.1 {}", replica.port())),
+    );
+    lines.extend(
+        sentinels
+            .iter()
+            .filter(|&&port| port != own)
+            .map(|&port| format!("sentinel known-sentinel {SERVICE} 127.0.0.1 {port} {}", sentinel_id(port))),
+    );
+    lines.join("\n") + "\n"
+}
+
+/// 40 hexadecimal digits, different for each sentinel.
+fn sentinel_id(port: u16) -> String {
+    format!("{port:040x}")
+}
+
+/// Whether a failover would find its votes and its candidates.
+fn knows_everybody(sentinel: &RedisServer) -> Result<bool> {
+    let quorum = sentinel.command(["SENTINEL", "CKQUORUM", SERVICE])?.text();
+    if !quorum.starts_with(&format!("OK {SENTINELS} usable")) {
+        return Ok(false);
+    }
+    let replicas = sentinel.ask(["SENTINEL", "REPLICAS", SERVICE])?;
+    let linked = replicas.elements().iter().filter(|replica| {
+        let fields = replica.elements().chunks_exact(2);
+        let has = |name: &str, value: &str| {
+            fields.clone().any(|field| field[0].text() == name && field[1].text() == value)
+        };
+        has("flags", "slave") && has("master-link-status", "ok")
+    });
+    Ok(linked.count() == REPLICAS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAILOVER_TIMEOUT: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn another_server_takes_over_from_a_killed_primary() {
+        let options = RedisOptions::default().with_password("secret");
+        let mut group = SentinelGroup::start_with(SentinelOptions::default().with_servers(options)).unwrap();
+        assert_eq!(group.primary().unwrap(), 0);
+        assert_eq!(group.url().matches("127.0.0.1:").count(), 3);
+        group.servers()[0].ask(["SET", "a", "b"]).unwrap();
+        assert_eq!(group.servers()[0].ask(["WAIT", "2", "5000"]).unwrap().text(), "2");
+
+        group.server_mut(0).kill().unwrap();
+        let primary = group.wait_for_new_primary(0, FAILOVER_TIMEOUT).unwrap();
+        assert_ne!(primary, 0);
+        assert_eq!(group.servers()[primary].ask(["GET", "a"]).unwrap().text(), "b");
+        let other = 3 - primary;
+        wait_for("the other replica's turn", FAILOVER_TIMEOUT, || {
+            Ok((!group.servers()[other].is_primary()?).then_some(()))
+        })
+        .unwrap();
+    }
+}

@@ -1,0 +1,27 @@
+//! Folders that are filled in another place and then renamed, so that they are whole or not there.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+
+/// The path with something added to its name.
+pub(crate) fn beside(home: &Path, suffix: &str) -> PathBuf {
+    let mut name = home.as_os_str().to_owned();
+    name.push(".");
+    name.push(suffix);
+    name.into()
+}
+
+/// Removes a folder if it is there.
+///
+/// # Errors
+/// It can't be removed.
+pub(crate) fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("can't remove {}", folder.display()))?;
+    }
+    Ok(())
+}
