@@ -1,0 +1,42 @@
+-- One attempt of one owner.
+-- ARGV owner, lease in ms, not_after in µs, waiter, 1 to wait in the queue or 2 outside its order or 0, liveness in ms,
+--   PUBLISH or SPUBLISH, channels, count, limit
+-- {0, now, ms until the first lease ends or -1} busy | {1, now, lease, fence} granted | {2, now} too late, nothing done |
+-- {3, now} no fence left | {4, now, limit} the name has another limit
+local now = clock()
+if now > tonumber(ARGV[3]) then return {2, now} end
+local owner, lease, waiter = ARGV[1], tonumber(ARGV[2]), ARGV[4]
+local count, wanted = tonumber(ARGV[9]), tonumber(ARGV[10])
+
+prune(now)
+local grant, others_first = used > 0 and redis.call('HGET', grants, owner), false
+if not grant and redis.call('EXISTS', queue, live) > 0 then
+  limit = limit or wanted
+  others_first = hand_over(now, ARGV[7], ARGV[8], {[waiter] = true})
+  grant = redis.call('HGET', grants, owner)
+end
+if grant then
+  -- An earlier reply was lost, or the permits were handed over to us.
+  return {1, now, restart(owner, now, lease), tonumber(string.match(grant, '%d+$'))}
+end
+
+if limit and limit ~= wanted and (used > 0 or redis.call('EXISTS', queue) == 1) then return {4, now, limit} end
+limit = wanted
+if not others_first and used + count <= limit then
+  local fence = next_fence(now)
+  if not fence then return {3, now} end
+  give(owner, count, fence, now, lease)
+  return {1, now, lease, fence}
+end
+
+if ARGV[5] ~= '0' then
+  if ARGV[5] == '1' then
+    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+    redis.call('ZADD', queue, 'NX', math.max(now, (tonumber(last) or 0) + 1), waiter)
+    redis.call('PEXPIRE', queue, idle)
+  end
+  redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
+  redis.call('PEXPIRE', live, idle)
+  outlive(now, 0)
+end
+return {0, now, first_lapse(now)}

@@ -1,0 +1,176 @@
+-- Permits of one name, counted: KEYS fence, queue, live, holders, grants.
+--   fence    a string, the fence of the last grant
+--   queue    a zset of waiters, in the order in which they came
+--   live     a zset of the same waiters, and of those outside the order, by the time (µs) at which they count as dead
+--   holders  a zset of owners, by the end of their lease (µs)
+--   grants   a hash: owner -> `count:fence`, used -> the sum of these counts, limit -> how many permits there are
+-- A waiter is `client:claim window in ms:count:owner`. The client is where its messages go, or - if it can only poll.
+local fence_key, queue, live, holders, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local used, limit
+
+-- A name is kept for as long after its last lease, or after a waiter was last heard of.
+local idle, day = 300000, 86400000
+
+-- A fence above all before it and not below the time, or nil if there is none left.
+local function next_fence(now)
+  local last = redis.call('GET', fence_key)
+  local fence = math.max((last and tonumber(last) or 0) + 1, now)
+  return fence < 9007199254740992 and fence or nil
+end
+
+-- Holders are kept longer than grants: permits that are counted there must be able to lapse.
+local function keep_holders(lease)
+  redis.call('PEXPIRE', holders, lease + idle + 120000)
+  redis.call('PEXPIRE', grants, lease + idle + 60000)
+end
+
+-- Makes the keys outlive a lease, and the fence all of them by a day. Never shortens that.
+local function outlive(now, lease)
+  if redis.call('PTTL', holders) >= lease + idle + 60000 then return end
+  keep_holders(lease)
+  local last = tonumber(redis.call('GET', fence_key) or 0)
+  local keep = math.max(0, math.ceil((last - now) / 1000)) + lease + idle + day
+  if redis.call('PTTL', fence_key) < keep then redis.call('PEXPIRE', fence_key, keep) end
+end
+
+-- The fence is written before the grant: if it can't be, because its key is of another type, no permit may be used up.
+-- It is kept for a day after the longest lease, and after the fence's own time if the clock was set back since.
+local function give(owner, count, fence, now, lease)
+  local kept = used > 0 and redis.call('PTTL', holders) or 0
+  local keep = math.ceil((fence - now) / 1000) + math.max(lease + idle, kept) + day
+  redis.call('SET', fence_key, digits(fence), 'PX', keep)
+  redis.call('ZADD', holders, now + lease * 1000, owner)
+  used = used + count
+  redis.call('HMSET', grants, owner, count .. ':' .. digits(fence), 'used', used, 'limit', limit)
+  if kept < lease + idle + 60000 then keep_holders(lease) end
+end
+
+-- Takes the permits of an owner away, and answers whether it had any.
+local function take(owner)
+  local grant = redis.call('HGET', grants, owner)
+  redis.call('ZREM', holders, owner)
+  if not grant then return false end
+  used = used - tonumber(string.match(grant, '^%d+'))
+  if used == 0 then
+    redis.call('DEL', grants)
+  else
+    redis.call('HDEL', grants, owner)
+    redis.call('HSET', grants, 'used', used)
+  end
+  return true
+end
+
+-- Reads the name, and takes away what has lapsed.
+local function prune(now)
+  local stored = redis.call('HMGET', grants, 'used', 'limit')
+  used, limit = tonumber(stored[1] or 0), stored[2] and tonumber(stored[2]) or nil
+  if used == 0 then return end
+  local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
+  if not first then
+    -- A server that evicts keys took one of the two.
+    redis.call('DEL', grants)
+    used = 0
+  elseif tonumber(first) <= now then
+    for _, owner in ipairs(redis.call('ZRANGEBYSCORE', holders, '-inf', now)) do take(owner) end
+  end
+end
+
+-- Starts the lease of a holder again, and answers how much of it is left: never less than before. Nil if it is gone.
+local function restart(owner, now, lease)
+  local deadline = tonumber(redis.call('ZSCORE', holders, owner) or 0)
+  if deadline <= now or redis.call('HEXISTS', grants, owner) == 0 then return nil end
+  if deadline < now + lease * 1000 then
+    deadline = now + lease * 1000
+    redis.call('ZADD', holders, deadline, owner)
+  end
+  local left = math.floor((deadline - now) / 1000)
+  outlive(now, left)
+  return left
+end
+
+-- In how many ms the first lease ends, or -1.
+local function first_lapse(now)
+  local deadline = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
+  return deadline and math.ceil((tonumber(deadline) - now) / 1000) or -1
+end
+
+local function forget(waiter)
+  redis.call('ZREM', queue, waiter)
+  redis.call('ZREM', live, waiter)
+end
+
+-- A user without rights on channels gets an error here: then the waiter finds out by itself.
+local function tell(waiter, message, publish, channels, asking)
+  local client = string.match(waiter, '^[^:]*')
+  return asking[waiter] or client == '-' or redis.pcall(publish, channels .. client, message) ~= 0
+end
+
+-- Those outside the order are only told to ask, and register again if they are refused. Who does not hear it finds out
+-- with its next refresh.
+local function wake(now, passed, served, publish, channels, asking)
+  redis.call('ZREMRANGEBYSCORE', live, '-inf', '(' .. digits(now))
+  for _, waiter in ipairs(redis.call('ZRANGE', live, 0, -1)) do
+    if not passed[waiter] then
+      redis.call('ZREM', live, waiter)
+      served[waiter] = true
+      local owner = string.match(waiter, '^[^:]*:%d+:%d+:(.*)$')
+      tell(waiter, string.sub(owner, 1, 32), publish, channels, asking)
+    end
+  end
+end
+
+-- The limit goes with the last holder and waiter.
+local function keep_limit()
+  if redis.call('EXISTS', queue) == 0 then
+    redis.call('DEL', grants)
+  else
+    redis.call('HMSET', grants, 'used', 0, 'limit', limit)
+    redis.call('PEXPIRE', grants, idle + 60000)
+  end
+end
+
+-- Gives free permits to the first waiters who live and hear of it, each for its claim window, and stops at the first one
+-- who needs more than there are: nobody passes it, also not with less. One whose client has no connection now is passed
+-- over and keeps its place; those who are asking in this very request need not be told.
+-- Answers whether somebody was stopped at, and the set of those who were served.
+local function hand_over(now, publish, channels, asking)
+  local place, passed, served, stopped = 0, {}, {}, true
+  while used < limit do
+    local waiter = redis.call('ZRANGE', queue, place, place)[1]
+    if not waiter then
+      wake(now, passed, served, publish, channels, asking)
+      stopped = false
+      break
+    end
+    local until_dead = redis.call('ZSCORE', live, waiter)
+    if not until_dead or tonumber(until_dead) < now then
+      forget(waiter)
+    else
+      local window, count, owner = string.match(waiter, '^[^:]*:(%d+):(%d+):(.*)$')
+      local fence = used + count <= limit and next_fence(now)
+      if not fence then break end
+      give(owner, tonumber(count), fence, now, tonumber(window))
+      -- Told after all is written, as a script can be refused a write.
+      local message = string.sub(owner, 1, 32) .. ' ' .. digits(fence) .. ' ' .. digits(now) .. ' ' .. window
+      if tell(waiter, message, publish, channels, asking) then
+        forget(waiter)
+        served[waiter] = true
+      else
+        take(owner)
+        passed[waiter] = true
+        place = place + 1
+      end
+    end
+  end
+  if used == 0 then keep_limit() end
+  return stopped, served
+end
+
+-- After something was given back: serves those who wait.
+local function serve(now, publish, channels)
+  if limit and redis.call('EXISTS', queue, live) > 0 then
+    hand_over(now, publish, channels, {})
+  elseif used == 0 then
+    redis.call('DEL', grants)
+  end
+end

@@ -1,0 +1,11 @@
+-- Gives back what is the owner's, and leaves the queue.
+-- ARGV owner, waiter or nothing if it never queued, until when an earlier request of this owner may arrive (µs) or 0,
+--   PUBLISH or SPUBLISH, channels
+-- 1 freed | 0 gone | -1 done, but an earlier request may still arrive
+local now = clock()
+if ARGV[2] ~= '' then forget(ARGV[2]) end
+prune(now)
+local freed = take(ARGV[1])
+serve(now, ARGV[4], ARGV[5])
+if now <= tonumber(ARGV[3]) then return -1 end
+return freed and 1 or 0
