@@ -25,7 +25,7 @@ fn the_number_of_holders_and_waiters_does_not_count() {
     let mut store = Store::new(1_000_000);
     let pair = |store: &mut Store, number: u64| {
         let claim = Claim::new(number, 1).impatient();
-        let acquire = store.cost(|store| drop(store.acquire(&claim).fence()));
+        let acquire = store.cost(|store| assert_ne!(store.acquire(&claim).fence(), 0));
         let extend = store.cost(|store| assert_eq!(store.extend(&claim, 10_000), 10_000));
         (acquire, extend, store.cost(|store| assert_eq!(store.release(&claim), 1)))
     };
@@ -34,7 +34,7 @@ fn the_number_of_holders_and_waiters_does_not_count() {
         store.acquire(&Claim::new(number, 1)).fence();
     }
     let among_many = pair(&mut store, 1000);
-    assert!(among_many.0 <= alone.0 + 1 && among_many.1 == alone.1 && among_many.2 <= alone.2 + 1);
+    assert!(among_many.0 <= alone.0 && among_many.1 <= alone.1 && among_many.2 <= alone.2, "{alone:?} {among_many:?}");
     store.acquire_with(&Claim::new(1001, 999_002), 10_000, NEVER, 1_000_000).fence();
     for number in 2000..3000 {
         assert!(store.acquire(&Claim::new(number, 1)).is_busy());
