@@ -8,8 +8,7 @@ if now > tonumber(ARGV[3]) then return {2, now} end
 local owner, lease, waiter = ARGV[1], tonumber(ARGV[2]), ARGV[4]
 local count, wanted = tonumber(ARGV[9]), tonumber(ARGV[10])
 
-prune(now)
-local grant, others_first = used > 0 and redis.call('HGET', grants, owner), false
+local grant, others_first = prune(now, owner), false
 if not grant and redis.call('EXISTS', queue, live) > 0 then
   limit = limit or wanted
   others_first = hand_over(now, ARGV[7], ARGV[8], {[waiter] = true})

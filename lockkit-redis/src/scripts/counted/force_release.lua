@@ -1,10 +1,13 @@
 -- Frees the grant with this token.
 -- ARGV token, PUBLISH or SPUBLISH, channels    1 freed | 0 there is no such grant
 local now, freed = clock(), false
-prune(now)
+prune(now, '')
 local stored = redis.call('HGETALL', grants)
 for i = 1, #stored, 2 do
-  if string.match(stored[i + 1], '^%d+:(%d+)$') == ARGV[1] then freed = take(stored[i]) end
+  if string.match(stored[i + 1], '^%d+:(%d+)$') == ARGV[1] then
+    take(stored[i], stored[i + 1])
+    freed = true
+  end
 end
 serve(now, ARGV[2], ARGV[3])
 return freed and 1 or 0

@@ -45,11 +45,9 @@ local function give(owner, count, fence, now, lease)
   if kept < lease + idle + 60000 then keep_holders(lease) end
 end
 
--- Takes the permits of an owner away, and answers whether it had any.
-local function take(owner)
-  local grant = redis.call('HGET', grants, owner)
+-- Takes the permits of an owner away.
+local function take(owner, grant)
   redis.call('ZREM', holders, owner)
-  if not grant then return false end
   used = used - tonumber(string.match(grant, '^%d+'))
   if used == 0 then
     redis.call('DEL', grants)
@@ -57,22 +55,25 @@ local function take(owner)
     redis.call('HDEL', grants, owner)
     redis.call('HSET', grants, 'used', used)
   end
-  return true
 end
 
--- Reads the name, and takes away what has lapsed.
-local function prune(now)
-  local stored = redis.call('HMGET', grants, 'used', 'limit')
+-- Reads the name and takes away what has lapsed. Answers the grant of an owner, false if it has none.
+local function prune(now, owner)
+  local stored = redis.call('HMGET', grants, 'used', 'limit', owner)
   used, limit = tonumber(stored[1] or 0), stored[2] and tonumber(stored[2]) or nil
-  if used == 0 then return end
+  if used == 0 then return false end
   local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
   if not first then
     -- A server that evicts keys took one of the two.
     redis.call('DEL', grants)
     used = 0
-  elseif tonumber(first) <= now then
-    for _, owner in ipairs(redis.call('ZRANGEBYSCORE', holders, '-inf', now)) do take(owner) end
+    return false
   end
+  if tonumber(first) > now then return stored[3] end
+  for _, lapsed in ipairs(redis.call('ZRANGEBYSCORE', holders, '-inf', now)) do
+    take(lapsed, redis.call('HGET', grants, lapsed) or '0')
+  end
+  return redis.call('HGET', grants, owner)
 end
 
 -- Starts the lease of a holder again, and answers how much of it is left: never less than before. Nil if it is gone.
@@ -156,7 +157,7 @@ local function hand_over(now, publish, channels, asking)
         forget(waiter)
         served[waiter] = true
       else
-        take(owner)
+        take(owner, count)
         passed[waiter] = true
         place = place + 1
       end
@@ -166,9 +167,10 @@ local function hand_over(now, publish, channels, asking)
   return stopped, served
 end
 
--- After something was given back: serves those who wait.
+-- Serves those who wait, after a grant was given back or a waiter left.
 local function serve(now, publish, channels)
-  if limit and redis.call('EXISTS', queue, live) > 0 then
+  if not limit then return end
+  if redis.call('EXISTS', queue, live) > 0 then
     hand_over(now, publish, channels, {})
   elseif used == 0 then
     redis.call('DEL', grants)

@@ -16,7 +16,7 @@ for first = 1, #KEYS, 5 do
     arg = arg + 2
   end
   arg = arg + 1
-  prune(now)
+  prune(now, '')
   if limit then
     local _, served = hand_over(now, ARGV[1], ARGV[2], places)
     for waiter in pairs(served) do

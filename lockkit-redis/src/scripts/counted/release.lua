@@ -4,8 +4,8 @@
 -- 1 freed | 0 gone | -1 done, but an earlier request may still arrive
 local now = clock()
 if ARGV[2] ~= '' then forget(ARGV[2]) end
-prune(now)
-local freed = take(ARGV[1])
+local grant = prune(now, ARGV[1])
+if grant then take(ARGV[1], grant) end
 serve(now, ARGV[4], ARGV[5])
 if now <= tonumber(ARGV[3]) then return -1 end
-return freed and 1 or 0
+return grant and 1 or 0

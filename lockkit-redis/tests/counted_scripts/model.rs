@@ -1,0 +1,278 @@
+//! The scripts against a model of what they are to do, step by step, at random.
+
+use std::collections::BTreeMap;
+
+use crate::support::{Answer, Claim, EVERYTHING, Holder, LIVENESS, NEVER, Store, WINDOW};
+
+/// What a name is to look like, by the rules alone.
+#[derive(Debug, Default)]
+struct Model {
+    now: u64,
+    limit: Option<u64>,
+    last_fence: u64,
+    holders: BTreeMap<String, Holder>,
+    queue: Vec<Claim>,
+    aside: Vec<Claim>,
+    /// By waiter, until when it counts as alive.
+    live: BTreeMap<String, u64>,
+    told: Vec<String>,
+}
+
+impl Model {
+    fn used(&self) -> u64 {
+        self.holders.values().map(|holder| holder.count).sum()
+    }
+
+    fn give(&mut self, claim: &Claim, lease: u64) -> u64 {
+        self.last_fence = self.now.max(self.last_fence + 1);
+        let (owner, deadline) = (claim.owner.clone(), self.now + lease * 1000);
+        let holder = Holder { owner: owner.clone(), deadline, count: claim.count, fence: self.last_fence };
+        assert!(self.holders.insert(owner, holder).is_none());
+        self.last_fence
+    }
+
+    fn lapse(&mut self) {
+        self.holders.retain(|_, holder| holder.deadline > self.now);
+    }
+
+    fn forget(&mut self, claim: &Claim) {
+        self.queue.retain(|other| other.owner != claim.owner);
+        self.aside.retain(|other| other.owner != claim.owner);
+        self.live.remove(&claim.waiter());
+    }
+
+    /// Answers whether a live waiter stays first who could hear of a grant, and who was served.
+    fn serve(&mut self, asking: &[&Claim]) -> (bool, Vec<String>) {
+        let (now, limit) = (self.now, self.limit.unwrap());
+        let asks = |claim: &Claim| asking.iter().any(|other| other.owner == claim.owner);
+        let mut served = Vec::new();
+        for claim in self.queue.clone() {
+            if self.used() >= limit {
+                return (true, served);
+            }
+            if self.live[&claim.waiter()] < now {
+                self.forget(&claim);
+            } else if self.used() + claim.count > limit {
+                return (true, served);
+            } else {
+                let fence = self.give(&claim, WINDOW);
+                if claim.client == "nobody" && !asks(&claim) {
+                    self.holders.remove(&claim.owner);
+                    continue;
+                }
+                if claim.client == "a" && !asks(&claim) {
+                    self.told.push(format!("{} {fence} {now} {WINDOW}", claim.id()));
+                }
+                self.forget(&claim);
+                served.push(claim.owner);
+            }
+        }
+        if self.used() >= limit {
+            return (true, served);
+        }
+        for claim in std::mem::take(&mut self.aside) {
+            let alive = self.live.remove(&claim.waiter()).unwrap() >= now;
+            if alive && claim.client == "a" && !asks(&claim) {
+                self.told.push(claim.id().to_owned());
+            }
+            served.push(claim.owner);
+        }
+        (false, served)
+    }
+
+    fn settle(&mut self) {
+        if self.holders.is_empty() && self.queue.is_empty() {
+            self.limit = None;
+        }
+    }
+
+    fn acquire(&mut self, claim: &Claim, lease: u64, wanted: u64) -> Answer {
+        self.lapse();
+        self.settle();
+        let mut stopped = false;
+        if !self.holders.contains_key(&claim.owner) {
+            self.limit.get_or_insert(wanted);
+            (stopped, _) = self.serve(&[claim]);
+            self.settle();
+        }
+        if let Some(holder) = self.holders.get_mut(&claim.owner) {
+            holder.deadline = holder.deadline.max(self.now + lease * 1000);
+            return Answer::Granted { lease: (holder.deadline - self.now) / 1000, fence: holder.fence };
+        }
+        let limit = *self.limit.get_or_insert(wanted);
+        if limit != wanted {
+            return Answer::Limit(limit);
+        }
+        if !stopped && self.used() + claim.count <= limit {
+            return Answer::Granted { lease, fence: self.give(claim, lease) };
+        }
+        let line = if claim.wait == 1 { &mut self.queue } else { &mut self.aside };
+        if claim.wait != 0 {
+            if line.iter().all(|other| other.owner != claim.owner) {
+                line.push(claim.clone());
+            }
+            self.live.insert(claim.waiter(), self.now + LIVENESS * 1000);
+        }
+        self.settle();
+        Answer::Busy { lapse: self.first_lapse() }
+    }
+
+    fn first_lapse(&self) -> i64 {
+        let first = self.holders.values().map(|holder| holder.deadline).min();
+        first.map_or(-1, |deadline| i64::try_from((deadline - self.now).div_ceil(1000)).unwrap())
+    }
+
+    fn release(&mut self, claim: &Claim) -> i64 {
+        self.lapse();
+        self.forget(claim);
+        let freed = self.holders.remove(&claim.owner).is_some();
+        self.serve_and_settle(&[]);
+        i64::from(freed)
+    }
+
+    fn serve_and_settle(&mut self, asking: &[&Claim]) -> Vec<String> {
+        let served = if self.limit.is_some() { self.serve(asking).1 } else { Vec::new() };
+        self.settle();
+        served
+    }
+
+    fn refresh(&mut self, claims: &[&Claim]) -> (i64, Vec<bool>) {
+        self.lapse();
+        let mut waits = Vec::new();
+        for claim in claims {
+            let entry = self.live.get_mut(&claim.waiter());
+            waits.push(entry.is_some());
+            entry.into_iter().for_each(|dead_at| *dead_at = self.now + LIVENESS * 1000);
+        }
+        let served = self.serve_and_settle(claims);
+        let waits = waits.into_iter().zip(claims).map(|(waits, claim)| waits && !served.contains(&claim.owner));
+        (self.first_lapse(), waits.collect())
+    }
+
+    fn extend(&mut self, claim: &Claim, lease: u64) -> i64 {
+        match self.holders.get_mut(&claim.owner).filter(|holder| holder.deadline > self.now) {
+            None => -1,
+            Some(holder) => {
+                holder.deadline = holder.deadline.max(self.now + lease * 1000);
+                i64::try_from((holder.deadline - self.now) / 1000).unwrap()
+            }
+        }
+    }
+
+    fn force_release(&mut self, fence: u64) -> i64 {
+        self.lapse();
+        let before = self.holders.len();
+        self.holders.retain(|_, holder| holder.fence != fence);
+        let freed = before - self.holders.len();
+        self.serve_and_settle(&[]);
+        i64::try_from(freed).unwrap()
+    }
+}
+
+/// SplitMix64.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
+        of[usize::try_from(self.below(of.len().try_into().unwrap())).unwrap()].clone()
+    }
+}
+
+fn walk(seed: u64, limit: u64, steps: u64, new_claim: fn(&mut Chance, u64) -> Claim) {
+    let (mut store, mut chance) = (Store::new(limit), Chance(seed));
+    let mut model = Model::default();
+    let mut numbers = 1..;
+    let mut claims: Vec<Claim> = (0..7).map(|_| new_claim(&mut chance, numbers.next().unwrap())).collect();
+    let (mut granted, mut tokens, mut busy, mut limits) = (0_u64, BTreeMap::new(), 0_u64, 0_u64);
+    for step in 0..steps {
+        store.advance_micros(1 + chance.below(2) * chance.below(300_000));
+        model.now = store.now;
+        let at = usize::try_from(chance.below(7)).unwrap();
+        let claim = claims[at].clone();
+        let lease = chance.one_of(&[1, 200, 700, 5000]);
+        let context = format!("seed {seed}, step {step}, {claim:?}, lease {lease}, before: {model:?}");
+        match chance.below(12) {
+            0..=5 => {
+                let wanted = if chance.below(20) == 0 { limit + 1 } else { limit };
+                let claim = if chance.below(4) == 0 { claim.impatient() } else { claim };
+                let answer = store.acquire_with(&claim, lease, NEVER, wanted);
+                assert_eq!(answer, model.acquire(&claim, lease, wanted), "acquire {wanted}; {context}");
+                busy += u64::from(answer.is_busy());
+                limits += u64::from(matches!(answer, Answer::Limit(_)));
+            }
+            6 | 7 => {
+                assert_eq!(store.release(&claim), model.release(&claim), "release; {context}");
+                claims[at] = new_claim(&mut chance, numbers.next().unwrap());
+            }
+            8 => assert_eq!(store.extend(&claim, lease), model.extend(&claim, lease), "extend; {context}"),
+            9 => {
+                let token = chance.one_of(&[model.holders.values().next().map_or(1, |h| h.fence), 1]);
+                assert_eq!(store.force_release(token), model.force_release(token), "force; {context}");
+            }
+            _ => {
+                let client = chance.one_of(&["a", "nobody", "-"]);
+                let asking: Vec<_> = claims.iter().filter(|claim| claim.client == client).collect();
+                assert_eq!(store.refresh(&asking), model.refresh(&asking), "refresh {client}; {context}");
+            }
+        }
+
+        let view = store.inspect();
+        let mut holders = view.holders;
+        holders.sort();
+        let live: Vec<_> = model.holders.values().filter(|h| h.deadline > model.now).cloned().collect();
+        assert_eq!(holders, live, "{context}");
+        assert_eq!(view.used, live.iter().map(|holder| holder.count).sum::<u64>());
+        assert!(view.limit.is_none_or(|limit| view.used <= limit), "{context}");
+        let alive = model.live.values().filter(|&&dead_at| dead_at >= model.now).count();
+        assert_eq!(view.waiters, u64::try_from(alive).unwrap(), "{context}");
+        let (used, sum) = store.used();
+        assert_eq!((used, sum), (model.used(), model.used()), "{context}");
+        assert_eq!(view.limit, model.limit, "{context}");
+        for holder in holders {
+            granted = granted.max(holder.fence);
+            assert_eq!(*tokens.entry(holder.fence).or_insert(holder.owner.clone()), holder.owner, "{context}");
+        }
+        let mut told = (store.told(), std::mem::take(&mut model.told));
+        told.0.sort();
+        told.1.sort();
+        assert_eq!(told.0, told.1, "{context}");
+        for key in store.keys() {
+            assert!(store.ttl(&key) > 0, "{key} is kept for ever; {context}");
+        }
+    }
+    for claim in &claims {
+        store.advance_micros(1);
+        model.now = store.now;
+        assert_eq!(store.release(claim), model.release(claim));
+    }
+    store.assert_idle();
+    println!("seed {seed}: {} tokens, {busy} busy, {limits} mismatches", tokens.len());
+    assert!(tokens.len() > 100 && busy > 100, "the walk went nowhere");
+}
+
+#[test]
+fn c1_c4_a_semaphore_does_what_the_model_does() {
+    for seed in 0..4 {
+        walk(seed, 5, 4000, |chance, number| {
+            Claim::new(number, chance.one_of(&[1, 1, 2, 5])).of(chance.one_of(&["a", "a", "nobody", "-"]))
+        });
+    }
+}
+
+#[test]
+fn c1_c4_readers_and_writers_do_what_the_model_does() {
+    for seed in 10..14 {
+        walk(seed, EVERYTHING, 4000, |chance, number| {
+            let claim = chance.one_of(&[Claim::writer(number), Claim::reader(number), Claim::reader(number)]);
+            claim.of(chance.one_of(&["a", "a", "nobody", "-"]))
+        });
+    }
+}

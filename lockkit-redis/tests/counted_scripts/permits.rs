@@ -1,0 +1,227 @@
+//! A semaphore.
+
+use redis::Commands as _;
+
+use crate::support::{Answer, Claim, DAY, LEASE, LIVENESS, NEVER, START, Store, WINDOW};
+
+#[test]
+fn c1_permits_add_up_to_the_limit_and_not_beyond() {
+    let mut store = Store::new(3);
+    let (heavy, light, other) = (Claim::new(1, 2), Claim::new(2, 1), Claim::new(3, 1).impatient());
+    store.acquire(&heavy).fence();
+    store.acquire(&light).fence();
+    assert!(store.acquire(&other).is_busy());
+    assert_eq!(store.release(&light), 1);
+    store.acquire(&other).fence();
+    assert_eq!(store.release(&heavy), 1);
+    assert_eq!(store.release(&heavy), 0);
+    assert_eq!(store.release(&light), 0, "released long ago");
+    assert_eq!(store.inspect().used, 1);
+    assert_eq!(store.release(&other), 1);
+    store.assert_idle();
+}
+
+#[test]
+fn c5_a_retry_gets_its_own_token_and_a_lease_that_starts_again() {
+    let mut store = Store::new(2);
+    let (claim, other) = (Claim::new(1, 1), Claim::new(2, 1));
+    let fence = store.acquire(&claim).fence();
+    store.acquire(&other).fence();
+    store.advance(LEASE - 1);
+    assert_eq!(store.acquire(&claim), Answer::Granted { lease: LEASE, fence });
+    assert_eq!(store.inspect().used, 2);
+    let shorter = store.acquire_with(&claim, 1, NEVER, 2);
+    assert_eq!(shorter, Answer::Granted { lease: LEASE, fence });
+    store.advance(LEASE - 1);
+    assert_eq!(store.inspect().holders.len(), 1, "the lease of {other:?} was not prolonged");
+    store.advance(1);
+    assert!(store.acquire(&claim).fence() > fence, "a lapsed grant is not taken up again");
+}
+
+#[test]
+fn c5_an_attempt_that_comes_too_late_does_nothing() {
+    let mut store = Store::new(1);
+    let claim = Claim::new(1, 1);
+    assert_eq!(store.acquire_with(&claim, LEASE, START - 1, 1), Answer::Late);
+    assert_eq!(store.keys(), [""; 0]);
+    assert_ne!(store.acquire_with(&claim, LEASE, START, 1), Answer::Late);
+    assert_eq!(store.release_after(&claim, START), -1);
+    store.advance_micros(1);
+    assert_eq!(store.release_after(&claim, START), 0);
+    store.assert_idle();
+}
+
+#[test]
+fn c12_a_heavy_head_is_not_overtaken_by_a_light_newcomer() {
+    let mut store = Store::new(3);
+    let (a, b, heavy, light) = (Claim::new(1, 1), Claim::new(2, 1), Claim::new(3, 3), Claim::new(4, 1));
+    let newcomer = Claim::new(5, 1).impatient();
+    store.acquire(&a).fence();
+    store.acquire(&b).fence();
+    assert!(store.acquire(&heavy).is_busy());
+    assert!(store.acquire(&light).is_busy(), "one permit is free, but not for those behind");
+    assert!(store.acquire(&newcomer).is_busy());
+    store.release(&a);
+    assert!(store.acquire(&light).is_busy());
+    store.release(&b);
+    assert_eq!(store.inspect().holders[0].owner, heavy.owner);
+    store.acquire(&heavy).fence();
+    store.release(&heavy);
+    assert_eq!(store.inspect().holders[0].owner, light.owner);
+    store.acquire(&newcomer).fence();
+}
+
+#[test]
+fn c8_one_release_serves_all_waiters_that_fit_and_tells_each() {
+    let mut store = Store::new(3);
+    let holder = Claim::new(1, 3);
+    let waiters = [2, 3, 4].map(|number| Claim::new(number, 1).of("a"));
+    let heavy = Claim::new(5, 2).of("a");
+    let token = store.acquire(&holder).fence();
+    for claim in waiters.iter().take(2).chain([&heavy]).chain(waiters.iter().skip(2)) {
+        assert!(store.acquire(claim).is_busy());
+    }
+    store.release(&holder);
+    let now = START;
+    let expected = [1, 2].map(|more| {
+        let fence = token + more;
+        format!("{} {fence} {now} {WINDOW}", waiters[usize::try_from(more - 1).unwrap()].id())
+    });
+    assert_eq!(store.told(), expected);
+    let view = store.inspect();
+    assert_eq!((view.used, view.waiters), (2, 2));
+    assert_eq!(view.holders[0].deadline, now + WINDOW * 1000);
+    // Asked about by one who was told: its own grant, now with a whole lease.
+    assert_eq!(store.acquire(&waiters[0]), Answer::Granted { lease: LEASE, fence: token + 1 });
+    store.advance(WINDOW);
+    // The other never asked. Its permit lapses, and who asks next serves the heavy one.
+    let (lapse, waits) = store.refresh(&[&waiters[2]]);
+    assert_eq!(waits, [true]);
+    assert_eq!(lapse, i64::try_from(WINDOW).unwrap());
+    assert_eq!(store.told().len(), 1);
+    assert_eq!(store.used(), (3, 3));
+}
+
+#[test]
+fn c8_a_waiter_without_a_connection_is_passed_over_fully_and_keeps_its_place() {
+    let mut store = Store::new(2);
+    let (holder, gone, next) = (Claim::new(1, 2), Claim::new(2, 2).of("nobody"), Claim::new(3, 1).of("a"));
+    store.acquire(&holder).fence();
+    assert!(store.acquire(&gone).is_busy());
+    store.release(&holder);
+    assert_eq!(store.keys(), ["fence", "grants", "live", "queue"]);
+    assert_eq!(store.used(), (0, 0));
+    assert_eq!(store.acquire_with(&holder, LEASE, NEVER, 5), Answer::Limit(2), "one with this limit waits");
+    assert!(store.ttl("grants") >= 299_000);
+
+    store.acquire(&holder).fence();
+    assert!(store.acquire(&next).is_busy());
+    store.release(&holder);
+    assert_eq!(store.told().len(), 1);
+    assert_eq!(store.used(), (1, 1));
+    assert!(store.acquire(&gone).is_busy());
+    store.release(&next);
+    assert_eq!(store.refresh(&[&gone]), (i64::try_from(WINDOW).unwrap(), vec![false]), "served while it asked");
+    store.acquire(&gone).fence();
+    store.release(&gone);
+    store.assert_idle();
+}
+
+#[test]
+fn c8_the_dead_are_passed_and_their_limit_goes_with_them() {
+    let mut store = Store::new(1);
+    let (holder, dead, other) = (Claim::new(1, 1), Claim::new(2, 1), Claim::new(3, 4));
+    store.acquire(&holder).fence();
+    assert!(store.acquire(&dead).is_busy());
+    assert_eq!(store.acquire_with(&other, LEASE, NEVER, 5), Answer::Limit(1));
+    store.advance(LIVENESS + 1);
+    store.release(&holder);
+    store.assert_idle();
+    store.acquire_with(&other, LEASE, NEVER, 5).fence();
+    assert_eq!(store.acquire(&holder), Answer::Limit(5));
+    assert_eq!(store.inspect().limit, Some(5));
+    store.advance(LEASE);
+    store.acquire(&holder).fence();
+    assert_eq!(store.inspect().limit, Some(1));
+}
+
+#[test]
+fn c6_who_leaves_the_queue_lets_those_behind_pass_and_passes_on_what_it_got() {
+    let mut store = Store::new(2);
+    let (holder, heavy, light) = (Claim::new(1, 1), Claim::new(2, 2), Claim::new(3, 1).of("a"));
+    store.acquire(&holder).fence();
+    assert!(store.acquire(&heavy).is_busy());
+    assert!(store.acquire(&light).is_busy());
+    assert_eq!(store.release(&heavy), 0);
+    assert_eq!(store.told().len(), 1);
+    assert!(store.acquire(&heavy).is_busy());
+    store.release(&holder);
+    store.release(&light);
+    assert_eq!(store.inspect().holders[0].owner, heavy.owner);
+    assert!(store.acquire(&light).is_busy());
+    assert_eq!(store.release(&heavy), 1, "it was granted meanwhile");
+    assert_eq!(store.told().len(), 1);
+    store.release(&light);
+    store.assert_idle();
+}
+
+#[test]
+fn c6_the_last_waiter_to_leave_takes_the_limit_along() {
+    let mut store = Store::new(1);
+    let (holder, gone) = (Claim::new(1, 1), Claim::new(2, 1).of("nobody"));
+    store.acquire(&holder).fence();
+    assert!(store.acquire(&gone).is_busy());
+    store.release(&holder);
+    store.release(&gone);
+    store.assert_idle();
+}
+
+#[test]
+fn c2_a_renewal_never_shortens_and_never_re_creates() {
+    let mut store = Store::new(2);
+    let (claim, other) = (Claim::new(1, 1), Claim::new(2, 1));
+    assert_eq!(store.extend(&claim, LEASE), -1);
+    store.acquire(&claim).fence();
+    assert_eq!(store.extend(&claim, 1), 10_000);
+    assert_eq!(store.extend(&claim, 2 * LEASE), 20_000);
+    assert_eq!(store.extend(&other, LEASE), -1);
+    store.advance(2 * LEASE);
+    assert_eq!(store.extend(&claim, LEASE), -1, "lapsed, though nobody has cleared it away");
+    assert_eq!(store.release(&claim), 0);
+    store.assert_idle();
+}
+
+#[test]
+fn c14_force_release_frees_the_grant_with_the_token_alone() {
+    let mut store = Store::new(2);
+    let (a, b, waiter) = (Claim::new(1, 1), Claim::new(2, 1), Claim::new(3, 1).of("a"));
+    let (token, other) = (store.acquire(&a).fence(), store.acquire(&b).fence());
+    assert!(store.acquire(&waiter).is_busy());
+    assert_eq!(store.force_release(token - 1), 0);
+    assert_eq!(store.force_release(token), 1);
+    assert_eq!(store.force_release(token), 0);
+    assert_eq!(store.told().len(), 1);
+    assert_eq!(store.extend(&a, LEASE), -1);
+    assert_eq!(store.extend(&b, LEASE), 10_000);
+    let mut left: Vec<_> = store.inspect().holders.iter().map(|holder| holder.fence).collect();
+    left.sort_unstable();
+    assert_eq!(left, [other, other + 1]);
+}
+
+#[test]
+fn c4_tokens_rise_though_the_clock_is_set_back_and_end_with_an_answer() {
+    let mut store = Store::new(2);
+    let (a, b) = (Claim::new(1, 1), Claim::new(2, 1));
+    let token = store.acquire(&a).fence();
+    assert_eq!(token, START);
+    store.now -= 3_600_000_000;
+    store.advance(0);
+    assert_eq!(store.acquire(&b).fence(), token + 1);
+    assert!(store.ttl("fence") > DAY + 3_600_000, "kept for a day after its own time");
+    store.release(&b);
+    let _: () = store.connection.set("fence", (1_u64 << 53) - 2).unwrap();
+    assert_eq!(store.acquire(&b).fence(), (1 << 53) - 1);
+    store.release(&b);
+    assert_eq!(store.acquire(&b), Answer::NoFence);
+    assert_eq!(store.used(), (1, 1));
+}

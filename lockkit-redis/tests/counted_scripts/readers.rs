@@ -1,0 +1,128 @@
+//! A read/write lock: a writer wants all there is, a reader one, and waits outside the order.
+
+use crate::support::{Answer, Claim, EVERYTHING, LEASE, LIVENESS, NEVER, Store, WINDOW};
+
+#[test]
+fn c1_readers_share_and_a_writer_excludes_all() {
+    let mut store = Store::new(EVERYTHING);
+    let (a, b, w) = (Claim::reader(1), Claim::reader(2), Claim::writer(3).impatient());
+    let first = store.acquire(&a).fence();
+    let second = store.acquire(&b).fence();
+    assert!(second > first, "two readers, two tokens");
+    assert!(store.acquire(&w).is_busy());
+    store.release(&a);
+    assert!(store.acquire(&w).is_busy());
+    store.release(&b);
+    let token = store.acquire(&w).fence();
+    assert!(token > second);
+    assert!(store.acquire(&a.clone().impatient()).is_busy());
+    store.release(&w);
+    assert!(store.acquire(&a).fence() > token);
+    store.release(&a);
+    store.assert_idle();
+}
+
+#[test]
+fn c12_a_waiting_writer_is_not_starved_by_readers() {
+    let mut store = Store::new(EVERYTHING);
+    let (a, b, w) = (Claim::reader(1), Claim::reader(2).of("a"), Claim::writer(3).of("a"));
+    store.acquire(&a).fence();
+    assert!(store.acquire(&w).is_busy());
+    assert!(store.acquire(&b).is_busy());
+    store.release(&a);
+    let told = store.told();
+    assert_eq!(told.len(), 1, "the writer alone: {told:?}");
+    assert!(told[0].starts_with(w.id()));
+    assert!(store.acquire(&b).is_busy());
+    store.release(&w);
+    assert_eq!(store.told(), [b.id()]);
+    store.acquire(&b).fence();
+}
+
+#[test]
+fn c12_the_intent_of_a_dead_writer_lasts_no_longer_than_its_liveness() {
+    let mut store = Store::new(EVERYTHING);
+    let (a, b, w) = (Claim::reader(1), Claim::reader(2).impatient(), Claim::writer(3));
+    store.acquire(&a).fence();
+    assert!(store.acquire(&w).is_busy());
+    store.advance(LIVENESS);
+    assert!(store.acquire(&b).is_busy());
+    store.advance(1);
+    store.acquire(&b).fence();
+}
+
+#[test]
+fn c8_all_readers_are_told_when_the_last_writer_leaves_and_no_earlier() {
+    let mut store = Store::new(EVERYTHING);
+    let writers = [1, 2].map(|number| Claim::writer(number).of("a"));
+    let readers = [3, 4, 5].map(|number| Claim::reader(number).of("a"));
+    store.acquire(&writers[0]).fence();
+    for claim in readers.iter().chain([&writers[1]]) {
+        assert!(store.acquire(claim).is_busy());
+    }
+    store.release(&writers[0]);
+    let told = store.told();
+    assert!(told.len() == 1 && told[0].starts_with(writers[1].id()), "{told:?}");
+    store.release(&writers[1]);
+    let mut told = store.told();
+    told.sort();
+    assert_eq!(told, readers.each_ref().map(Claim::id));
+    assert_eq!(store.keys(), ["fence"], "told once, they are forgotten");
+    for reader in &readers {
+        store.acquire(reader).fence();
+    }
+}
+
+#[test]
+fn c8_a_writer_that_gives_up_lets_the_readers_in() {
+    let mut store = Store::new(EVERYTHING);
+    let (a, b, w) = (Claim::reader(1), Claim::reader(2).of("a"), Claim::writer(3));
+    store.acquire(&a).fence();
+    assert!(store.acquire(&w).is_busy());
+    assert!(store.acquire(&b).is_busy());
+    assert_eq!(store.release(&w), 0);
+    assert_eq!(store.told(), [b.id()]);
+}
+
+#[test]
+fn c6_a_reader_that_gives_up_leaves_nothing() {
+    let mut store = Store::new(EVERYTHING);
+    let (w, b) = (Claim::writer(1), Claim::reader(2).of("a"));
+    store.acquire(&w).fence();
+    assert!(store.acquire(&b).is_busy());
+    assert_eq!(store.inspect().waiters, 1);
+    assert_eq!(store.release(&b), 0);
+    assert_eq!(store.inspect().waiters, 0);
+    store.release(&w);
+    assert_eq!(store.told(), [""; 0]);
+    store.assert_idle();
+}
+
+#[test]
+fn c8_a_refresh_tells_the_readers_that_a_writer_has_lapsed() {
+    let mut store = Store::new(EVERYTHING);
+    let (w, a, b) = (Claim::writer(1), Claim::reader(2).of("a"), Claim::reader(3).of("nobody"));
+    store.acquire_with(&w, WINDOW, NEVER, EVERYTHING).fence();
+    let lapse = i64::try_from(WINDOW).unwrap();
+    assert_eq!(store.acquire(&a), Answer::Busy { lapse });
+    assert_eq!(store.acquire(&b), Answer::Busy { lapse });
+    store.advance(WINDOW - 1);
+    assert_eq!(store.refresh(&[&b]), (1, vec![true]));
+    store.advance(1);
+    assert_eq!(store.refresh(&[&b]), (-1, vec![false]), "it hears by this answer that it is to ask");
+    assert_eq!(store.told(), [a.id()]);
+    store.acquire(&b).fence();
+    assert_eq!(store.inspect().holders[0].deadline, store.now + LEASE * 1000);
+}
+
+#[test]
+fn c8_a_writer_without_a_connection_does_not_keep_readers_out() {
+    let mut store = Store::new(EVERYTHING);
+    let (a, b, w) = (Claim::writer(1), Claim::reader(2), Claim::writer(3).of("nobody"));
+    store.acquire(&a).fence();
+    assert!(store.acquire(&w).is_busy());
+    store.release(&a);
+    store.acquire(&b).fence();
+    store.advance(1);
+    assert_eq!(store.refresh(&[&w]).1, [true], "it keeps its place");
+}

@@ -1,0 +1,95 @@
+//! What the keys look like, and what may already be there.
+
+use redis::Commands as _;
+
+use crate::support::{Claim, DAY, LEASE, NEVER, Store};
+
+#[test]
+fn c9_nothing_is_kept_for_ever_and_nothing_ends_before_the_longest_lease() {
+    let mut store = Store::new(2);
+    let (long, short, waiter) = (Claim::new(1, 1), Claim::new(2, 1), Claim::new(3, 1));
+    let hours = 48 * 3_600_000;
+    store.acquire_with(&long, hours, NEVER, 2).fence();
+    store.acquire_with(&short, 10, NEVER, 2).fence();
+    assert!(store.acquire(&waiter).is_busy());
+    store.refresh(&[&waiter]);
+    store.advance(10);
+    store.refresh(&[]);
+    store.acquire(&waiter).fence();
+    store.release(&waiter);
+    let hours = i64::try_from(hours).unwrap();
+    assert!(store.ttl("fence") > hours + DAY, "a day after the longest lease");
+    assert!(store.ttl("grants") > hours);
+    assert!(store.ttl("holders") > store.ttl("grants"), "permits without holders would never lapse");
+    assert_eq!(store.extend(&long, 60 * 3_600_000), 216_000_000);
+    assert!(store.ttl("grants") > 216_000_000);
+    assert!(store.ttl("holders") > 216_000_000 && store.ttl("fence") > 216_000_000 + DAY);
+    assert_eq!(store.keys(), ["fence", "grants", "holders"]);
+}
+
+#[test]
+fn c9_a_waiter_keeps_the_keys_that_it_needs() {
+    let mut store = Store::new(1);
+    let (holder, waiter) = (Claim::new(1, 1), Claim::new(2, 1).of("a"));
+    store.acquire_with(&holder, 10, NEVER, 1).fence();
+    assert!(store.acquire(&waiter).is_busy());
+    for key in ["holders", "grants"] {
+        let _: () = store.connection.pexpire(key, 1000).unwrap();
+    }
+    store.advance(1);
+    store.refresh(&[&waiter]);
+    assert!(store.ttl("grants") >= 300_000 && store.ttl("holders") > store.ttl("grants"));
+    assert!(store.ttl("queue") > 290_000 && store.ttl("live") > 290_000);
+    store.advance(10);
+    store.refresh(&[]);
+    assert_eq!(store.told().len(), 1, "served with the limit that was stored");
+}
+
+#[test]
+fn a_key_of_another_type_leaves_no_grant_behind() {
+    for key in ["fence", "queue", "live", "holders", "grants"] {
+        let mut store = Store::new(1);
+        let _: i64 = store.connection.lpush(key, "x").unwrap();
+        let claim = Claim::new(1, 1);
+        let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.acquire(&claim)));
+        refused.unwrap_err();
+        let mut keys = store.keys();
+        keys.retain(|left| left != "fence" && left != key);
+        assert_eq!(keys, [""; 0], "{key}");
+    }
+}
+
+#[test]
+fn an_evicted_key_costs_the_holders_their_permits_but_does_not_block_the_name() {
+    for key in ["holders", "grants"] {
+        let mut store = Store::new(1);
+        let (holder, next) = (Claim::new(1, 1), Claim::new(2, 1));
+        let token = store.acquire(&holder).fence();
+        let _: () = store.connection.del(key).unwrap();
+        assert!(store.acquire(&next).fence() > token);
+        assert_eq!(store.extend(&holder, LEASE), -1);
+        assert_eq!(store.used(), (1, 1));
+        assert_eq!(store.inspect().used, 1);
+        store.release(&next);
+        assert_eq!(store.used(), (0, 0));
+    }
+}
+
+#[test]
+fn on_the_servers_own_clock() {
+    let mut store = Store::on_the_servers_clock(1);
+    let (holder, next) = (Claim::new(1, 1), Claim::new(2, 1));
+    let token = store.acquire_with(&holder, 50, NEVER, 1).fence();
+    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut store.connection).unwrap();
+    let now = seconds * 1_000_000 + micros;
+    assert!(now - 1_000_000 < token && token <= now);
+    let mut answer = store.acquire_with(&next, LEASE, NEVER, 1);
+    while answer.is_busy() {
+        answer = store.acquire_with(&next, LEASE, NEVER, 1);
+    }
+    let granted = answer.fence();
+    assert!(granted >= token + 50_000, "not before the lease was over: {token} {granted}");
+    assert_eq!(store.release(&holder), 0);
+    assert_eq!(store.release(&next), 1);
+    store.assert_idle();
+}
