@@ -72,7 +72,7 @@ impl Backend for Redis {
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let keys = self.keyspace.keys(name)?;
-        self.store.patiently(inspect::inspect(&self.store, &keys)).await?
+        self.store.patiently(inspect::inspect(&self.store, &keys, name.kind())).await?
     }
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {

@@ -253,7 +253,11 @@ impl Claim for RedisClaim {
     async fn keep_alive(&mut self) -> Result<Pulse> {
         let fence = self.fence.unwrap_or(0);
         let args = [Arg::Text(&self.owner), Arg::Number(self.lease), Arg::Number(fence)];
-        let call = Call { script: &self.family.scripts().extend, keys: &self.keys.of_extend(self.family), args: &args };
+        let call = Call {
+            script: &self.family.scripts().extend,
+            keys: &self.keys.of_extend(self.family),
+            args: &args,
+        };
         let reply = self.store.run(self.keys.slot, Phase::Write, &call).await?;
         match reply {
             Value::Int(-1 | -2) => Ok(Pulse::Lost(LossReason::Evicted)),
@@ -280,7 +284,11 @@ impl Claim for RedisClaim {
                 Arg::Text(publish),
                 Arg::Text(&channels),
             ];
-            let call = Call { script: &self.family.scripts().release, keys: &self.keys.of(self.family), args: &args };
+            let call = Call {
+                script: &self.family.scripts().release,
+                keys: &self.keys.of(self.family),
+                args: &args,
+            };
             let answer = stop.run(&call).await.and_then(|reply| script::number(&reply));
             if let Some(answer) = route.arrive(&stop, answer, Phase::Write).await? {
                 break answer;

@@ -194,7 +194,8 @@ fn ranges(answer: Value, asked: &str) -> RedisResult<Vec<Range>> {
 }
 
 fn range(row: Vec<Value>, asked: &str) -> RedisResult<Range> {
-    let strange = || (redis::ErrorKind::UnexpectedReturnType, "an answer to CLUSTER SLOTS that makes no sense");
+    let strange =
+        || (redis::ErrorKind::UnexpectedReturnType, "an answer to CLUSTER SLOTS that makes no sense");
     let mut row = row.into_iter();
     let (Some(first), Some(last), Some(Value::Array(primary))) = (row.next(), row.next(), row.next()) else {
         return Err(strange().into());

@@ -6,7 +6,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use lockkit_core::{Error, ErrorKind, Result};
 use redis::{
-    ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo, RedisResult,
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo,
+    RedisResult,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 
@@ -208,7 +209,8 @@ impl Config {
 
     /// What must never be seen in a message.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
-        let passwords = [&self.login, &self.sentinel_login].into_iter().filter_map(|login| login.password.as_deref());
+        let passwords =
+            [&self.login, &self.sentinel_login].into_iter().filter_map(|login| login.password.as_deref());
         passwords.filter(|password| !password.is_empty())
     }
 
@@ -264,7 +266,9 @@ impl fmt::Display for Site {
         match self {
             Self::Tcp((host, port)) => write!(f, "{host}:{port}"),
             Self::Unix(path) => write!(f, "{}", path.display()),
-            Self::Sentinel { sentinels, service } => write!(f, "{service} of the sentinels {}", list(sentinels)),
+            Self::Sentinel { sentinels, service } => {
+                write!(f, "{service} of the sentinels {}", list(sentinels))
+            }
             Self::Cluster(nodes) => write!(f, "the cluster of {}", list(nodes)),
         }
     }

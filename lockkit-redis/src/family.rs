@@ -39,7 +39,11 @@ macro_rules! scripts {
             release: Source::new(&[CLOCK, text!($folder, "hand_over"), text!($folder, "release")]),
             refresh: Source::new(&[CLOCK, text!($folder, "hand_over"), text!($folder, "refresh")]),
             inspect: Source::new(&[CLOCK, text!($folder, "inspect")]),
-            force_release: Source::new(&[CLOCK, text!($folder, "hand_over"), text!($folder, "force_release")]),
+            force_release: Source::new(&[
+                CLOCK,
+                text!($folder, "hand_over"),
+                text!($folder, "force_release"),
+            ]),
         }
     };
 }

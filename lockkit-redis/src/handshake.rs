@@ -7,8 +7,8 @@ use std::sync::{
 
 use lockkit_core::{Clock, spi::ServerClock};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, ConnectionAddr, ProtocolVersion, PushInfo, PushKind, RedisError,
+    RedisResult, Value, aio::MultiplexedConnection,
 };
 
 use crate::{
@@ -22,7 +22,11 @@ use crate::{
 const QUEUE: usize = 1024;
 
 /// Connects to a server, and checks that it can be used.
-pub(crate) async fn handshake(shared: &Shared, address: ConnectionAddr, number: u64) -> Result<Link, OpenError> {
+pub(crate) async fn handshake(
+    shared: &Shared,
+    address: ConnectionAddr,
+    number: u64,
+) -> Result<Link, OpenError> {
     let config = &shared.config;
     let ended = Arc::new(AtomicBool::new(false));
     let on_push = {
@@ -42,7 +46,8 @@ pub(crate) async fn handshake(shared: &Shared, address: ConnectionAddr, number: 
         .set_response_timeout(None)
         .set_connection_timeout(None)
         .set_pipeline_buffer_size(QUEUE);
-    let modern = connect(config, &address, ProtocolVersion::RESP3, settings.clone().set_push_sender(on_push)).await;
+    let modern =
+        connect(config, &address, ProtocolVersion::RESP3, settings.clone().set_push_sender(on_push)).await;
     let (mut connection, modern) = match modern {
         Ok(connection) => (connection, true),
         Err(error) if error::refuses_resp3(&error) => {
@@ -57,7 +62,9 @@ pub(crate) async fn handshake(shared: &Shared, address: ConnectionAddr, number: 
     questions.cmd("COMMAND").arg("INFO").arg("SPUBLISH");
     let sent = Clock::Boot.now();
     let answers = connection.send_packed_commands(&questions, 0, 4).await?;
-    let Ok([time, role, policy, spublish]) = <[Value; 4]>::try_from(answers) else { return Err(OpenError::Strange) };
+    let Ok([time, role, policy, spublish]) = <[Value; 4]>::try_from(answers) else {
+        return Err(OpenError::Strange);
+    };
     check_role(role.extract_error())?;
     let (seconds, micros): (i64, i64) =
         redis::from_redis_value(time.extract_error()?).map_err(|_| OpenError::Strange)?;
@@ -97,14 +104,16 @@ fn is_primary(role: &[Value]) -> bool {
 
 /// A lock that is evicted is a lock that is lost.
 fn check_eviction(shared: &Shared, setting: RedisResult<Value>) -> Result<(), OpenError> {
-    let settings: Vec<(String, String)> = match setting.and_then(|value| Ok(redis::from_redis_value(value)?)) {
+    let settings: Vec<(String, String)> = match setting.and_then(|value| Ok(redis::from_redis_value(value)?))
+    {
         Ok(settings) => settings,
         Err(error) => {
             tracing::debug!(target: "lockkit", %error, "the server does not tell its maxmemory-policy");
             return Ok(());
         }
     };
-    let Some((_, policy)) = settings.into_iter().find(|(name, policy)| name == "maxmemory-policy" && policy != "noeviction")
+    let Some((_, policy)) =
+        settings.into_iter().find(|(name, policy)| name == "maxmemory-policy" && policy != "noeviction")
     else {
         return Ok(());
     };

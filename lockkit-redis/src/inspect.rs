@@ -1,9 +1,9 @@
 //! What an operator sees and does.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use lockkit_core::{
-    FencingToken, OwnerId, Result,
+    FencingToken, Kind, OwnerId, Result,
     spi::{Holder, Inspection, Mode, Released},
 };
 use redis::{RedisResult, Value};
@@ -17,12 +17,19 @@ use crate::{
 };
 
 /// Who holds the lock.
-pub(crate) async fn inspect(store: &Store, keys: &Keys) -> Result<Inspection> {
-    // The counted family follows.
-    let call = Call { script: &Family::Exclusive.scripts().inspect, keys: &[&keys.lock, &keys.fence, &keys.live], args: &[] };
+pub(crate) async fn inspect(store: &Store, keys: &Keys, kind: Kind) -> Result<Inspection> {
+    let family = keys.family();
+    let names = match family {
+        Family::Exclusive => vec![&*keys.lock, &keys.fence, &keys.live],
+        Family::Counted => keys.of(family),
+    };
+    let call = Call { script: &family.scripts().inspect, keys: &names, args: &[] };
     let reply = store.run(keys.slot, Phase::Read, &call).await?;
-    let seen = Seen::from_reply(reply).map_err(|error| error::from_redis(error, Phase::Read, store.config()))?;
-    Ok(Inspection::new(seen.holder().into_iter().collect(), Some(seen.waiters)))
+    let seen = match family {
+        Family::Exclusive => exclusive(reply),
+        Family::Counted => counted(reply, kind),
+    };
+    seen.map_err(|error| error::from_redis(error, Phase::Read, store.config()))
 }
 
 /// Frees the grant with this token.
@@ -33,7 +40,11 @@ pub(crate) async fn force_release(store: &Store, keys: &Keys, token: FencingToke
         let stop = route.next().await?;
         let (publish, channels) = store.channels(&stop.link, keys);
         let args = [Arg::Text(&token), Arg::Text(publish), Arg::Text(&channels)];
-        let call = Call { script: &keys.family().scripts().force_release, keys: &keys.of(keys.family()), args: &args };
+        let call = Call {
+            script: &keys.family().scripts().force_release,
+            keys: &keys.of(keys.family()),
+            args: &args,
+        };
         let answer = stop.run(&call).await.and_then(|reply| script::number(&reply));
         if let Some(freed) = route.arrive(&stop, answer, Phase::Write).await? {
             return Ok(if freed == 1 { Released::Freed } else { Released::NotHeld });
@@ -41,41 +52,77 @@ pub(crate) async fn force_release(store: &Store, keys: &Keys, token: FencingToke
     }
 }
 
-/// What a look at a lock found.
-struct Seen {
-    now: i64,
-    /// In ms; negative if the key never expires.
-    ttl: i64,
-    owner: Option<Vec<u8>>,
-    fence: Option<Vec<u8>>,
-    waiters: u64,
+/// `{now, ttl, owner, fence, waiters}`
+fn exclusive(reply: Value) -> RedisResult<Inspection> {
+    let (now, ttl, owner, fence, waiters): (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>, u64) =
+        redis::from_redis_value(reply)?;
+    let holder = owner.map(|owner| {
+        let text = String::from_utf8_lossy(&owner);
+        let holder = Holder::new(Mode::Exclusive).with_remaining(script::ttl(ttl));
+        // A holder is one of ours if the fence was given to it.
+        let fence = fence.as_deref().and_then(|fence| std::str::from_utf8(fence).ok());
+        let fence =
+            fence.and_then(|fence| fence.split_once(':')).filter(|(_, granted_to)| *granted_to == text);
+        match fence.and_then(|(fence, _)| ours(&text, fence.parse().ok()?)) {
+            Some(grant) => grant.complete(holder, now),
+            None => holder.with_label(text.into_owned()),
+        }
+    });
+    Ok(Inspection::new(holder.into_iter().collect(), Some(waiters)))
 }
 
-impl Seen {
-    fn from_reply(reply: Value) -> RedisResult<Self> {
-        let (now, ttl, owner, fence, waiters) = redis::from_redis_value(reply)?;
-        Ok(Self { now, ttl, owner, fence, waiters })
-    }
-
-    /// A holder is one of ours if the fence was given to it; then the value of its lock key is `id` or `id:label`.
-    fn holder(&self) -> Option<Holder> {
-        let text = String::from_utf8_lossy(self.owner.as_deref()?);
-        let holder = Holder::new(Mode::Exclusive).with_remaining(script::ttl(self.ttl));
-        let Some((owner, fence)) = self.owner_and_fence(&text) else {
-            return Some(holder.with_label(text.into_owned()));
+/// `{now, limit, used, waiters, owner, end of its lease in µs, count, fence, …}`
+fn counted(reply: Value, kind: Kind) -> RedisResult<Inspection> {
+    let strange = || (redis::ErrorKind::UnexpectedReturnType, "an answer that lockkit's scripts never give");
+    let Value::Array(fields) = reply else { return Err(strange().into()) };
+    let [Value::Int(now), limit, _, Value::Int(waiters), holders @ ..] = &*fields else {
+        return Err(strange().into());
+    };
+    let limit = if let Value::Int(limit) = limit { *limit } else { 0 };
+    let mut inspection = Inspection::new(Vec::new(), u64::try_from(*waiters).ok());
+    for holder in holders.chunks_exact(4) {
+        let [Value::BulkString(owner), Value::Int(deadline), Value::Int(count), Value::Int(fence)] = holder
+        else {
+            return Err(strange().into());
         };
-        // The fence is the server's time of the grant, unless the clock was set back before it.
-        let age = u64::try_from(self.now).unwrap_or(0).saturating_sub(fence);
-        let label = text.split_once(':').map(|(_, label)| label.to_owned());
-        let holder = holder.with_grant(owner, FencingToken::new(fence)).with_label(label);
-        Some(holder.with_age(Duration::from_micros(age)))
+        let text = String::from_utf8_lossy(owner);
+        let left = u64::try_from(deadline.saturating_sub(*now)).unwrap_or(0);
+        let seen = Holder::new(mode(kind, *count, limit)).with_remaining(Duration::from_micros(left));
+        let Some(grant) = u64::try_from(*fence).ok().and_then(|fence| ours(&text, fence)) else {
+            return Err(strange().into());
+        };
+        inspection.holders.push(grant.complete(seen, *now));
     }
+    Ok(inspection)
+}
 
-    fn owner_and_fence(&self, text: &str) -> Option<(OwnerId, u64)> {
-        let fence = std::str::from_utf8(self.fence.as_deref()?).ok()?;
-        let (fence, granted_to) = fence.split_once(':')?;
-        let id = text.split(':').next()?;
-        let is_ours = granted_to == text && id.len() == 32;
-        Some((id.parse().ok()?, fence.parse().ok()?)).filter(|_| is_ours)
+fn mode(kind: Kind, count: i64, limit: i64) -> Mode {
+    let positive = |number| u32::try_from(number).ok().and_then(NonZeroU32::new);
+    match (kind, positive(count), positive(limit)) {
+        (Kind::Semaphore, Some(count), Some(limit)) => Mode::Permits { count, limit },
+        (Kind::RwLock, Some(NonZeroU32::MIN), _) => Mode::Shared,
+        _ => Mode::Exclusive,
+    }
+}
+
+/// What stands in the store of a grant of ours: `id` or `id:label`, and the fence.
+struct Ours {
+    owner: OwnerId,
+    label: Option<String>,
+    fence: u64,
+}
+
+fn ours(text: &str, fence: u64) -> Option<Ours> {
+    let (id, label) = text.split_once(':').map_or((text, None), |(id, label)| (id, Some(label.to_owned())));
+    let is_ours = id.len() == 32;
+    Some(Ours { owner: id.parse().ok().filter(|_| is_ours)?, label, fence })
+}
+
+impl Ours {
+    fn complete(self, holder: Holder, now: i64) -> Holder {
+        // The fence is the server's time of the grant, unless the clock was set back before it.
+        let age = u64::try_from(now).unwrap_or(0).saturating_sub(self.fence);
+        let holder = holder.with_grant(self.owner, FencingToken::new(self.fence)).with_label(self.label);
+        holder.with_age(Duration::from_micros(age))
     }
 }

@@ -103,7 +103,9 @@ impl Link {
         let asking = redis::cmd("ASKING");
         let (_, reply) = self.send_both(&asking, &call.by_hash()).await?;
         match reply.extract_error() {
-            Err(error) if is_no_script(&error) => self.send_both(&asking, &call.by_text()).await?.1.extract_error(),
+            Err(error) if is_no_script(&error) => {
+                self.send_both(&asking, &call.by_text()).await?.1.extract_error()
+            }
             reply => reply,
         }
     }
@@ -152,7 +154,9 @@ impl Link {
         self.heard();
         match <[Value; 2]>::try_from(replies) {
             Ok([first, second]) => Ok((first, second)),
-            Err(_) => Err((redis::ErrorKind::UnexpectedReturnType, "two requests, and not two answers").into()),
+            Err(_) => {
+                Err((redis::ErrorKind::UnexpectedReturnType, "two requests, and not two answers").into())
+            }
         }
     }
 

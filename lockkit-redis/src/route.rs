@@ -63,7 +63,9 @@ impl Stop {
             // It goes where the script goes.
             Err(error) if error.redirect_node().is_some() => {}
             Err(error) => {
-                if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoPerm) && self.link.disable_pushes() {
+                if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoPerm)
+                    && self.link.disable_pushes()
+                {
                     tracing::warn!(target: "lockkit", %error, "the server refuses SSUBSCRIBE: waiters only poll");
                 }
             }
@@ -114,7 +116,9 @@ impl<'a> Route<'a> {
         let Topology::Cluster(cluster) = self.topology else { return false };
         let redirect = error.redirect_node().and_then(|(address, _)| parse(address));
         match (error.kind(), redirect) {
-            (redis::ErrorKind::Server(ServerErrorKind::Moved), Some(address)) => cluster.moved(self.slot, &address),
+            (redis::ErrorKind::Server(ServerErrorKind::Moved), Some(address)) => {
+                cluster.moved(self.slot, &address)
+            }
             (redis::ErrorKind::Server(ServerErrorKind::Ask), Some(address)) => self.ask = Some(address),
             (redis::ErrorKind::Server(ServerErrorKind::TryAgain), _) => time::sleep(MOVING_PAUSE).await,
             _ => return false,

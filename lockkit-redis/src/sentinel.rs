@@ -42,11 +42,12 @@ impl Sentinels {
     async fn told_by(&self, (host, port): &Address) -> Result<Option<Address>, OpenError> {
         let settings = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let info = self.login.info(self.config.address_of(host, *port), 0, ProtocolVersion::RESP2)?;
-        let mut connection = Client::open(info)?.get_multiplexed_async_connection_with_config(&settings).await?;
+        let mut connection =
+            Client::open(info)?.get_multiplexed_async_connection_with_config(&settings).await?;
         let mut question = redis::cmd("SENTINEL");
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
         let answer = connection.send_packed_command(&question).await?.extract_error()?;
-        Ok(redis::from_redis_value(answer).map_err(|_| OpenError::Strange)?)
+        redis::from_redis_value(answer).map_err(|_| OpenError::Strange)
     }
 }
 

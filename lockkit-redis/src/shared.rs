@@ -21,7 +21,12 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: Config) -> Self {
         let client = format!("{:016x}", client_id());
-        Self { config, rooms: Arc::new(Rooms::new(client)), opened: AtomicU64::new(0), warned: AtomicBool::new(false) }
+        Self {
+            config,
+            rooms: Arc::new(Rooms::new(client)),
+            opened: AtomicU64::new(0),
+            warned: AtomicBool::new(false),
+        }
     }
 }
 

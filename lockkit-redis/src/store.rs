@@ -39,7 +39,12 @@ impl Store {
             Site::Unix(path) => one(Seat::At(redis::ConnectionAddr::Unix(path.clone()))),
             Site::Sentinel { sentinels, service } => {
                 let login = config.sentinel_login().clone();
-                one(Seat::Primary(Arc::new(Sentinels::new(config.clone(), sentinels.clone(), service.clone(), login))))
+                one(Seat::Primary(Arc::new(Sentinels::new(
+                    config.clone(),
+                    sentinels.clone(),
+                    service.clone(),
+                    login,
+                ))))
             }
             Site::Cluster(seeds) => Topology::Cluster(Cluster::new(Arc::clone(&shared), seeds.clone())),
         };
@@ -102,7 +107,8 @@ impl Store {
             let stop = route.next().await?;
             let (publish, channels) = self.channels(&stop.link, keys);
             let names = batch.keys();
-            let args: Vec<_> = [Arg::Text(publish), Arg::Text(&channels)].into_iter().chain(batch.args()).collect();
+            let args: Vec<_> =
+                [Arg::Text(publish), Arg::Text(&channels)].into_iter().chain(batch.args()).collect();
             let call = Call { script, keys: &names, args: &args };
             let sent = Clock::Boot.now();
             let answer = stop.run_in_room(self.rooms(), batch.base(), &call).await;
@@ -124,7 +130,6 @@ impl Store {
             Topology::Cluster(cluster) => cluster.close(),
         }
     }
-
 }
 
 impl fmt::Debug for Store {

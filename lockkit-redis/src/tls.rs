@@ -30,11 +30,13 @@ impl Tls {
                 return Err(error::ours(ErrorKind::InvalidUrl, reason));
             }
         };
-        let nowhere = ConnectionAddr::TcpTls { host: String::new(), port: 0, insecure: false, tls_params: None };
-        let client = Client::build_with_tls(nowhere, TlsCertificates { client_tls, root_cert }).map_err(|error| {
-            let reason = format!("the certificates of the store URL can't be used: {error}");
-            error::ours(ErrorKind::InvalidOption, reason).with_source(error)
-        })?;
+        let nowhere =
+            ConnectionAddr::TcpTls { host: String::new(), port: 0, insecure: false, tls_params: None };
+        let client =
+            Client::build_with_tls(nowhere, TlsCertificates { client_tls, root_cert }).map_err(|error| {
+                let reason = format!("the certificates of the store URL can't be used: {error}");
+                error::ours(ErrorKind::InvalidOption, reason).with_source(error)
+            })?;
         Ok(Self(client.get_connection_info().addr().clone()))
     }
 

@@ -144,7 +144,9 @@ impl Harness for RedisHarness {
     }
 
     async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {
-        Ok(self.admin().await?.del(self.lock_key(name)).await?)
+        let base = self.lock_key(name);
+        let keys = [[&base, ":grants"].concat(), [&base, ":holders"].concat(), base];
+        Ok(self.admin().await?.del(&keys).await?)
     }
 
     async fn leaks(&self) -> Result<Vec<String>, BoxError> {

@@ -31,7 +31,10 @@ impl Config {
         if transport == "rediss" {
             config.use_tls(&mut url)?;
         }
-        config.login = Login { username: url.username().map(str::to_owned), password: url.password().map(str::to_owned) };
+        config.login = Login {
+            username: url.username().map(str::to_owned),
+            password: url.password().map(str::to_owned),
+        };
         config.login.check()?;
         config.read_settings(&mut url)?;
         url.params.finish()?;
@@ -71,7 +74,8 @@ impl Config {
 
     #[cfg(not(feature = "tls"))]
     fn use_tls(&mut self, _: &mut StoreUrl) -> Result<()> {
-        let reason = "the store URL can't be used: rediss:// needs TLS; build with the cargo feature redis-tls";
+        let reason =
+            "the store URL can't be used: rediss:// needs TLS; build with the cargo feature redis-tls";
         Err(Error::new(ErrorKind::Unsupported, reason).with_backend(error::BACKEND))
     }
 }
@@ -81,7 +85,9 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 impl Login {
     fn check(&self) -> Result<()> {
         if self.username.is_some() && self.password.is_none() {
-            return Err(invalid("it has a user name and no password; a password alone is written :password@"));
+            return Err(invalid(
+                "it has a user name and no password; a password alone is written :password@",
+            ));
         }
         Ok(())
     }
@@ -95,8 +101,10 @@ fn sentinel(url: &mut StoreUrl) -> Result<Config> {
     }
     let mut config = Config::sentinel(hosts(url, SENTINEL_PORT), service);
     config.database = database(number)?;
-    config.sentinel_login =
-        Login { username: url.params.text("sentinel_username")?, password: url.params.text("sentinel_password")? };
+    config.sentinel_login = Login {
+        username: url.params.text("sentinel_username")?,
+        password: url.params.text("sentinel_password")?,
+    };
     config.sentinel_login.check()?;
     Ok(config)
 }

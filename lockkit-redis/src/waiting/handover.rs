@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::{
-    Clock, OwnerId, Tick,
-    spi::Lease,
-};
+use lockkit_core::{Clock, OwnerId, Tick, spi::Lease};
 
 /// What a server said the time was, and when it was asked.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +34,8 @@ impl Handover {
         let mut words = std::str::from_utf8(message).ok()?.split(' ');
         let owner = words.next()?.parse().ok()?;
         let Some(fence) = words.next() else { return Some((owner, None)) };
-        let (fence, at, window) = (fence.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let (fence, at, window) =
+            (fence.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         Some((owner, Some(Self { fence, at, window: Duration::from_millis(window), link })))
     }
 
@@ -76,7 +74,14 @@ mod tests {
 
     #[test]
     fn c13_a_message_that_makes_no_sense_is_ignored() {
-        for text in ["", "x", "0123 7 8 9", &format!("{OWNER} 7"), &format!("{OWNER} 7 8"), &format!("{OWNER} 7 8 -1")] {
+        for text in [
+            "",
+            "x",
+            "0123 7 8 9",
+            &format!("{OWNER} 7"),
+            &format!("{OWNER} 7 8"),
+            &format!("{OWNER} 7 8 -1"),
+        ] {
             assert_eq!(Handover::from_message(text.as_bytes(), 1), None, "{text:?}");
         }
         assert_eq!(Handover::from_message(&[0xff], 1), None);

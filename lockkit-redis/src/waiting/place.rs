@@ -100,11 +100,18 @@ pub(crate) struct Place {
 
 impl Place {
     /// Enters the room. The store is not asked yet.
-    pub(crate) fn take(rooms: &Arc<Rooms>, keys: &Arc<Keys>, family: Family, owner: OwnerId, waiter: Waiter) -> Self {
+    pub(crate) fn take(
+        rooms: &Arc<Rooms>,
+        keys: &Arc<Keys>,
+        family: Family,
+        owner: OwnerId,
+        waiter: Waiter,
+    ) -> Self {
         let base = Arc::clone(&keys.base);
         let mut inner = rooms.lock();
         inner.owners.insert(owner, waiter);
-        let room = inner.rooms.entry(Arc::clone(&base)).or_insert_with(|| Room::new(Arc::clone(keys), family));
+        let room =
+            inner.rooms.entry(Arc::clone(&base)).or_insert_with(|| Room::new(Arc::clone(keys), family));
         room.waiters.insert(owner);
         drop(inner);
         Self { rooms: Arc::clone(rooms), base, owner, seen: None }
@@ -114,7 +121,8 @@ impl Place {
     pub(crate) fn news(&self, with_proof: bool) -> News {
         let mut inner = self.rooms.lock();
         let inner = &mut *inner;
-        let (Some(waiter), Some(room)) = (inner.owners.get_mut(&self.owner), inner.rooms.get(&self.base)) else {
+        let (Some(waiter), Some(room)) = (inner.owners.get_mut(&self.owner), inner.rooms.get(&self.base))
+        else {
             return News::Ask;
         };
         let handover = waiter.handover.take();

@@ -50,7 +50,10 @@ impl Batch {
     pub(crate) fn args(&self) -> impl Iterator<Item = script::Arg<'_>> {
         use script::Arg::{Number, Text};
         self.rooms.iter().flat_map(|turn| {
-            let waiters = turn.waiters.iter().flat_map(|(_, member, liveness)| [Text(member), Number(millis(*liveness))]);
+            let waiters = turn
+                .waiters
+                .iter()
+                .flat_map(|(_, member, liveness)| [Text(member), Number(millis(*liveness))]);
             std::iter::once(Number(i64::try_from(turn.waiters.len()).unwrap_or(i64::MAX))).chain(waiters)
         })
     }
@@ -82,10 +85,14 @@ impl Rooms {
                 continue;
             }
             for waiters in queued.chunks(MOST_WAITERS) {
-                let waiters = waiters.iter().map(|(owner, w)| (**owner, Arc::clone(w.member()), w.liveness())).collect();
+                let waiters = waiters
+                    .iter()
+                    .map(|(owner, w)| (**owner, Arc::clone(w.member()), w.liveness()))
+                    .collect();
                 let turn = Turn { keys: Arc::clone(&room.keys), waiters };
                 let open = batches.iter_mut().rev().find(|batch| {
-                    let fits = batch.len() + turn.waiters.len() <= MOST_WAITERS && batch.rooms.len() < MOST_ROOMS;
+                    let fits =
+                        batch.len() + turn.waiters.len() <= MOST_WAITERS && batch.rooms.len() < MOST_ROOMS;
                     !apart && batch.family == room.family && fits
                 });
                 match open {

@@ -56,7 +56,12 @@ pub(super) struct Subscription {
 impl Rooms {
     /// `client` names the channel of this process.
     pub(crate) fn new(client: String) -> Self {
-        Self { client, inner: Mutex::default(), orphans: AtomicBool::new(false), refreshing: tokio::sync::Mutex::default() }
+        Self {
+            client,
+            inner: Mutex::default(),
+            orphans: AtomicBool::new(false),
+            refreshing: tokio::sync::Mutex::default(),
+        }
     }
 
     pub(crate) fn client(&self) -> &str {
@@ -66,7 +71,9 @@ impl Rooms {
     /// Hears what a connection pushes. Runs inside the connection's own task.
     pub(crate) fn on_push(&self, push: &PushInfo, link: u64) {
         match (&push.kind, &*push.data) {
-            (PushKind::Message | PushKind::SMessage, [_, Value::BulkString(message)]) => self.on_message(message, link),
+            (PushKind::Message | PushKind::SMessage, [_, Value::BulkString(message)]) => {
+                self.on_message(message, link)
+            }
             (PushKind::SUnsubscribe, [Value::BulkString(channel), ..]) => {
                 self.on_unsubscribed(channel, link);
                 // There is room in the queue again, and maybe nobody who sends anything more.
@@ -86,7 +93,9 @@ impl Rooms {
 
     /// We asked for it, or the slot has moved to another node.
     fn on_unsubscribed(&self, channel: &[u8], link: u64) {
-        let base = std::str::from_utf8(channel).ok().and_then(|text| text.strip_suffix(&self.client)?.strip_suffix(":wake:"));
+        let base = std::str::from_utf8(channel)
+            .ok()
+            .and_then(|text| text.strip_suffix(&self.client)?.strip_suffix(":wake:"));
         let mut inner = self.lock();
         let Inner { rooms, owners } = &mut *inner;
         let Some(room) = base.and_then(|base| rooms.get_mut(base)) else { return };
@@ -192,6 +201,9 @@ impl Room {
 
 impl fmt::Debug for Rooms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rooms").field("client", &self.client).field("rooms", &self.lock().rooms.len()).finish()
+        f.debug_struct("Rooms")
+            .field("client", &self.client)
+            .field("rooms", &self.lock().rooms.len())
+            .finish()
     }
 }

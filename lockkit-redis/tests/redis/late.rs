@@ -10,7 +10,6 @@ use tokio::time::{sleep, timeout};
 
 use crate::support::*;
 
-
 #[tokio::test]
 async fn c5_a_request_that_comes_after_its_time_does_nothing() {
     let store = Store::start().await;
