@@ -34,7 +34,10 @@ fn the_number_of_holders_and_waiters_does_not_count() {
         store.acquire(&Claim::new(number, 1)).fence();
     }
     let among_many = pair(&mut store, 1000);
-    assert!(among_many.0 <= alone.0 && among_many.1 <= alone.1 && among_many.2 <= alone.2, "{alone:?} {among_many:?}");
+    assert!(
+        among_many.0 <= alone.0 && among_many.1 <= alone.1 && among_many.2 <= alone.2,
+        "{alone:?} {among_many:?}"
+    );
     store.acquire_with(&Claim::new(1001, 999_002), 10_000, NEVER, 1_000_000).fence();
     for number in 2000..3000 {
         assert!(store.acquire(&Claim::new(number, 1)).is_busy());
@@ -43,7 +46,9 @@ fn the_number_of_holders_and_waiters_does_not_count() {
     let busy = store.cost(|store| assert!(store.acquire(&claim).is_busy()));
     assert!(busy <= alone.0, "{busy}");
     let handed_over = store.cost(|store| assert_eq!(store.release(&Claim::new(2, 1)), 1));
-    println!("acquire, extend, release alone: {alone:?}; among many: {among_many:?}; busy {busy}; next {handed_over}");
+    println!(
+        "acquire, extend, release alone: {alone:?}; among many: {among_many:?}; busy {busy}; next {handed_over}"
+    );
     assert!(handed_over <= alone.0 + alone.2 + 6, "{handed_over}");
     let live: u64 = store.connection.zcard("live").unwrap();
     assert_eq!(live, 999);

@@ -145,7 +145,8 @@ impl Model {
             entry.into_iter().for_each(|dead_at| *dead_at = self.now + LIVENESS * 1000);
         }
         let served = self.serve_and_settle(claims);
-        let waits = waits.into_iter().zip(claims).map(|(waits, claim)| waits && !served.contains(&claim.owner));
+        let waits =
+            waits.into_iter().zip(claims).map(|(waits, claim)| waits && !served.contains(&claim.owner));
         (self.first_lapse(), waits.collect())
     }
 
@@ -238,7 +239,11 @@ fn walk(seed: u64, limit: u64, steps: u64, new_claim: fn(&mut Chance, u64) -> Cl
         assert_eq!(view.limit, model.limit, "{context}");
         for holder in holders {
             granted = granted.max(holder.fence);
-            assert_eq!(*tokens.entry(holder.fence).or_insert(holder.owner.clone()), holder.owner, "{context}");
+            assert_eq!(
+                *tokens.entry(holder.fence).or_insert(holder.owner.clone()),
+                holder.owner,
+                "{context}"
+            );
         }
         let mut told = (store.told(), std::mem::take(&mut model.told));
         told.0.sort();

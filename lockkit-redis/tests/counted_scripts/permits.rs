@@ -121,7 +121,11 @@ fn c8_a_waiter_without_a_connection_is_passed_over_fully_and_keeps_its_place() {
     assert_eq!(store.used(), (1, 1));
     assert!(store.acquire(&gone).is_busy());
     store.release(&next);
-    assert_eq!(store.refresh(&[&gone]), (i64::try_from(WINDOW).unwrap(), vec![false]), "served while it asked");
+    assert_eq!(
+        store.refresh(&[&gone]),
+        (i64::try_from(WINDOW).unwrap(), vec![false]),
+        "served while it asked"
+    );
     store.acquire(&gone).fence();
     store.release(&gone);
     store.assert_idle();

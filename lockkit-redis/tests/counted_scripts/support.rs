@@ -135,7 +135,10 @@ impl Store {
             extend: script(include_str!("../../src/scripts/counted/extend.lua")),
             refresh: script(include_str!("../../src/scripts/counted/refresh.lua")),
             force_release: script(include_str!("../../src/scripts/counted/force_release.lua")),
-            inspect: Script::new(&format!("{clock}{}", include_str!("../../src/scripts/counted/inspect.lua"))),
+            inspect: Script::new(&format!(
+                "{clock}{}",
+                include_str!("../../src/scripts/counted/inspect.lua")
+            )),
             limit,
             now: START,
             messages,
@@ -210,7 +213,10 @@ impl Store {
     }
 
     pub(crate) fn force_release(&mut self, fence: u64) -> i64 {
-        self.call(|store| &store.force_release, &[fence.to_string(), "PUBLISH".to_owned(), "channel:".to_owned()])
+        self.call(
+            |store| &store.force_release,
+            &[fence.to_string(), "PUBLISH".to_owned(), "channel:".to_owned()],
+        )
     }
 
     pub(crate) fn inspect(&mut self) -> View {
