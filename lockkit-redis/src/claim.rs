@@ -315,6 +315,10 @@ fn shape(keys: &Keys, mode: Mode) -> Result<(Family, Option<Permits>)> {
         Mode::Exclusive if keys.holders.is_empty() => Ok((Family::Exclusive, None)),
         Mode::Exclusive => permits(ALL, ALL),
         Mode::Shared if !keys.holders.is_empty() => permits(1, ALL),
+        Mode::Permits { count, limit } if count > limit => {
+            let reason = format!("the claim wants {count} permits of {limit}, and would wait for ever");
+            Err(error::ours(ErrorKind::InvalidOption, reason))
+        }
         Mode::Permits { count, limit } if !keys.holders.is_empty() => permits(count.get(), limit.get()),
         mode => {
             let reason = format!("the Redis backend has no lock of this kind in mode {mode:?}");
