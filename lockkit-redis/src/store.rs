@@ -88,13 +88,36 @@ impl Store {
         answer.map_err(|_| error::opening(&OpenError::Silent, self.config()))
     }
 
-    /// Keeps all waiters of this process alive whose turn it is, and learns what became of them.
-    pub(crate) async fn refresh(&self) -> Result<()> {
+    /// Keeps the waiters of a room alive, and learns what became of them. On one server, all waiters of this process
+    /// whose turn it is; on a cluster each room for itself, so that one is not held up by another's node.
+    pub(crate) async fn refresh(&self, base: &str) -> Result<()> {
         let rooms = self.rooms();
-        let _turn = rooms.turn().await;
-        let apart = matches!(self.topology, Topology::Cluster(_));
-        for batch in rooms.due(apart) {
-            self.refresh_batch(&batch).await?;
+        let only = self.shared.config.is_cluster().then_some(base);
+        let _turn = match only {
+            Some(base) => rooms.turn_in(base).lock_owned().await,
+            None => rooms.turn().lock_owned().await,
+        };
+        for batch in rooms.due(only) {
+            match self.refresh_batch(&batch).await {
+                // One room's broken key must not harm the others.
+                Err(error) if !error.is_temporary() => self.refresh_apart(batch, base).await?,
+                answer => answer?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn refresh_apart(&self, batch: Batch, base: &str) -> Result<()> {
+        for batch in batch.apart() {
+            match self.refresh_batch(&batch).await {
+                Err(error) if batch.base() == base => return Err(error),
+                Err(error) => {
+                    // Its own waiters will be told.
+                    tracing::debug!(target: "lockkit", %error, "waiters can't be kept alive");
+                    self.rooms().put_off(&batch);
+                }
+                Ok(()) => {}
+            }
         }
         Ok(())
     }

@@ -31,7 +31,8 @@ macro_rules! script {
     };
 }
 
-pub(crate) const ACQUIRE: &str = script!("exclusive/acquire_free", "clock", "exclusive/hand_over", "exclusive/acquire");
+pub(crate) const ACQUIRE: &str =
+    script!("exclusive/acquire_free", "clock", "exclusive/hand_over", "exclusive/acquire");
 /// The server knows them from the start, so that requests can be counted and paused exactly.
 const SCRIPTS: [&str; 12] = [
     ACQUIRE,
