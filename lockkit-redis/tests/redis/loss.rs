@@ -361,15 +361,18 @@ async fn c8_waiters_on_a_connection_that_fell_silent_move_to_a_new_one() {
     let mut holder = store.claim("a");
     granted(holder.attempt(Wait::No).await);
     let waiter = |bell: &Arc<Bell>| {
-        let mut spec = spec("a");
+        let mut spec = spec_for("a", TTL, Duration::from_millis(300));
         spec.hint = lockkit_core::spi::Hint::to(bell);
         redis.claim(spec).unwrap()
     };
     let bells = [Arc::new(Bell::default()), Arc::new(Bell::default())];
     let (mut first, mut second) = (waiter(&bells[0]), waiter(&bells[1]));
     busy(first.attempt(Wait::Queue).await);
-    busy(second.attempt(Wait::Queue).await);
+    let (_, look_again) = busy(second.attempt(Wait::Queue).await);
     proxy.hold.store(true, Ordering::SeqCst);
+    // One that has heard nothing asks nothing before it is time to.
+    busy(first.attempt(Wait::Queue).await);
+    tokio::time::sleep(look_again.unwrap()).await;
     assert!(timeout(Duration::from_millis(300), first.attempt(Wait::Queue)).await.is_err());
     // The next attempt goes through a new connection, and the others are told.
     assert!(matches!(first.attempt(Wait::Queue).await.unwrap(), Attempt::Busy { queued: true, .. }));
@@ -377,7 +380,10 @@ async fn c8_waiters_on_a_connection_that_fell_silent_move_to_a_new_one() {
     busy(second.attempt(Wait::Queue).await);
     bells[0].heard().await;
     busy(first.attempt(Wait::Queue).await);
+    // They kept their places, and hear on the new connection.
     holder.release().await.unwrap();
     bells[0].heard().await;
     granted(first.attempt(Wait::Queue).await);
+    first.release().await.unwrap();
+    lock(&mut second, &bells[1]).await;
 }
