@@ -316,6 +316,28 @@ async fn c5_a_grant_does_not_settle_what_may_still_arrive_on_an_earlier_connecti
     assert_eq!(store.admin.keys().await, [fence_key("a")]);
 }
 
+#[tokio::test]
+async fn c6_a_request_that_arrives_after_the_grant_leaves_no_place_in_the_queue() {
+    let store = Store::start().await;
+    let proxy = Proxy::to(store.server.port()).await;
+    let redis = connect(&proxy.url("?connect_timeout=150ms")).await.unwrap();
+    let mut claim = redis.claim(spec_for("a", TTL, Duration::from_secs(1))).unwrap();
+    proxy.hold.store(true, Ordering::SeqCst);
+    let (attempt, patience) = (claim.attempt(Wait::Queue), Duration::from_millis(300));
+    assert!(timeout(patience, attempt).await.is_err());
+    granted(claim.attempt(Wait::Queue).await);
+    assert!(claim.release().await.unwrap_err().is_outcome_unknown());
+    let mut next = holder(&store, "a").await;
+    // What was held back finds the lock taken, and queues.
+    proxy.let_go.notify_one();
+    let queued = async || store.admin.ask::<u64>(&["EXISTS", &queue_key("a")]).await == 1;
+    timeout(SOON, async { while !queued().await {} }).await.unwrap();
+    assert_eq!(finally_released(&mut claim).await, Released::NotHeld);
+    assert!(!queued().await);
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+    assert_clean(&store, "a").await;
+}
+
 /// Leaves the backend without a connection, and its next one half made: nobody goes on with it.
 async fn abandon_the_next_connection(store: &Store) {
     let (mut waiter, bell) = store.waiter("busy");
