@@ -16,11 +16,6 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::{proxy::Proxy, support::*};
 
-async fn kill_clients(store: &Store) {
-    store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
-    store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await;
-}
-
 async fn connections_made(store: &Store) -> u64 {
     let stats: String = store.admin.ask(&["INFO", "stats"]).await;
     let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));

@@ -60,7 +60,10 @@ impl Store {
     }
 
     pub(crate) async fn start_with(args: &[&str], query: &str) -> Self {
-        let server = RedisServer::start_with(args.iter().copied()).unwrap();
+        Self::on(RedisServer::start_with(args.iter().copied()).unwrap(), query).await
+    }
+
+    pub(crate) async fn on(server: RedisServer, query: &str) -> Self {
         let redis = connect(&format!("{}{query}", server.url())).await.unwrap();
         let admin = Admin::to(&server).await;
         for script in SCRIPTS {
@@ -198,17 +201,24 @@ pub(crate) async fn assert_clean(store: &Store, name: &str) {
 
 /// Attempts until granted, as the core would: between attempts it waits for the bell, or for the time to look again.
 pub(crate) async fn wait_for(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
-    let attempts = async {
-        loop {
-            match claim.attempt(Wait::Queue).await.unwrap() {
-                Attempt::Granted(grant) => return grant,
-                Attempt::Busy { retry_after, .. } => {
-                    let _ = timeout(retry_after.unwrap(), bell.notify.notified()).await;
-                }
+    timeout(SOON, wait_for_long(claim, bell)).await.expect("not granted")
+}
+
+pub(crate) async fn wait_for_long(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
+    loop {
+        match claim.attempt(Wait::Queue).await.unwrap() {
+            Attempt::Granted(grant) => return grant,
+            Attempt::Busy { retry_after, .. } => {
+                let _ = timeout(retry_after.unwrap(), bell.notify.notified()).await;
             }
         }
-    };
-    timeout(SOON, attempts).await.expect("not granted")
+    }
+}
+
+/// All connections but the admin's.
+pub(crate) async fn kill_clients(store: &Store) {
+    store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await;
 }
 
 /// Attempts until granted, and between attempts waits for the bell alone: without a ring it fails.
