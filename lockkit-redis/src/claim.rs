@@ -194,8 +194,11 @@ impl RedisClaim {
     }
 
     fn granted(&mut self, fence: i64, lease: Lease) -> Result<Attempt> {
-        // Whoever is granted the lock is in no queue.
-        (self.place, self.member) = (None, None);
+        // Whoever is granted the lock is in no queue, unless an earlier attempt still arrives.
+        self.place = None;
+        if !self.strays.is_any() {
+            self.member = None;
+        }
         self.fence = Some(fence);
         let token = u64::try_from(fence).map_err(|_| nonsense())?;
         Ok(Attempt::Granted(Grant { token: FencingToken::new(token), lease }))

@@ -127,6 +127,34 @@ async fn c4_a_claim_whose_lease_lapsed_before_its_retry_gets_a_new_token() {
 }
 
 #[tokio::test]
+async fn c13_a_queue_of_another_type_is_an_error_that_leaves_nothing_without_an_end() {
+    let store = Store::start().await;
+    for key in [queue_key("a"), live_key("a")] {
+        let mut holder = holder(&store, "a").await;
+        store.admin.ask::<()>(&["RPUSH", &key, "x"]).await;
+        let mut waiter = store.claim("a");
+        let error = waiter.attempt(Wait::Queue).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType);
+        assert!(!error.is_outcome_unknown() && !error.is_temporary(), "{error}");
+        let mut left = vec![lock_key("a"), fence_key("a"), key.clone()];
+        left.sort();
+        assert_eq!(store.admin.keys().await, left);
+        // Nobody gets the lock by a way around the queue, and it does not stay either.
+        if key == queue_key("a") {
+            assert_eq!(holder.release().await.unwrap_err().kind(), ErrorKind::WrongType);
+            assert_eq!(waiter.attempt(Wait::Queue).await.unwrap_err().kind(), ErrorKind::WrongType);
+        } else {
+            assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        }
+        assert_eq!(store.admin.ask::<u64>(&["EXISTS", &lock_key("a")]).await, 0);
+        store.admin.ask::<()>(&["DEL", &key]).await;
+        granted(waiter.attempt(Wait::Queue).await);
+        assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+        assert_clean(&store, "a").await;
+    }
+}
+
+#[tokio::test]
 async fn c13_a_key_of_another_type_is_an_error_that_leaves_nothing_set() {
     let store = Store::start().await;
     for key in [lock_key("a"), fence_key("a")] {

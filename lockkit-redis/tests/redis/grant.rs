@@ -80,16 +80,20 @@ async fn c2_a_past_owner_changes_nothing() {
         store.redis.claim(spec_for("a", Duration::from_millis(50), Duration::from_millis(25))).unwrap();
     granted(first.attempt(Wait::No).await);
     let (mut second, bell) = store.waiter("a");
-    // The lease is a fact of the store: nobody rings when it lapses.
+    // The lease is a fact of the store: it lapses, and whoever asks then gets the lock.
     let (_, retry_after) = busy(second.attempt(Wait::Queue).await);
     assert!(retry_after.unwrap() <= Duration::from_millis(50));
     tokio::time::sleep(Duration::from_millis(60)).await;
     granted(second.attempt(Wait::Queue).await);
     let value: String = store.admin.ask(&["GET", &lock_key("a")]).await;
+    let mut third = queue(&store, "a", 1).await;
+    let rung = bell.rings();
     assert_eq!(first.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
     assert_eq!(first.release().await.unwrap(), Released::NotHeld);
     assert_eq!(store.admin.ask::<String>(&["GET", &lock_key("a")]).await, value);
-    assert_eq!(bell.rings(), 0);
+    store.settle().await;
+    assert_eq!((bell.rings(), rings(&third)), (rung, vec![0]));
+    assert_eq!(third.remove(0).0.release().await.unwrap(), Released::NotHeld);
 }
 
 #[tokio::test]

@@ -14,8 +14,11 @@ use crate::support::*;
 async fn c5_a_request_that_comes_after_its_time_does_nothing() {
     let store = Store::start().await;
     let send = async |not_after: i64| {
-        let (lock, fence, not_after) = (lock_key("a"), fence_key("a"), not_after.to_string());
-        store.admin.ask::<Vec<i64>>(&["EVAL", ACQUIRE, "2", &lock, &fence, "me", "30000", &not_after]).await
+        let (lock, fence, queue, live) = (lock_key("a"), fence_key("a"), queue_key("a"), live_key("a"));
+        let (not_after, waiter) = (not_after.to_string(), "client:3000:me");
+        let keys = ["EVAL", ACQUIRE, "4", &lock, &fence, &queue, &live];
+        let args = ["me", "30000", &not_after, waiter, "1", "6000", "PUBLISH", "lockkit:wake:"];
+        store.admin.ask::<Vec<i64>>(&[&keys[..], &args].concat()).await
     };
     let late = send(1).await;
     assert_eq!((late[0], late.len()), (2, 2));
@@ -23,6 +26,11 @@ async fn c5_a_request_that_comes_after_its_time_does_nothing() {
     let late = send(late[1]).await;
     assert_eq!(late[0], 2);
     assert!(store.admin.keys().await.is_empty());
+    // Nor does it queue where the lock is taken.
+    store.admin.ask::<()>(&["SET", &lock_key("a"), "somebody"]).await;
+    assert_eq!(send(late[1]).await[0], 2);
+    assert_eq!(store.admin.keys().await, [lock_key("a")]);
+    store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
     assert_eq!(send(late[1] + 60_000_000).await[0], 1);
 }
 

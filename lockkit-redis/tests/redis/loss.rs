@@ -16,11 +16,6 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::{proxy::Proxy, support::*};
 
-async fn kill_clients(store: &Store) {
-    store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
-    store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await;
-}
-
 async fn connections_made(store: &Store) -> u64 {
     let stats: String = store.admin.ask(&["INFO", "stats"]).await;
     let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
@@ -316,6 +311,28 @@ async fn c5_a_grant_does_not_settle_what_may_still_arrive_on_an_earlier_connecti
     assert_eq!(store.admin.keys().await, [fence_key("a")]);
 }
 
+#[tokio::test]
+async fn c6_a_request_that_arrives_after_the_grant_leaves_no_place_in_the_queue() {
+    let store = Store::start().await;
+    let proxy = Proxy::to(store.server.port()).await;
+    let redis = connect(&proxy.url("?connect_timeout=150ms")).await.unwrap();
+    let mut claim = redis.claim(spec_for("a", TTL, Duration::from_secs(1))).unwrap();
+    proxy.hold.store(true, Ordering::SeqCst);
+    let (attempt, patience) = (claim.attempt(Wait::Queue), Duration::from_millis(300));
+    assert!(timeout(patience, attempt).await.is_err());
+    granted(claim.attempt(Wait::Queue).await);
+    assert!(claim.release().await.unwrap_err().is_outcome_unknown());
+    let mut next = holder(&store, "a").await;
+    // What was held back finds the lock taken, and queues.
+    proxy.let_go.notify_one();
+    let queued = async || store.admin.ask::<u64>(&["EXISTS", &queue_key("a")]).await == 1;
+    timeout(SOON, async { while !queued().await {} }).await.unwrap();
+    assert_eq!(finally_released(&mut claim).await, Released::NotHeld);
+    assert!(!queued().await);
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+    assert_clean(&store, "a").await;
+}
+
 /// Leaves the backend without a connection, and its next one half made: nobody goes on with it.
 async fn abandon_the_next_connection(store: &Store) {
     let (mut waiter, bell) = store.waiter("busy");
@@ -361,15 +378,18 @@ async fn c8_waiters_on_a_connection_that_fell_silent_move_to_a_new_one() {
     let mut holder = store.claim("a");
     granted(holder.attempt(Wait::No).await);
     let waiter = |bell: &Arc<Bell>| {
-        let mut spec = spec("a");
+        let mut spec = spec_for("a", TTL, Duration::from_millis(300));
         spec.hint = lockkit_core::spi::Hint::to(bell);
         redis.claim(spec).unwrap()
     };
     let bells = [Arc::new(Bell::default()), Arc::new(Bell::default())];
     let (mut first, mut second) = (waiter(&bells[0]), waiter(&bells[1]));
     busy(first.attempt(Wait::Queue).await);
-    busy(second.attempt(Wait::Queue).await);
+    let (_, look_again) = busy(second.attempt(Wait::Queue).await);
     proxy.hold.store(true, Ordering::SeqCst);
+    // One that has heard nothing asks nothing before it is time to.
+    busy(first.attempt(Wait::Queue).await);
+    tokio::time::sleep(look_again.unwrap()).await;
     assert!(timeout(Duration::from_millis(300), first.attempt(Wait::Queue)).await.is_err());
     // The next attempt goes through a new connection, and the others are told.
     assert!(matches!(first.attempt(Wait::Queue).await.unwrap(), Attempt::Busy { queued: true, .. }));
@@ -377,7 +397,10 @@ async fn c8_waiters_on_a_connection_that_fell_silent_move_to_a_new_one() {
     busy(second.attempt(Wait::Queue).await);
     bells[0].heard().await;
     busy(first.attempt(Wait::Queue).await);
+    // They kept their places, and hear on the new connection.
     holder.release().await.unwrap();
     bells[0].heard().await;
     granted(first.attempt(Wait::Queue).await);
+    first.release().await.unwrap();
+    lock(&mut second, &bells[1]).await;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use tokio::{
@@ -25,6 +25,8 @@ pub(crate) struct Proxy {
     pub(crate) lose: Arc<OnceLock<&'static [u8]>>,
     /// Loses the next reply, and its connection with it.
     pub(crate) cut: Arc<AtomicBool>,
+    /// How many bytes came from the server.
+    pub(crate) heard: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -65,6 +67,7 @@ impl Proxy {
     async fn replies(self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            self.heard.fetch_add(length, Ordering::SeqCst);
             if self.cut.swap(false, Ordering::SeqCst) || to.write_all(&buffer[..length]).await.is_err() {
                 return;
             }

@@ -61,7 +61,10 @@ impl Store {
     }
 
     pub(crate) async fn start_with(args: &[&str], query: &str) -> Self {
-        let server = RedisServer::start_with(args.iter().copied()).unwrap();
+        Self::on(RedisServer::start_with(args.iter().copied()).unwrap(), query).await
+    }
+
+    pub(crate) async fn on(server: RedisServer, query: &str) -> Self {
         let redis = connect(&format!("{}{query}", server.url())).await.unwrap();
         let admin = Admin::to(&server).await;
         for script in SCRIPTS {
@@ -75,11 +78,16 @@ impl Store {
     }
 
     /// A claim that waits, and the bell that is rung for it.
-    pub(crate) fn waiter(&self, name: &str) -> (Box<dyn Claim>, Arc<Bell>) {
-        let bell = Arc::new(Bell::default());
-        let mut spec = spec(name);
-        spec.hint = Hint::to(&bell);
-        (self.redis.claim(spec).unwrap(), bell)
+    pub(crate) fn waiter(&self, name: &str) -> Waiter {
+        ring_for(self, spec(name))
+    }
+
+    /// Where the messages for the backend go, if no other is connected.
+    pub(crate) async fn client_channel(&self) -> String {
+        let channels: Vec<String> = self.admin.ask(&["PUBSUB", "CHANNELS"]).await;
+        let [channel] = &channels[..] else { panic!("{channels:?}") };
+        assert!(channel.starts_with("lockkit:wake:"), "{channel}");
+        channel.clone()
     }
 
     /// Waits until the server has handled all that the backend has sent so far.
@@ -112,6 +120,14 @@ pub(crate) fn fence_key(name: &str) -> String {
     format!("lockkit:mutex:{{{name}}}:fence")
 }
 
+pub(crate) fn queue_key(name: &str) -> String {
+    format!("lockkit:mutex:{{{name}}}:queue")
+}
+
+pub(crate) fn live_key(name: &str) -> String {
+    format!("lockkit:mutex:{{{name}}}:live")
+}
+
 pub(crate) fn granted(attempt: Result<Attempt>) -> Grant {
     match attempt.unwrap() {
         Attempt::Granted(grant) => grant,
@@ -131,6 +147,79 @@ pub(crate) fn lasts(lease: Lease) -> Duration {
         Lease::For(lasts) => lasts,
         other => panic!("{other:?}"),
     }
+}
+
+/// The shortest claim window, which an op_timeout below it gives.
+pub(crate) const WINDOW: Duration = Duration::from_millis(500);
+/// What a thing may take longer than promised on a busy machine.
+pub(crate) const SLACK: Duration = Duration::from_secs(2);
+
+pub(crate) type Waiter = (Box<dyn Claim>, Arc<Bell>);
+
+/// A claim of this shape that waits, and its bell.
+pub(crate) fn ring_for(store: &Store, mut spec: ClaimSpec) -> Waiter {
+    let bell = Arc::new(Bell::default());
+    spec.hint = Hint::to(&bell);
+    (store.redis.claim(spec).unwrap(), bell)
+}
+
+/// Waiters in the order in which they came.
+pub(crate) async fn queue(store: &Store, name: &str, length: usize) -> Vec<Waiter> {
+    queue_of(store, length, || spec(name)).await
+}
+
+/// Those of the shortest claim window.
+pub(crate) async fn hasty_queue(store: &Store, name: &str, length: usize) -> Vec<Waiter> {
+    queue_of(store, length, || spec_for(name, TTL, Duration::from_millis(300))).await
+}
+
+async fn queue_of(store: &Store, length: usize, spec: impl Fn() -> ClaimSpec) -> Vec<Waiter> {
+    let mut waiters = Vec::new();
+    for _ in 0..length {
+        let (mut claim, bell) = ring_for(store, spec());
+        assert!(busy(claim.attempt(Wait::Queue).await).0);
+        waiters.push((claim, bell));
+    }
+    waiters
+}
+
+pub(crate) fn rings(waiters: &[Waiter]) -> Vec<usize> {
+    waiters.iter().map(|(_, bell)| bell.rings()).collect()
+}
+
+pub(crate) async fn holder(store: &Store, name: &str) -> Box<dyn Claim> {
+    let mut holder = store.claim(name);
+    granted(holder.attempt(Wait::No).await);
+    holder
+}
+
+/// All is over: nothing is subscribed, and nothing but a fence is left.
+pub(crate) async fn assert_clean(store: &Store, name: &str) {
+    store.settle().await;
+    assert!(store.admin.channels().await.is_empty());
+    assert_eq!(store.admin.keys().await, [fence_key(name)]);
+}
+
+/// Attempts until granted, as the core would: between attempts it waits for the bell, or for the time to look again.
+pub(crate) async fn wait_for(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
+    timeout(SOON, wait_for_long(claim, bell)).await.expect("not granted")
+}
+
+pub(crate) async fn wait_for_long(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
+    loop {
+        match claim.attempt(Wait::Queue).await.unwrap() {
+            Attempt::Granted(grant) => return grant,
+            Attempt::Busy { retry_after, .. } => {
+                let _ = timeout(retry_after.unwrap(), bell.notify.notified()).await;
+            }
+        }
+    }
+}
+
+/// All connections but the admin's.
+pub(crate) async fn kill_clients(store: &Store) {
+    store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await;
 }
 
 /// Attempts until granted, and between attempts waits for the bell alone: without a ring it fails.

@@ -1,9 +1,12 @@
-//! Wake-ups: one waiter for each release, none lost, nothing left subscribed.
+//! Wake-ups: one waiter for each release, none lost, nothing left subscribed or queued.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::{FutureExt as _, future::join_all};
-use lockkit_core::spi::{Attempt, Backend as _, Claim, Released, Wait};
+use lockkit_core::spi::{Attempt, Backend as _, Released, Wait};
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
@@ -11,35 +14,6 @@ use tokio::{
 
 use crate::support::*;
 
-type Waiter = (Box<dyn Claim>, Arc<Bell>);
-
-/// Waiters in the order in which they came.
-async fn queue(store: &Store, name: &str, length: usize) -> Vec<Waiter> {
-    let mut waiters = Vec::new();
-    for _ in 0..length {
-        let (mut claim, bell) = store.waiter(name);
-        assert!(busy(claim.attempt(Wait::Queue).await).0);
-        waiters.push((claim, bell));
-    }
-    waiters
-}
-
-fn rings(waiters: &[Waiter]) -> Vec<usize> {
-    waiters.iter().map(|(_, bell)| bell.rings()).collect()
-}
-
-async fn holder(store: &Store, name: &str) -> Box<dyn Claim> {
-    let mut holder = store.claim(name);
-    granted(holder.attempt(Wait::No).await);
-    holder
-}
-
-/// All is over: nothing is subscribed, and nothing but a fence is left.
-async fn assert_clean(store: &Store, name: &str) {
-    store.settle().await;
-    assert!(store.admin.channels().await.is_empty());
-    assert_eq!(store.admin.keys().await, [fence_key(name)]);
-}
 
 #[tokio::test]
 async fn c8_one_release_rings_the_first_waiter_alone() {
@@ -52,7 +26,7 @@ async fn c8_one_release_rings_the_first_waiter_alone() {
     store.settle().await;
     assert_eq!(rings(&waiters).iter().sum::<usize>(), 1);
 
-    // And so on down the queue: two requests for each grant, and the settling one.
+    // And so on down the queue: a claim and a release for each grant.
     for at in 0..waiters.len() {
         let (claim, _) = &mut waiters[at];
         granted(claim.attempt(Wait::Queue).await);
@@ -62,120 +36,174 @@ async fn c8_one_release_rings_the_first_waiter_alone() {
         }
     }
     assert_eq!(rings(&waiters), [1; 64]);
-    assert_eq!(store.admin.requests().await, 1 + 1 + 2 * 64 + 1);
+    assert_eq!(store.admin.requests().await, 1 + 1 + 2 * 64);
     drop(waiters);
     assert_clean(&store, "a").await;
 }
 
 #[tokio::test]
-async fn c6_a_waiter_that_was_rung_and_leaves_passes_the_ring_on() {
-    let store = Store::start().await;
-    for way_out in ["release", "drop"] {
-        let mut holder = holder(&store, "a").await;
-        let mut waiters = queue(&store, "a", 3).await;
-        holder.release().await.unwrap();
-        waiters[0].1.heard().await;
-        assert_eq!(rings(&waiters), [1, 0, 0]);
-        let (mut first, _) = waiters.remove(0);
-        match way_out {
-            "release" => assert_eq!(first.release().await.unwrap(), Released::NotHeld),
-            _ => drop(first),
-        }
-        assert_eq!(rings(&waiters), [1, 0], "{way_out}");
-        // One that was not rung takes nothing along.
-        drop(waiters.remove(1));
-        assert_eq!(rings(&waiters), [1], "{way_out}");
-        let (mut last, _) = waiters.remove(0);
-        granted(last.attempt(Wait::Queue).await);
-        last.release().await.unwrap();
-    }
-    assert_clean(&store, "a").await;
-}
-
-#[tokio::test]
-async fn c8_a_waiter_that_never_moves_swallows_one_wake_up_and_no_more() {
+async fn c6_a_waiter_that_was_handed_the_lock_and_leaves_passes_it_on() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 3).await;
     holder.release().await.unwrap();
     waiters[0].1.heard().await;
-    // The first one does nothing; the second one's poll finds the lock.
-    granted(waiters[1].0.attempt(Wait::Queue).await);
-    waiters[1].0.release().await.unwrap();
-    waiters[2].1.heard().await;
-    granted(waiters[2].0.attempt(Wait::Queue).await);
-}
-
-#[tokio::test]
-async fn c6_a_ring_is_not_spent_by_an_attempt_without_an_answer() {
-    let store = Store::start().await;
-    let mut holder = holder(&store, "a").await;
-    let mut waiters = queue(&store, "a", 2).await;
-    holder.release().await.unwrap();
-    waiters[0].1.heard().await;
+    assert_eq!(rings(&waiters), [1, 0, 0]);
     let (mut first, _) = waiters.remove(0);
-    store.server.pause().unwrap();
-    assert!(timeout(Duration::from_millis(20), first.attempt(Wait::Queue)).await.is_err());
-    assert_eq!(rings(&waiters), [0]);
-    // It never gets as far as sending a release.
-    assert!(timeout(Duration::from_millis(20), first.release()).await.is_err());
+    // It had the lock, though it never looked.
+    assert_eq!(first.release().await.unwrap(), Released::Freed);
+    waiters[0].1.heard().await;
+    assert_eq!(rings(&waiters), [1, 0]);
+    // One that was not handed anything takes nothing along.
+    let (mut last, _) = waiters.remove(1);
+    assert_eq!(last.release().await.unwrap(), Released::NotHeld);
+    store.settle().await;
     assert_eq!(rings(&waiters), [1]);
-    store.server.resume().unwrap();
-    let (mut second, bell) = waiters.remove(0);
-    lock(&mut second, &bell).await;
+    let (mut second, _) = waiters.remove(0);
+    granted(second.attempt(Wait::Queue).await);
     second.release().await.unwrap();
     assert_clean(&store, "a").await;
 }
 
+/// It was told and does nothing, or it is gone without a word while its process lives.
 #[tokio::test]
-async fn c6_a_ring_that_came_during_a_successful_attempt_goes_to_the_next() {
+async fn c8_a_waiter_that_never_moves_keeps_the_lock_for_its_claim_window_and_no_longer() {
     let store = Store::start().await;
-    let first_holder = holder(&store, "a").await;
-    let mut waiters = queue(&store, "a", 2).await;
-    // Freed and rung by somebody whose message overtakes our knowledge of the grant.
-    store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
-    let (mut first, bell) = waiters.remove(0);
-    store.admin.ask::<()>(&["PUBLISH", &format!("{}:free", lock_key("a")), ""]).await;
-    bell.heard().await;
-    let attempt = first.attempt(Wait::Queue);
-    let publish = store.admin.ask::<()>(&["PUBLISH", "lockkit:mutex:{a}:free", ""]);
-    let (attempt, ()) = tokio::join!(attempt, publish);
-    granted(attempt);
-    store.settle().await;
-    // Whether the message came before or after the reply: the next one looks, and finds it busy.
-    assert!(rings(&waiters)[0] <= 1);
-    first.release().await.unwrap();
-    waiters[0].1.heard().await;
-    drop((first_holder, waiters));
-}
-
-#[tokio::test]
-async fn c6_the_last_waiter_that_leaves_unsubscribes() {
-    let store = Store::start().await;
-    let mut holder = holder(&store, "a").await;
-    let mut waiters = queue(&store, "a", 3).await;
-    let channel = format!("{}:free", lock_key("a"));
-    for _ in 0..3 {
-        assert_eq!(store.admin.channels().await, [&*channel]);
-        let (mut claim, _) = waiters.pop().unwrap();
-        claim.release().await.unwrap();
-        store.settle().await;
+    for gone in [false, true] {
+        let mut holder = holder(&store, "a").await;
+        let mut waiters = hasty_queue(&store, "a", 3).await;
+        holder.release().await.unwrap();
+        waiters[0].1.heard().await;
+        let start = Instant::now();
+        let (first, _) = waiters.remove(0);
+        let first = (!gone).then_some(first);
+        let (second, bell) = &mut waiters[0];
+        wait_for(second, bell).await;
+        assert!(start.elapsed() <= WINDOW + SLACK, "{:?}", start.elapsed());
+        second.release().await.unwrap();
+        let (third, bell) = &mut waiters[1];
+        bell.heard().await;
+        granted(third.attempt(Wait::Queue).await);
+        third.release().await.unwrap();
+        if let Some(mut first) = first {
+            assert_eq!(first.release().await.unwrap(), Released::NotHeld);
+        }
     }
-    assert!(store.admin.channels().await.is_empty());
-    // By a grant, too.
-    let (mut last, bell) = store.waiter("a");
-    busy(last.attempt(Wait::Queue).await);
-    assert_eq!(store.admin.channels().await, [&*channel]);
-    holder.release().await.unwrap();
-    lock(&mut last, &bell).await;
-    store.settle().await;
-    assert!(store.admin.channels().await.is_empty());
-    last.release().await.unwrap();
     assert_clean(&store, "a").await;
 }
 
 #[tokio::test]
-async fn c6_an_attempt_dropped_while_it_subscribes_leaves_no_subscription() {
+async fn c6_a_hand_over_is_not_spent_by_an_attempt_without_an_answer() {
+    let store = Store::start().await;
+    for then in ["asks again", "leaves"] {
+        let mut holder = holder(&store, "a").await;
+        let mut waiters = queue(&store, "a", 2).await;
+        holder.release().await.unwrap();
+        waiters[0].1.heard().await;
+        let (mut first, _) = waiters.remove(0);
+        let handed: String = store.admin.ask(&["GET", &fence_key("a")]).await;
+        store.server.pause().unwrap();
+        assert!(timeout(Duration::from_millis(20), first.attempt(Wait::Queue)).await.is_err());
+        if then == "leaves" {
+            assert!(timeout(Duration::from_millis(20), first.release()).await.is_err());
+        }
+        store.server.resume().unwrap();
+        if then == "asks again" {
+            let token = granted(first.attempt(Wait::Queue).await).token;
+            assert!(handed.starts_with(&format!("{token}:")), "{token} is not that of {handed}");
+            assert_eq!(first.release().await.unwrap(), Released::Freed);
+        }
+        let (mut second, bell) = waiters.remove(0);
+        bell.heard().await;
+        granted(second.attempt(Wait::Queue).await);
+        // The unanswered release came as well; it changes nothing for the second.
+        assert_eq!(first.release().await.unwrap(), Released::NotHeld);
+        assert_eq!(second.release().await.unwrap(), Released::Freed);
+    }
+    assert_clean(&store, "a").await;
+}
+
+/// Only the store says who has the lock.
+#[tokio::test]
+async fn c1_a_message_that_nobody_should_have_sent_makes_the_waiter_ask_and_no_more() {
+    let store = Store::start().await;
+    let spec = spec("a");
+    let (mut holder, owner) = (holder(&store, "a").await, spec.owner.to_string());
+    let (mut waiter, bell) = ring_for(&store, spec);
+    busy(waiter.attempt(Wait::Queue).await);
+    let channel = store.client_channel().await;
+    // Garbage and messages for others are not for it.
+    for text in ["", "x", "0123456789abcdef0123456789abcdef 1 2 3", &format!("{owner} 1")] {
+        store.admin.ask::<()>(&["PUBLISH", &channel, text]).await;
+    }
+    store.settle().await;
+    assert_eq!(bell.rings(), 0);
+    // A word from long ago: that lock has passed on since.
+    for text in [owner.clone(), format!("{owner} 1 2 3000")] {
+        store.admin.reset_calls().await;
+        store.admin.ask::<()>(&["PUBLISH", &channel, &text]).await;
+        bell.heard().await;
+        busy(waiter.attempt(Wait::Queue).await);
+        assert_eq!(store.admin.requests().await, 1);
+    }
+    holder.release().await.unwrap();
+    lock(&mut waiter, &bell).await;
+    waiter.release().await.unwrap();
+    assert_clean(&store, "a").await;
+}
+
+/// Somebody deleted the key: nobody hears of that, and the next look of any waiter tells.
+#[tokio::test]
+async fn c8_a_lock_that_vanished_goes_to_the_first_waiter_when_one_of_them_looks() {
+    let store = Store::start().await;
+    let past = holder(&store, "a").await;
+    let mut waiters = hasty_queue(&store, "a", 3).await;
+    store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
+    // Whoever it is that looks.
+    let (last, rest) = waiters.split_last_mut().map(|((last, _), rest)| (last, rest)).unwrap();
+    let looks = async {
+        loop {
+            sleep(busy(last.attempt(Wait::Queue).await).1.unwrap()).await;
+        }
+    };
+    let (first, bell) = &mut rest[0];
+    tokio::select! {
+        () = looks => {}
+        () = bell.heard() => {}
+    }
+    granted(first.attempt(Wait::Queue).await);
+    first.release().await.unwrap();
+    waiters[1].1.heard().await;
+    drop(past);
+}
+
+#[tokio::test]
+async fn c6_a_client_has_one_channel_and_leaves_no_place_in_a_queue() {
+    let store = Store::start().await;
+    let channel = store.client_channel().await;
+    let all = async || store.admin.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).await;
+    let waiting = async || store.admin.ask::<u64>(&["ZCARD", &queue_key("a")]).await;
+    let mut holder = holder(&store, "a").await;
+    let mut waiters = queue(&store, "a", 3).await;
+    for left in [3, 2, 1] {
+        assert_eq!((all().await, waiting().await), (vec![channel.clone()], left));
+        let (mut claim, _) = waiters.pop().unwrap();
+        claim.release().await.unwrap();
+    }
+    assert_eq!(store.admin.keys().await, [lock_key("a"), fence_key("a")]);
+    // By a grant, too.
+    let (mut last, bell) = store.waiter("a");
+    busy(last.attempt(Wait::Queue).await);
+    holder.release().await.unwrap();
+    lock(&mut last, &bell).await;
+    assert_eq!(store.admin.keys().await, [lock_key("a"), fence_key("a")]);
+    last.release().await.unwrap();
+    assert_eq!(all().await, [channel]);
+    assert_clean(&store, "a").await;
+}
+
+#[tokio::test]
+async fn c6_an_attempt_dropped_while_it_queues_leaves_no_place_in_the_queue() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     for pause in 0..60 {
@@ -189,9 +217,9 @@ async fn c6_an_attempt_dropped_while_it_subscribes_leaves_no_subscription() {
     assert_clean(&store, "a").await;
 }
 
-/// More than the queue of the connection has room for, and no request comes after them.
+/// More than the queue of the connection has room for.
 #[tokio::test]
-async fn c6_thousands_who_leave_at_once_leave_no_subscription() {
+async fn c6_thousands_who_leave_at_once_leave_nothing() {
     let store = Store::start().await;
     let foreign = "for i = 1, 3000 do redis.call('SET', 'lockkit:mutex:{' .. i .. '}', 'x') end";
     store.admin.ask::<()>(&["EVAL", foreign, "0"]).await;
@@ -199,29 +227,38 @@ async fn c6_thousands_who_leave_at_once_leave_no_subscription() {
     for name in 1..=3000 {
         waiters.extend(queue(&store, &name.to_string(), 1).await);
     }
-    assert_eq!(store.admin.channels().await.len(), 3000);
-    drop(waiters);
-    timeout(SOON, async { while !store.admin.channels().await.is_empty() {} }).await.unwrap();
+    assert!(store.admin.channels().await.is_empty());
+    assert_eq!(store.admin.keys().await.len(), 3 * 3000);
+    // Half of them are forgotten without a release: what they leave goes by itself.
+    for (waiter, _) in waiters.iter_mut().step_by(2) {
+        assert_eq!(waiter.release().await.unwrap(), Released::NotHeld);
+    }
+    let all_lapse = "for _, key in ipairs(redis.call('KEYS', '*}:*')) do \
+                     if redis.call('PTTL', key) < 0 then return key end end return 'all'";
+    assert_eq!(store.admin.ask::<String>(&["EVAL", all_lapse, "0"]).await, "all");
+    assert_eq!(store.admin.keys().await.len(), 3 * 3000 - 2 * 1500);
 }
 
 #[tokio::test]
-async fn c6_who_leaves_behind_many_requests_leaves_no_subscription() {
+async fn c6_who_leaves_behind_many_requests_leaves_no_place_in_the_queue() {
     let store = Store::start().await;
-    let _holder = holder(&store, "a").await;
-    let waiter = queue(&store, "a", 1).await;
+    let mut holder = holder(&store, "a").await;
+    let (mut waiter, _) = queue(&store, "a", 1).await.remove(0);
     let mut claims: Vec<_> = (0..1100).map(|n| store.claim(&format!("other {n}"))).collect();
     let attempts = join_all(claims.iter_mut().map(|claim| claim.attempt(Wait::No)));
     let mut attempts = std::pin::pin!(tokio::task::unconstrained(attempts));
     // They fill the queue of the connection.
     assert!(attempts.as_mut().now_or_never().is_none());
-    drop(waiter);
-    assert!(attempts.await.into_iter().all(|attempt| matches!(attempt, Ok(Attempt::Granted(_)))));
-    timeout(SOON, async { while !store.admin.channels().await.is_empty() {} }).await.unwrap();
+    let (attempts, released) = tokio::join!(attempts, waiter.release());
+    assert!(attempts.into_iter().all(|attempt| matches!(attempt, Ok(Attempt::Granted(_)))));
+    assert_eq!(released.unwrap(), Released::NotHeld);
+    assert_eq!(store.admin.ask::<u64>(&["EXISTS", &queue_key("a"), &live_key("a")]).await, 0);
+    holder.release().await.unwrap();
 }
 
 /// Waiters come and go on one name while the lock goes round: no ring may be lost, as nothing else wakes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c8_no_wake_up_is_lost_between_subscribing_unsubscribing_and_leaving() {
+async fn c8_no_wake_up_is_lost_between_queueing_and_leaving() {
     let store = Arc::new(Store::start().await);
     let mut tasks = JoinSet::new();
     for task in 0..8_u64 {
@@ -278,19 +315,21 @@ async fn c13_without_rights_on_channels_a_release_works_and_waiters_poll() {
     let mut holder = mute.claim(spec("a")).unwrap();
     granted(holder.attempt(Wait::No).await);
     let (mut other, bell) = store.waiter("a");
-    busy(other.attempt(Wait::Queue).await);
+    // In the order in which they came, whether they are told or must ask: the holder can't tell anybody.
     let mut waiter = mute.claim(spec("a")).unwrap();
     assert!(busy(waiter.attempt(Wait::Queue).await).1.is_some());
+    assert!(busy(other.attempt(Wait::Queue).await).0);
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
-    // Nobody was told.
-    granted(waiter.attempt(Wait::Queue).await);
-    assert_eq!(waiter.release().await.unwrap(), Released::Freed);
-    store.settle().await;
+    wait_for(&mut waiter, &Bell::default()).await;
     assert_eq!(bell.rings(), 0);
+    assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    wait_for(&mut other, &bell).await;
+    assert_eq!(other.release().await.unwrap(), Released::Freed);
+    assert_clean(&store, "a").await;
 }
 
 #[tokio::test]
-async fn c8_a_server_that_is_busy_when_asked_to_subscribe_is_asked_again() {
+async fn c8_a_server_that_is_busy_when_a_waiter_looks_is_asked_again() {
     let store = Store::start_with(&["--lua-time-limit", "20"], "").await;
     let mut holder = holder(&store, "a").await;
     let (mut waiter, bell) = queue(&store, "a", 1).await.remove(0);
@@ -317,15 +356,22 @@ async fn c8_a_server_that_is_busy_when_asked_to_subscribe_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_server_without_resp3_is_polled() {
+async fn a_server_without_resp3_is_polled_in_turn() {
     let store = Store::start_with(&["--rename-command", "HELLO", ""], "").await;
     assert!(!store.redis.descriptor().capabilities.push);
     let mut holder = holder(&store, "a").await;
-    let (mut waiter, _) = store.waiter("a");
-    let (queued, retry_after) = busy(waiter.attempt(Wait::Queue).await);
-    assert!(!queued && retry_after.is_some());
+    let mut waiters = queue(&store, "a", 3).await;
     holder.release().await.unwrap();
-    granted(waiter.attempt(Wait::Queue).await);
-    assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    for at in 0..waiters.len() {
+        // The last one asks first, and gets nothing.
+        let ask = at + 1 < waiters.len();
+        let (last, _) = waiters.last_mut().unwrap();
+        if ask {
+            busy(last.attempt(Wait::Queue).await);
+        }
+        let (waiter, bell) = &mut waiters[at];
+        wait_for(waiter, bell).await;
+        assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    }
     assert_clean(&store, "a").await;
 }

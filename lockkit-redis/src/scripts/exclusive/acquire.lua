@@ -32,9 +32,10 @@ if not owner then
 end
 
 if ARGV[5] == '1' then
+  -- Both keys are looked at before the queue is written, so that none of another type leaves it without an end.
   local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-  redis.call('ZADD', queue, 'NX', math.max(now, (tonumber(last) or 0) + 1), waiter)
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
+  redis.call('ZADD', queue, 'NX', math.max(now, (tonumber(last) or 0) + 1), waiter)
   keep_queue(tonumber(ARGV[6]))
 end
 return {0, now, redis.call('PTTL', lock)}

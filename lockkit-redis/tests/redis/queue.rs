@@ -1,0 +1,280 @@
+//! The queue in the store: who comes first is served first, whatever becomes of the others.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use lockkit_core::spi::{Backend as _, Hint, Released, Wait};
+use lockkit_redis::Redis;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::{proxy::Proxy, support::*};
+
+/// Waits in the queue of "a" as a client of its own.
+async fn waiter_of(redis: &Redis) -> Waiter {
+    let bell = Arc::new(Bell::default());
+    let mut spec = spec("a");
+    spec.hint = Hint::to(&bell);
+    let mut claim = redis.claim(spec).unwrap();
+    assert!(busy(claim.attempt(Wait::Queue).await).0);
+    (claim, bell)
+}
+
+#[tokio::test]
+async fn c12_the_lock_goes_round_in_the_order_of_arrival_over_all_clients() {
+    let store = Store::start().await;
+    let (second, third) = (connect(&store.server.url()).await.unwrap(), connect(&store.server.url()).await.unwrap());
+    let mut holder = holder(&store, "a").await;
+    let mut waiters = Vec::new();
+    for redis in [&store.redis, &second, &third, &third, &second, &store.redis, &second, &third] {
+        waiters.push(waiter_of(redis).await);
+    }
+    holder.release().await.unwrap();
+    for at in 0..waiters.len() {
+        // A newcomer does not get in between, whether it waits or not.
+        busy(store.claim("a").attempt(Wait::No).await);
+        let (mut late, late_bell) = waiter_of(&second).await;
+        let (claim, bell) = &mut waiters[at];
+        bell.heard().await;
+        granted(claim.attempt(Wait::Queue).await);
+        assert_eq!(late.release().await.unwrap(), Released::NotHeld);
+        claim.release().await.unwrap();
+        assert_eq!(late_bell.rings(), 0);
+    }
+    assert_eq!(rings(&waiters), [1; 8]);
+    assert_clean(&store, "a").await;
+}
+
+#[tokio::test]
+async fn c8_a_release_sends_one_message_to_one_client() {
+    let store = Store::start().await;
+    let proxies = [Proxy::to(store.server.port()).await, Proxy::to(store.server.port()).await];
+    let mut clients = Vec::new();
+    for proxy in &proxies {
+        clients.push(connect(&proxy.url("")).await.unwrap());
+    }
+    let mut holder = holder(&store, "a").await;
+    let mut first = waiter_of(&clients[0]).await;
+    let others = [waiter_of(&clients[1]).await, waiter_of(&clients[0]).await];
+    // What an answer weighs that every client can ask for.
+    let heard = async |client: usize| {
+        clients[client].inspect(&mutex("settle")).await.unwrap();
+        proxies[client].heard.load(Ordering::SeqCst)
+    };
+    let start = heard(1).await;
+    let answer = heard(1).await - start;
+    let (before, others_before) = (heard(0).await, heard(1).await);
+    store.admin.reset_calls().await;
+    holder.release().await.unwrap();
+    first.1.heard().await;
+    assert_eq!(store.admin.calls("publish").await, 1);
+    assert_eq!(heard(1).await, others_before + answer, "another client was told something");
+    assert!(heard(0).await > before + answer);
+    assert_eq!((others[0].1.rings(), others[1].1.rings()), (0, 0));
+    granted(first.0.attempt(Wait::Queue).await);
+}
+
+#[tokio::test]
+async fn c12_a_waiter_without_a_connection_is_passed_over_and_is_the_next_one() {
+    let store = Store::start().await;
+    let proxy = Proxy::to(store.server.port()).await;
+    let lonely = connect(&proxy.url("")).await.unwrap();
+    let mut holder = holder(&store, "a").await;
+    let (mut first, bell) = waiter_of(&lonely).await;
+    let mut others = queue(&store, "a", 2).await;
+    let channels = async || store.admin.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).await.len();
+    assert_eq!(channels().await, 2);
+    // Loses a reply, and the connection with it. The waiter is told, and does nothing yet.
+    proxy.cut.store(true, Ordering::SeqCst);
+    lonely.inspect(&mutex("settle")).await.unwrap_err();
+    bell.heard().await;
+    timeout(SOON, async { while channels().await > 1 {} }).await.unwrap();
+
+    holder.release().await.unwrap();
+    let (second, second_bell) = &mut others[0];
+    second_bell.heard().await;
+    granted(second.attempt(Wait::Queue).await);
+    // Back again, in its old place.
+    assert!(busy(first.attempt(Wait::Queue).await).0);
+    second.release().await.unwrap();
+    bell.heard().await;
+    let token = granted(first.attempt(Wait::Queue).await).token;
+    assert_eq!(others[1].1.rings(), 0);
+    first.release().await.unwrap();
+    let (third, third_bell) = &mut others[1];
+    third_bell.heard().await;
+    assert!(granted(third.attempt(Wait::Queue).await).token > token);
+    third.release().await.unwrap();
+    assert_clean(&store, "a").await;
+}
+
+#[tokio::test]
+async fn c8_a_lock_that_nobody_could_be_told_of_is_found_by_who_looks() {
+    let store = Store::start().await;
+    let mut holder = holder(&store, "a").await;
+    let mut waiters = queue(&store, "a", 2).await;
+    kill_clients(&store).await;
+    waiters[0].1.heard().await;
+    let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
+    // By a client that has no waiters, while the other has no connection.
+    let token = fence.split(':').next().unwrap().parse().unwrap();
+    let operator = connect(&store.server.url()).await.unwrap();
+    let freed = operator.force_release(&mutex("a"), lockkit_core::FencingToken::new(token)).await.unwrap();
+    assert_eq!(freed, Released::Freed);
+    assert_eq!(store.admin.ask::<u64>(&["EXISTS", &lock_key("a")]).await, 0);
+    // The second one looks first, and the first one gets the lock.
+    assert!(busy(waiters[1].0.attempt(Wait::Queue).await).0);
+    granted(waiters[0].0.attempt(Wait::Queue).await);
+    waiters[0].0.release().await.unwrap();
+    let (second, bell) = &mut waiters[1];
+    wait_for(second, bell).await;
+    second.release().await.unwrap();
+    assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
+}
+
+#[tokio::test]
+async fn c8_a_message_lost_with_its_connection_costs_no_turn() {
+    let store = Store::start().await;
+    let proxy = Proxy::to(store.server.port()).await;
+    let redis = connect(&proxy.url("")).await.unwrap();
+    for _ in 0..5 {
+        let mut holder = holder(&store, "a").await;
+        let (mut first, bell) = waiter_of(&redis).await;
+        let mut others = queue(&store, "a", 1).await;
+        // The next thing that the client would hear is that it has the lock.
+        proxy.cut.store(true, Ordering::SeqCst);
+        holder.release().await.unwrap();
+        let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
+        bell.heard().await;
+        let grant = wait_for(&mut first, &bell).await;
+        assert!(fence.starts_with(&format!("{}:", grant.token)), "{fence}");
+        assert_eq!(rings(&others), [0]);
+        first.release().await.unwrap();
+        let (second, bell) = &mut others[0];
+        lock(second, bell).await;
+        second.release().await.unwrap();
+    }
+    assert_clean(&store, "a").await;
+}
+
+#[tokio::test]
+async fn c1_a_foreign_lock_is_waited_for_to_its_end_and_not_beyond() {
+    let store = Store::start().await;
+    let lease = Duration::from_millis(700);
+    let start = Instant::now();
+    let foreign = async || {
+        store.admin.ask::<Option<String>>(&["SET", &lock_key("a"), "me", "NX", "PX", "700"]).await.is_some()
+    };
+    assert!(foreign().await);
+    let mut waiters = hasty_queue(&store, "a", 2).await;
+    let (first, bell) = &mut waiters[0];
+    wait_for(first, bell).await;
+    assert!((lease..=lease + SLACK).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(!foreign().await);
+    first.release().await.unwrap();
+    // It has passed on at once: a foreign client finds no gap.
+    assert!(!foreign().await);
+    let (second, bell) = &mut waiters[1];
+    lock(second, bell).await;
+    second.release().await.unwrap();
+    assert!(foreign().await);
+}
+
+#[tokio::test]
+async fn c12_a_foreign_lock_taken_behind_the_queues_back_costs_nobody_a_place() {
+    let store = Store::start().await;
+    let _past = holder(&store, "a").await;
+    let mut waiters = hasty_queue(&store, "a", 2).await;
+    store.admin.ask::<()>(&["SET", &lock_key("a"), "me", "PX", "600"]).await;
+    let (mut late, _) = hasty_queue(&store, "a", 1).await.remove(0);
+    for (waiter, bell) in &mut waiters {
+        wait_for(waiter, bell).await;
+        waiter.release().await.unwrap();
+    }
+    granted(late.attempt(Wait::Queue).await);
+}
+
+#[tokio::test]
+async fn c6_a_queue_of_the_dead_is_passed_over_and_goes_by_itself() {
+    let store = Store::start().await;
+    let mut holder = holder(&store, "a").await;
+    drop(hasty_queue(&store, "a", 5).await);
+    for key in [queue_key("a"), live_key("a")] {
+        let left: i64 = store.admin.ask(&["PTTL", &key]).await;
+        assert!((1..=i64::try_from((WINDOW * 2).as_millis()).unwrap()).contains(&left), "{left}");
+    }
+    // While one lives, they are skipped when their time has come.
+    let (mut living, bell) = queue(&store, "a", 1).await.remove(0);
+    sleep(WINDOW * 2).await;
+    holder.release().await.unwrap();
+    bell.heard().await;
+    granted(living.attempt(Wait::Queue).await);
+    assert_eq!(store.admin.ask::<u64>(&["EXISTS", &queue_key("a"), &live_key("a")]).await, 0);
+    // With nobody who looks, the server forgets them.
+    drop(hasty_queue(&store, "a", 5).await);
+    let start = Instant::now();
+    let queued = async || store.admin.ask::<u64>(&["EXISTS", &queue_key("a"), &live_key("a")]).await > 0;
+    timeout(SOON, async { while queued().await {} }).await.unwrap();
+    assert!(start.elapsed() <= WINDOW * 2 + SLACK);
+    living.release().await.unwrap();
+    assert_clean(&store, "a").await;
+}
+
+/// All waiters of one client, each in a task of its own as under the core, until they are dropped.
+fn waiting(waiters: Vec<Waiter>) -> JoinSet<Waiter> {
+    let tasks = waiters.into_iter().map(|(mut claim, bell)| async move {
+        wait_for_long(&mut claim, &bell).await;
+        (claim, bell)
+    });
+    tasks.collect()
+}
+
+#[tokio::test]
+async fn c8_the_end_of_a_lease_costs_each_client_one_request_and_the_winner_one_more() {
+    let store = Store::start().await;
+    let other = connect(&store.server.url()).await.unwrap();
+    store.admin.ask::<()>(&["SET", &lock_key("a"), "somebody", "PX", "600"]).await;
+    let mut waiters = queue(&store, "a", 50).await;
+    for _ in 0..50 {
+        waiters.push(waiter_of(&other).await);
+    }
+    store.admin.reset_calls().await;
+    let mut tasks = waiting(waiters);
+    let start = Instant::now();
+    let (winner, _bell) = tasks.join_next().await.unwrap().unwrap();
+    let requests = store.admin.requests().await;
+    // The server rounds the time that is left, so that the first may look a moment too early.
+    assert!((2..=2 * 2 + 1).contains(&requests), "{requests} requests");
+    assert!(start.elapsed() < Duration::from_millis(600) + SLACK);
+    drop((winner, tasks));
+}
+
+#[tokio::test]
+async fn c8_a_thousand_waiters_of_one_client_are_kept_alive_by_two_requests_a_period() {
+    let store = Store::start().await;
+    let _holder = holder(&store, "a").await;
+    let mut waiters = Vec::new();
+    for _ in 0..1000 {
+        waiters.extend(hasty_queue(&store, "a", 1).await);
+    }
+    let tasks = waiting(waiters);
+    let period = WINDOW / 3;
+    sleep(period).await;
+    store.admin.reset_calls().await;
+    let start = Instant::now();
+    // Twice as long as they live without it.
+    sleep(WINDOW * 4).await;
+    let requests = store.admin.requests().await;
+    let periods = start.elapsed().div_duration_f64(period);
+    println!("{requests} requests in {periods:.1} periods of {period:?} for 1000 waiters");
+    assert!(requests > 0);
+    assert!(f64::from(u32::try_from(requests).unwrap()) <= 2.0 * (periods + 1.0), "{requests} requests");
+    let living: u64 = store.admin.ask(&["ZCARD", &live_key("a")]).await;
+    let seen = store.redis.inspect(&mutex("a")).await.unwrap();
+    assert_eq!((living, seen.waiters), (1000, Some(1000)));
+    assert_eq!(tasks.len(), 1000);
+}
