@@ -20,8 +20,14 @@ use lockkit_redis::{
 };
 
 const ROUNDS: usize = 9;
-const ACQUIRE: &str = include_str!("../src/scripts/acquire.lua");
-const RELEASE: &str = include_str!("../src/scripts/release.lua");
+macro_rules! script {
+    ($($part:literal),+) => {
+        concat!($(include_str!(concat!("../src/scripts/exclusive/", $part, ".lua"))),+)
+    };
+}
+
+const ACQUIRE: &str = script!("acquire_free", "../clock", "hand_over", "acquire");
+const RELEASE: &str = script!("release_free", "../clock", "hand_over", "release");
 
 /// The floor: no more than two EVALSHA, with everything prepared.
 #[derive(Clone)]
@@ -47,20 +53,14 @@ impl Bare {
     }
 
     async fn pairs(mut self, name: String, count: usize) {
-        let (lock, fence) = (format!("bare:{{{name}}}"), format!("bare:{{{name}}}:fence"));
-        let channel = format!("bare:{{{name}}}:free");
+        let lock = format!("bare:{{{name}}}");
+        let keys = [lock.clone(), format!("{lock}:fence"), format!("{lock}:queue"), format!("{lock}:live")];
         let owner = OwnerId::random().to_string();
         let mut acquire = redis::cmd("EVALSHA");
-        acquire
-            .arg(&self.acquire)
-            .arg(2)
-            .arg(&lock)
-            .arg(&fence)
-            .arg(&owner)
-            .arg(30_000)
-            .arg(9_007_199_254_740_991_i64);
+        acquire.arg(&self.acquire).arg(4).arg(&keys).arg(&owner).arg(30_000).arg(9_007_199_254_740_991_i64);
+        acquire.arg("").arg(1).arg(6_000).arg("PUBLISH").arg("bare:wake:");
         let mut release = redis::cmd("EVALSHA");
-        release.arg(&self.release).arg(1).arg(&lock).arg(&owner).arg(&channel).arg(0);
+        release.arg(&self.release).arg(4).arg(&keys).arg(&owner).arg("").arg(0).arg("PUBLISH").arg("bare:wake:");
         for _ in 0..count {
             black_box(self.connection.send_packed_command(&acquire).await.unwrap());
             black_box(self.connection.send_packed_command(&release).await.unwrap());
