@@ -1,0 +1,170 @@
+//! Looks for a way to break a promise: through all states, breadth first, or along random walks.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use crate::{
+    calls::Redis,
+    drain,
+    world::{Setting, Step, World},
+};
+
+/// How a promise was broken: which, and by what steps.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) broken: &'static str,
+    pub(crate) trace: Vec<Step>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) states: usize,
+    pub(crate) steps: usize,
+    /// False if there were more states than the limit.
+    pub(crate) complete: bool,
+    pub(crate) slowest_drain: i16,
+}
+
+/// Every state that can be reached, up to a limit. A drain is tried from one of `drains`.
+pub(crate) fn exhaust(setting: &Setting, redis: &mut Redis, limit: usize, drains: u64) -> Result<Report, Found> {
+    let start = World::new(setting, redis);
+    let mut seen = HashSet::from([print(&start)]);
+    let mut parents: Vec<(usize, Step)> = vec![(0, Step::Tick)];
+    let mut open = VecDeque::from([(0, start)]);
+    let mut report = Report { complete: true, ..Report::default() };
+    while let Some((id, world)) = open.pop_front() {
+        for step in world.steps() {
+            let Some(next) = world.after(step, setting, redis) else { continue };
+            report.steps += 1;
+            let mut fail = |broken| Found { broken, trace: trace(&parents, id, Some(step)) };
+            let next = next.map_err(&mut fail)?;
+            let mark = print(&next);
+            if !seen.insert(mark) {
+                continue;
+            }
+            if mark.is_multiple_of(drains) {
+                let slowest = drain::all(&next, setting, redis).map_err(&mut fail)?;
+                report.slowest_drain = report.slowest_drain.max(slowest);
+            }
+            parents.push((id, step));
+            open.push_back((parents.len() - 1, next));
+        }
+        if parents.len() > limit {
+            report.complete = false;
+            break;
+        }
+    }
+    report.states = parents.len();
+    Ok(report)
+}
+
+fn print(world: &World) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    world.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn trace(parents: &[(usize, Step)], mut id: usize, last: Option<Step>) -> Vec<Step> {
+    let mut steps = Vec::from_iter(last);
+    while id != 0 {
+        steps.push(parents[id].1);
+        id = parents[id].0;
+    }
+    steps.reverse();
+    steps
+}
+
+/// Walks of at most 120 steps each, with a drain now and then, until there were that many steps.
+pub(crate) fn walk(setting: &Setting, redis: &mut Redis, seed: u64, steps: usize) -> Result<Report, Found> {
+    let mut dice = Dice(seed);
+    let mut report = Report::default();
+    while report.steps < steps {
+        let mut world = World::new(setting, redis);
+        let mut trace = Vec::new();
+        for _ in 0..120 {
+            let Some((step, next)) = pick(&world, setting, redis, &mut dice) else { break };
+            trace.push(step);
+            report.steps += 1;
+            let drained = next.and_then(|next| {
+                world = next;
+                if dice.below(8) > 0 { Ok(0) } else { drain::all(&world, setting, redis) }
+            });
+            match drained {
+                Ok(slowest) => report.slowest_drain = report.slowest_drain.max(slowest),
+                Err(broken) => return Err(Found { broken, trace: shrink(trace, broken, setting, redis) }),
+            }
+        }
+        report.states += 1;
+    }
+    Ok(report)
+}
+
+/// Tries steps at random until one can be taken; what goes wrong, or ends a claim, more rarely.
+fn pick(
+    world: &World,
+    setting: &Setting,
+    redis: &mut Redis,
+    dice: &mut Dice,
+) -> Option<(Step, Result<World, &'static str>)> {
+    let mut steps: Vec<Step> = world.steps().collect();
+    while !steps.is_empty() {
+        let at = dice.below(steps.len());
+        let rare = match steps[at] {
+            Step::Change(..) | Step::Crash(..) | Step::TakeFull(_) | Step::ClockAhead => 8,
+            Step::Leave(_) | Step::TakeStray(_) | Step::Tick => 3,
+            _ => 1,
+        };
+        if steps.len() > 1 && dice.below(rare) > 0 {
+            continue;
+        }
+        let step = steps.swap_remove(at);
+        if let Some(next) = world.after(step, setting, redis) {
+            return Some((step, next));
+        }
+    }
+    None
+}
+
+/// Leaves out every step that isn't needed to break the same promise.
+fn shrink(mut trace: Vec<Step>, broken: &'static str, setting: &Setting, redis: &mut Redis) -> Vec<Step> {
+    let mut at = trace.len();
+    while at > 0 {
+        at -= 1;
+        let mut shorter = trace.clone();
+        shorter.remove(at);
+        if let Some(end) = breaks(&shorter, broken, setting, redis) {
+            shorter.truncate(end);
+            trace = shorter;
+            at = trace.len().min(at + 1);
+        }
+    }
+    trace
+}
+
+/// After how many of these steps the promise is broken. Each must be possible.
+fn breaks(trace: &[Step], broken: &'static str, setting: &Setting, redis: &mut Redis) -> Option<usize> {
+    let mut world = World::new(setting, redis);
+    for (at, &step) in trace.iter().enumerate() {
+        match world.after(step, setting, redis)? {
+            Ok(next) => world = next,
+            Err(other) => return (other == broken).then_some(at + 1),
+        }
+    }
+    (drain::all(&world, setting, redis) == Err(broken)).then_some(trace.len())
+}
+
+/// xorshift64*
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let end = u64::try_from(end).expect("64 bits");
+        let number = (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % end;
+        usize::try_from(number).expect("below a usize")
+    }
+}
