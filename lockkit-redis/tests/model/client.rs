@@ -140,7 +140,7 @@ impl Client {
             // A lease longer than what an attempt asks for: nothing may shorten it.
             Phase::Holding if now < self.deadline => {
                 self.extends = self.extends.checked_sub(1)?;
-                Call::Extend { lease: rules.lease + 1, token: self.token }
+                Call::Extend { lease: rules.lease + 2, token: self.token }
             }
             Phase::Leaving => {
                 self.releases = self.releases.checked_sub(1)?;

@@ -28,7 +28,7 @@ fn drain(
     let counted = Tick::try_from(crashed.clone().filter(|client| client.ear == Ear::Ghost).count()).expect("few");
     // Who crashed may hold the lock for a whole lease, and be given it for a window while it still counts as a
     // listener; a release may have to wait for a stray; and two ticks pass between polls.
-    let held = if crashed.count() > 0 { rules.lease + 1 } else { rules.window };
+    let held = if crashed.count() > 0 { rules.lease + 2 } else { rules.window };
     let bound = held + counted * rules.window + rules.op_timeout + 2;
     if strays {
         for at in 0..world.clients.len() {

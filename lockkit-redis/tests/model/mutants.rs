@@ -155,9 +155,9 @@ fn scripts() -> Vec<Mutant> {
         script("a renewal that re-creates", &[
             ("extend", "if owner ~= ARGV[1] then return owner and -2 or -1 end", "if owner and owner ~= ARGV[1] then return -2 end"),
             ("extend", "redis.call('PEXPIRE', KEYS[1], lease) == 0", "not redis.call('SET', KEYS[1], ARGV[1], 'PX', lease)"),
-        ], &["a grant didn't raise the fence", LOCK_LEFT]),
+        ], &["a grant didn't raise the fence", "a lock without a fence of its own", LOCK_LEFT]),
         script("a refresh that re-creates", &[("refresh", "'XX', 'CH'", "'CH'")], &[DIFFER, PLACE_LEFT]),
-        script("a refresh that keeps nobody alive", &[("refresh", "now + ARGV[arg + 2] * 1000", "now - 1")], &["a waiter's refresh didn't count"]),
+        script("a refresh that keeps nobody alive", &[("refresh", "now + ARGV[arg + 2] * 1000", "now - 1")], &["a waiter lost its place"]),
         script("a refresh that leaves a lapsed lock", &[("refresh", "ttl == -2", "false")], &[NOT_GIVEN]),
         script("a forced release of whatever is there", &[("force_release", "hand_over(now, next_fence(now), ARGV[2], ARGV[3], {})", "")], &[NOT_GIVEN]),
     ]

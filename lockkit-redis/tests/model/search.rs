@@ -113,7 +113,8 @@ fn pick(
         let at = dice.below(steps.len());
         let rare = match steps[at] {
             Step::Change(..) | Step::Crash(..) | Step::TakeFull(_) | Step::ClockAhead => 8,
-            Step::Leave(_) | Step::TakeStray(_) | Step::Tick => 3,
+            Step::Leave(_) | Step::TakeStray(_) => 3,
+            Step::Tick => 2,
             _ => 1,
         };
         if steps.len() > 1 && dice.below(rare) > 0 {
@@ -134,25 +135,32 @@ fn shrink(mut trace: Vec<Step>, broken: &'static str, setting: &Setting, redis: 
         at -= 1;
         let mut shorter = trace.clone();
         shorter.remove(at);
-        if let Some(end) = breaks(&shorter, broken, setting, redis) {
-            shorter.truncate(end);
+        if let Some(shorter) = breaks(&shorter, broken, setting, redis) {
             trace = shorter;
-            at = trace.len().min(at + 1);
+            at = at.min(trace.len());
         }
     }
     trace
 }
 
-/// After how many of these steps the promise is broken. Each must be possible.
-fn breaks(trace: &[Step], broken: &'static str, setting: &Setting, redis: &mut Redis) -> Option<usize> {
+/// Those of these steps that can be taken, until the promise is broken.
+fn breaks(
+    trace: &[Step],
+    broken: &'static str,
+    setting: &Setting,
+    redis: &mut Redis,
+) -> Option<Vec<Step>> {
     let mut world = World::new(setting, redis);
-    for (at, &step) in trace.iter().enumerate() {
-        match world.after(step, setting, redis)? {
+    let mut taken = Vec::new();
+    for &step in trace {
+        let Some(next) = world.after(step, setting, redis) else { continue };
+        taken.push(step);
+        match next {
             Ok(next) => world = next,
-            Err(other) => return (other == broken).then_some(at + 1),
+            Err(other) => return (other == broken).then_some(taken),
         }
     }
-    (drain::all(&world, setting, redis) == Err(broken)).then_some(trace.len())
+    (drain::all(&world, setting, redis) == Err(broken)).then_some(taken)
 }
 
 /// xorshift64*
