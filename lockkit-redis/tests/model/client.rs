@@ -120,6 +120,10 @@ impl Client {
         self.phase == Phase::Holding && now < self.deadline
     }
 
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Done | Phase::Crashed)
+    }
+
     /// True if it has nothing under way, or no longer waits for it.
     fn idle(pending: Option<Request>, rules: &Rules, now: Tick) -> bool {
         pending.is_none_or(|request| now >= request.sent + rules.op_timeout)
@@ -256,14 +260,15 @@ impl Client {
 
     /// Takes the first message for a reason to ask.
     pub(crate) fn heed(&mut self) -> Option<()> {
-        (!self.messages.is_empty()).then(|| self.messages.remove(0))?;
+        self.messages.first()?;
+        self.messages.remove(0);
         self.attempts = self.attempts.max(1);
         Some(())
     }
 
     /// Its connection breaks, and it goes on with another.
     pub(crate) fn change(&mut self, ear: Ear) -> Option<()> {
-        if self.changed || self.ear != Ear::Open || matches!(self.phase, Phase::Done | Phase::Crashed) {
+        if self.changed || self.ear != Ear::Open || self.is_over() {
             return None;
         }
         self.changed = true;
@@ -278,7 +283,7 @@ impl Client {
     }
 
     pub(crate) fn crash(&mut self, ear: Ear, rules: &Rules) -> Option<()> {
-        if matches!(self.phase, Phase::Done | Phase::Crashed) || self.attempts == rules.attempts {
+        if self.is_over() || self.attempts == rules.attempts {
             return None;
         }
         self.phase = Phase::Crashed;
@@ -308,11 +313,11 @@ impl Client {
             self.messages.clear();
             self.refreshes = 0;
         }
-        if matches!(self.phase, Phase::Leaving | Phase::Done | Phase::Crashed) {
+        if self.phase == Phase::Leaving || self.is_over() {
             (self.deadline, self.extends) = (0, 0);
             self.attempts = 0;
         }
-        if matches!(self.phase, Phase::Done | Phase::Crashed) {
+        if self.is_over() {
             self.replies.clear();
             (self.asked, self.token, self.open, self.open_strays, self.releases) = (None, 0, 0, 0, 0);
         }

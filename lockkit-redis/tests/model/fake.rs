@@ -115,7 +115,9 @@ impl Server {
                 self.published.push((channel.into(), message.into()));
                 Ok(Reply::Int(i64::from(self.heard.iter().any(|heard| &**heard == channel))))
             }
-            ["ZADD", key, ref options @ .., score, member] => self.zadd(key, options, integer(score)?, member),
+            ["ZADD", key, ref options @ .., score, member] => {
+                self.zadd(key, options, integer(score)?, member)
+            }
             ["ZREM", key, member] => {
                 let mut left = self.store.zset(key)?.to_vec();
                 let before = left.len();

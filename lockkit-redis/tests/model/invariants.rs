@@ -21,7 +21,10 @@ pub(crate) fn state(world: &World, redis: &Redis) -> Check {
             ensure(believers.next().is_none(), "two believe that they hold")?;
             ensure(view.owner == Some(at), "one believes that it holds, and doesn't")?;
             ensure(view.fence == client.token, "a holder's token is not the store's")?;
-            ensure(view.until.is_none_or(|until| client.deadline <= until), "a holder counts on too long a lease")?;
+            ensure(
+                view.until.is_none_or(|until| client.deadline <= until),
+                "a holder counts on too long a lease",
+            )?;
         }
     }
     for (at, client) in world.clients.iter().enumerate() {
@@ -77,7 +80,10 @@ impl Change<'_> {
         }
         if let Some(old) = before.owner.filter(|_| before.owner != after.owner) {
             let by_owner = old == self.by && matches!(self.call, Call::Release { .. });
-            ensure(by_owner || matches!(self.call, Call::ForceRelease { .. }), "someone else's lock is taken away")?;
+            ensure(
+                by_owner || matches!(self.call, Call::ForceRelease { .. }),
+                "someone else's lock is taken away",
+            )?;
         }
         self.places()?;
         if after.owner.is_none() && !self.moment.full && self.looks_after() {
@@ -127,7 +133,10 @@ impl Change<'_> {
         for &waiter in dropped {
             let left = waiter == self.by && matches!(self.call, Call::Release { .. });
             let granted = self.after.owner == Some(waiter);
-            ensure(left || granted || !self.before.lives(waiter, self.moment.now), "a waiter lost its place")?;
+            ensure(
+                left || granted || !self.before.lives(waiter, self.moment.now),
+                "a waiter lost its place",
+            )?;
         }
         Ok(())
     }

@@ -147,7 +147,9 @@ fn from_lua(value: Value) -> Reply {
         Value::String(text) => Reply::Text(text.to_str().expect("UTF-8").as_ref().into()),
         Value::Table(items) => {
             // As in Redis, a list ends at its first nil.
-            Reply::List(items.sequence_values::<Value>().map(|item| from_lua(item.expect("a value"))).collect())
+            Reply::List(
+                items.sequence_values::<Value>().map(|item| from_lua(item.expect("a value"))).collect(),
+            )
         }
         other => panic!("a script answered {other:?}"),
     }

@@ -52,6 +52,25 @@ pub(crate) enum Step {
     Force,
 }
 
+impl Step {
+    pub(crate) fn of(self) -> Option<usize> {
+        match self {
+            Self::Tick | Self::ClockAhead | Self::Force => None,
+            Self::Send(at)
+            | Self::SendRefresh(at)
+            | Self::Leave(at)
+            | Self::Take(at)
+            | Self::TakeFull(at)
+            | Self::TakeStray(at)
+            | Self::Hear(at)
+            | Self::Prove(at)
+            | Self::Heed(at)
+            | Self::Change(at, _)
+            | Self::Crash(at, _) => Some(at),
+        }
+    }
+}
+
 pub(crate) type Next = Result<World, &'static str>;
 
 impl World {
@@ -72,7 +91,9 @@ impl World {
 
     /// Those whose messages count as heard, as a set of bits.
     fn heard(&self) -> u8 {
-        (0..self.clients.len()).filter(|&at| self.clients[at].ear != Ear::Closed).fold(0, |set, at| set | 1 << at)
+        (0..self.clients.len())
+            .filter(|&at| self.clients[at].ear != Ear::Closed)
+            .fold(0, |set, at| set | 1 << at)
     }
 
     /// All that may happen, and more: what may not has no next world.
@@ -99,6 +120,9 @@ impl World {
 
     /// The world after a step; an error if that breaks a promise; `None` if the step can't be taken.
     pub(crate) fn after(&self, step: Step, setting: &Setting, redis: &mut Redis) -> Option<Next> {
+        if !self.may(step) {
+            return None;
+        }
         let rules = &setting.rules;
         let mut next = self.clone();
         let mut fault = || next.faults.checked_sub(1).map(|left| next.faults = left);
@@ -117,20 +141,16 @@ impl World {
             Step::Send(at) => Ok(next.clients[at].next(rules, self.now)?),
             Step::SendRefresh(at) => Ok(next.clients[at].refresh(rules, self.now)?),
             Step::Leave(at) => Ok(next.clients[at].leave(rules)?),
-            Step::Take(at) => next.take(at, false, rules, redis)?,
+            Step::Take(at) => next.take(at, false, rules, redis),
             Step::TakeFull(at) => {
                 fault()?;
-                next.take(at, true, rules, redis)?
+                next.take(at, true, rules, redis)
             }
             Step::TakeStray(at) => {
-                (!self.clients[at].strays.is_empty()).then_some(())?;
                 let stray = next.clients[at].strays.remove(0);
                 next.run(at, stray.call, false, rules, redis).map(|_| ())
             }
-            Step::Hear(at) => {
-                (!self.clients[at].replies.is_empty()).then_some(())?;
-                next.clients[at].hear(rules, self.now, self.skew)
-            }
+            Step::Hear(at) => next.clients[at].hear(rules, self.now, self.skew),
             Step::Prove(at) => {
                 let window = self.clients[at].messages.first()?.window;
                 next.clients[at].prove(rules, self.now)?;
@@ -148,7 +168,7 @@ impl World {
             Step::Force => {
                 let view = redis.view(self.store);
                 let crashed = |owner: &usize| self.clients[*owner].phase == Phase::Crashed;
-                let owner = view.owner.filter(crashed).filter(|_| self.faults > 0)?;
+                let owner = view.owner.filter(crashed)?;
                 fault()?;
                 next.run(owner, Call::ForceRelease { token: view.fence }, false, rules, redis).map(|_| ())
             }
@@ -157,21 +177,35 @@ impl World {
         Some(done.map(|()| next))
     }
 
-    fn take(&mut self, at: usize, full: bool, rules: &Rules, redis: &mut Redis) -> Option<Result<(), &'static str>> {
+    /// Rules most steps out, cheaply.
+    fn may(&self, step: Step) -> bool {
+        let client = |at: usize| &self.clients[at];
+        match step {
+            Step::Tick | Step::ClockAhead => true,
+            Step::Send(at) | Step::SendRefresh(at) | Step::Leave(at) => !client(at).is_over(),
+            Step::Take(at) => !client(at).requests.is_empty(),
+            Step::TakeFull(at) => self.faults > 0 && !client(at).requests.is_empty(),
+            Step::TakeStray(at) => !client(at).strays.is_empty(),
+            Step::Hear(at) => !client(at).replies.is_empty(),
+            Step::Prove(at) | Step::Heed(at) => !client(at).messages.is_empty(),
+            Step::Change(at, _) | Step::Crash(at, _) => self.faults > 0 && !client(at).is_over(),
+            Step::Force => {
+                self.faults > 0 && self.clients.iter().any(|client| client.phase == Phase::Crashed)
+            }
+        }
+    }
+
+    fn take(&mut self, at: usize, full: bool, rules: &Rules, redis: &mut Redis) -> Result<(), &'static str> {
         let client = &mut self.clients[at];
-        (!client.requests.is_empty()).then_some(())?;
         let request = client.requests.remove(0);
         // It subscribes in front of its first request.
         client.ear = Ear::Open;
-        let answer = match self.run(at, request.call, full, rules, redis) {
-            Ok(answer) => answer,
-            Err(broken) => return Some(Err(broken)),
-        };
+        let answer = self.run(at, request.call, full, rules, redis)?;
         let client = &mut self.clients[at];
         if [client.asked, client.refreshing].contains(&Some(request)) {
             client.replies.push((request, answer));
         }
-        Some(Ok(()))
+        Ok(())
     }
 
     fn run(
@@ -185,7 +219,8 @@ impl World {
         let moment = Moment { now: self.server_now(), heard: self.heard(), full };
         let (store, answer, told) = redis.run(self.store, at, call, moment);
         let (before, after) = (redis.view(self.store), redis.view(store));
-        let change = invariants::Change { before: &before, after: &after, by: at, call, moment, top: self.top };
+        let change =
+            invariants::Change { before: &before, after: &after, by: at, call, moment, top: self.top };
         change.check(rules)?;
         self.store = store;
         self.top = self.top.max(after.fence);
