@@ -6,6 +6,7 @@ use crate::{
     fake::{Reply as Raw, Store, Text},
     lua::{CLOCK, Outcome, Run, Scripts},
     mutants::Edit,
+    rules::{Pushes, Rules},
 };
 
 pub(crate) type Tick = i16;
@@ -95,7 +96,7 @@ pub(crate) struct Redis {
     scripts: Scripts,
     names: Vec<[Text; 2]>,
     keys: Rc<[Text]>,
-    window: Tick,
+    rules: Rules,
     stores: Vec<(Rc<Store>, Rc<View>)>,
     ids: HashMap<Rc<Store>, StoreId>,
     known: HashMap<(StoreId, usize, Call, Moment), Done>,
@@ -103,11 +104,13 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    pub(crate) fn new(window: Tick, edits: &[Edit]) -> Self {
+    pub(crate) fn new(rules: &Rules, edits: &[Edit]) -> Self {
         let names = (0..3).map(|client| {
             let label = if client == 0 { ":a label" } else { "" };
             let owner = format!("{:032x}{label}", client + 1);
-            let waiter = format!("{client}:{}:{owner}", i64::from(window) * TICK);
+            let polls = rules.pushes == Pushes::NotToTheFirst && client == 0;
+            let told = if polls { "-".to_owned() } else { client.to_string() };
+            let waiter = format!("{told}:{}:{owner}", i64::from(rules.window) * TICK);
             [owner.into(), waiter.into()]
         });
         let sources = SOURCES.map(|(name, text)| {
@@ -118,7 +121,7 @@ impl Redis {
             scripts: Scripts::new(sources),
             names: names.collect(),
             keys: ["lock", "fence", "queue", "live"].map(Text::from).into(),
-            window,
+            rules: *rules,
             stores: Vec::new(),
             ids: HashMap::new(),
             known: HashMap::new(),
@@ -167,7 +170,7 @@ impl Redis {
         let [owner, waiter] = self.names[client].clone();
         let text = |number: i64| Text::from(number.to_string());
         let (lease, until) = (|lease: Tick| text(i64::from(lease) * TICK), |at: Tick| text(ms(at) * 1000));
-        let liveness = lease(2 * self.window);
+        let liveness = lease(2 * self.rules.window);
         let [publish, channels] = ["PUBLISH", CHANNELS].map(Text::from);
         let (script, args) = match call {
             Call::Acquire { lease: ttl, not_after } => {
@@ -186,7 +189,15 @@ impl Redis {
         let keys = if script == "extend" { self.keys[..2].into() } else { self.keys.clone() };
         let heard = (0..3).filter(|client| moment.heard & 1 << client != 0);
         let heard = heard.map(|client| format!("{CHANNELS}{client}").into()).collect();
-        Run { script, keys, args, now: ms(moment.now), full: moment.full, heard }
+        Run {
+            script,
+            keys,
+            args,
+            now: ms(moment.now),
+            full: moment.full,
+            denied: self.rules.pushes == Pushes::Denied,
+            heard,
+        }
     }
 
     fn intern(&mut self, store: Rc<Store>) -> StoreId {

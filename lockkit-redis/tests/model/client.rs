@@ -1,6 +1,9 @@
 //! One claim: what its client knows, and what is under way from and to it.
 
-use crate::calls::{Answer, Call, Message, Tick};
+use crate::{
+    calls::{Answer, Call, Message, Tick},
+    rules::{Flaw, Rules},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
@@ -25,40 +28,6 @@ pub(crate) enum Ear {
 pub(crate) struct Request {
     pub(crate) call: Call,
     pub(crate) sent: Tick,
-}
-
-/// The rules of a claim, and what it may do how often.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    pub(crate) op_timeout: Tick,
-    pub(crate) window: Tick,
-    pub(crate) lease: Tick,
-    pub(crate) attempts: u8,
-    pub(crate) refreshes: u8,
-    pub(crate) extends: u8,
-    pub(crate) releases: u8,
-    pub(crate) flaw: Option<Flaw>,
-}
-
-/// A client that is built wrongly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
-    /// It counts a handed-over lease from when it heard of it.
-    ProofFromReceipt,
-    /// It takes what was granted before its anchor for granted at its anchor.
-    ProofBeforeAnchor,
-    /// It doesn't compare the server's clock with its own.
-    ProofWithoutClock,
-    /// It doesn't ask for at least half a window.
-    ProofOfLittle,
-    /// It counts a lease from the reply.
-    DeadlineFromReply,
-    /// It takes a release for final whatever it sent before.
-    StraysForgotten,
-    /// It leaves the queue, and doesn't give back what it was given meanwhile.
-    CancelOnlyLeaves,
-    /// It says nothing when its wait ends.
-    CancelSilent,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -3,6 +3,7 @@
 use crate::{
     calls::{Redis, Tick},
     client::{Client, Ear, Phase},
+    rules::Pushes,
     search::Found,
     world::{Setting, Step, World},
 };
@@ -32,7 +33,8 @@ impl Calm<'_> {
     fn run(&mut self, strays: bool) -> Result<Tick, &'static str> {
         let rules = &self.setting.rules;
         let crashed = self.world.clients.iter().filter(|client| client.phase == Phase::Crashed);
-        let counted = crashed.clone().filter(|client| client.ear == Ear::Ghost).count();
+        let counted =
+            crashed.clone().filter(|client| client.ear == Ear::Ghost || rules.pushes != Pushes::All).count();
         let counted = Tick::try_from(counted).expect("few");
         // Who crashed may hold the lock for a whole lease, and be given it for a window while it still counts as a
         // listener; a release may have to wait for a stray; and two ticks pass between polls.

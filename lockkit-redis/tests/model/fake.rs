@@ -44,6 +44,8 @@ pub(crate) struct Server {
     pub(crate) now: i64,
     /// Out of memory: writes that may grow the data are refused.
     pub(crate) full: bool,
+    /// The user has no rights on channels.
+    pub(crate) denied: bool,
     /// The channels that someone hears.
     pub(crate) heard: Vec<Text>,
     pub(crate) published: Vec<(Text, Text)>,
@@ -110,6 +112,9 @@ impl Server {
                 let until = self.lapse(ttl)?;
                 let entry = self.store.keys.get_mut(key);
                 Ok(Reply::Int(i64::from(entry.map(|entry| entry.until = Some(until)).is_some())))
+            }
+            ["PUBLISH" | "SPUBLISH", ..] if self.denied => {
+                Err("NOPERM No permissions to access a channel".to_owned())
             }
             ["PUBLISH" | "SPUBLISH", channel, message] => {
                 self.published.push((channel.into(), message.into()));

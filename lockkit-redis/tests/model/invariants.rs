@@ -2,7 +2,8 @@
 
 use crate::{
     calls::{Call, Moment, Redis, Tick, View},
-    client::{Client, Phase, Rules},
+    client::{Client, Phase},
+    rules::Rules,
     world::World,
 };
 

@@ -8,7 +8,7 @@ use crate::fake::{Answer, Reply, Server, Store, Text};
 
 pub(crate) const CLOCK: &str = include_str!("../../src/scripts/clock.lua");
 
-/// A script and all that it is told. `full` and `heard` are the server's, not the caller's.
+/// A script and all that it is told. `full`, `denied` and `heard` are the server's, not the caller's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Run {
     pub(crate) script: &'static str,
@@ -16,6 +16,7 @@ pub(crate) struct Run {
     pub(crate) args: Vec<Text>,
     pub(crate) now: i64,
     pub(crate) full: bool,
+    pub(crate) denied: bool,
     pub(crate) heard: Vec<Text>,
 }
 
@@ -52,6 +53,7 @@ impl Scripts {
             store: store.clone(),
             now: run.now,
             full: run.full,
+            denied: run.denied,
             heard: run.heard.clone(),
             published: Vec::new(),
         };
@@ -72,7 +74,8 @@ impl Scripts {
             Err(error) => {
                 // What a command refused is the caller's to see; anything else is a fault of the script.
                 let error = error.to_string();
-                assert!(error.contains("OOM") || error.contains("WRONGTYPE"), "{}: {error}", run.script);
+                let refused = ["NOPERM", "OOM", "WRONGTYPE"].iter().any(|word| error.contains(word));
+                assert!(refused, "{}: {error}", run.script);
                 Err(error)
             }
         }
@@ -141,7 +144,7 @@ fn from_lua(value: Value) -> Reply {
     match value {
         Value::Nil | Value::Boolean(false) => Reply::Nil,
         Value::Boolean(true) => Reply::Int(1),
-        Value::Integer(number) => Reply::Int(i64::try_from(number).expect("64 bits")),
+        Value::Integer(number) => Reply::Int(number),
         #[expect(clippy::as_conversions, reason = "below 2^53; Redis cuts the fraction off as well")]
         Value::Number(number) => Reply::Int(number as i64),
         Value::String(text) => Reply::Text(text.to_str().expect("UTF-8").as_ref().into()),

@@ -1,6 +1,6 @@
 //! Faults put into the scripts and into the client, each of which the model must find.
 
-use crate::client::Flaw;
+use crate::{CLOCK_STEPS, DENIED, rules::Flaw, world::Setting};
 
 /// A piece of a script, and what to put in its place.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +26,8 @@ pub(crate) struct Mutant {
     pub(crate) name: &'static str,
     pub(crate) edits: Vec<Edit>,
     pub(crate) flaw: Option<Flaw>,
-    /// It shows only when the server's clock steps.
-    pub(crate) skewed: bool,
+    /// Where it shows, if not everywhere.
+    pub(crate) setting: Option<Setting>,
     /// What it breaks.
     pub(crate) breaks: &'static [&'static str],
 }
@@ -38,11 +38,11 @@ fn script(
     breaks: &'static [&'static str],
 ) -> Mutant {
     let edits = edits.iter().map(|&(script, from, to)| Edit { script, from, to }).collect();
-    Mutant { name, edits, flaw: None, skewed: false, breaks }
+    Mutant { name, edits, flaw: None, setting: None, breaks }
 }
 
 fn client(flaw: Flaw, name: &'static str, breaks: &'static [&'static str]) -> Mutant {
-    Mutant { name, edits: Vec::new(), flaw: Some(flaw), skewed: false, breaks }
+    Mutant { name, edits: Vec::new(), flaw: Some(flaw), setting: None, breaks }
 }
 
 const TWO: &str = "two believe that they hold";
@@ -80,7 +80,13 @@ pub(crate) fn mutants() -> Vec<Mutant> {
         "a proof without a look at the clock",
         &["a proof reaches into the future"],
     );
-    mutants.push(Mutant { skewed: true, ..clock });
+    mutants.push(Mutant { setting: Some(CLOCK_STEPS), ..clock });
+    let refused = script(
+        "a hand-over that ends where a message is refused",
+        &[("hand_over", "redis.pcall(", "redis.call(")],
+        &["a holder is still in the queue"],
+    );
+    mutants.push(Mutant { setting: Some(DENIED), ..refused });
     mutants
 }
 

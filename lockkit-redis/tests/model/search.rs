@@ -7,8 +7,8 @@ use std::{
 
 use crate::{
     calls::{Redis, Tick},
-    client::Rules,
     drain,
+    rules::Rules,
     world::{Setting, Step, World},
 };
 

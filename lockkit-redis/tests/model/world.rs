@@ -2,8 +2,9 @@
 
 use crate::{
     calls::{Answer, Call, Moment, Redis, StoreId, Tick},
-    client::{Client, Ear, Phase, Rules},
+    client::{Client, Ear, Phase},
     invariants,
+    rules::{Pushes, Rules},
 };
 
 /// Whose claims compete, how long, and how much may go wrong.
@@ -89,11 +90,14 @@ impl World {
         self.now + self.skew
     }
 
-    /// Those whose messages count as heard, as a set of bits.
-    fn heard(&self) -> u8 {
-        (0..self.clients.len())
-            .filter(|&at| self.clients[at].ear != Ear::Closed)
-            .fold(0, |set, at| set | 1 << at)
+    /// Those whose messages count as heard, or who can't be told: a set of bits.
+    fn heard(&self, rules: &Rules) -> u8 {
+        let counts = |at: usize| match rules.pushes {
+            Pushes::NotToTheFirst if at == 0 => true,
+            Pushes::Denied => true,
+            Pushes::All | Pushes::NotToTheFirst => self.clients[at].ear != Ear::Closed,
+        };
+        (0..self.clients.len()).filter(|&at| counts(at)).fold(0, |set, at| set | 1 << at)
     }
 
     /// All that may happen, and more: what may not has no next world.
@@ -216,7 +220,7 @@ impl World {
         rules: &Rules,
         redis: &mut Redis,
     ) -> Result<Answer, &'static str> {
-        let moment = Moment { now: self.server_now(), heard: self.heard(), full };
+        let moment = Moment { now: self.server_now(), heard: self.heard(rules), full };
         let (store, answer, told) = redis.run(self.store, at, call, moment);
         let (before, after) = (redis.view(self.store), redis.view(store));
         let change =
