@@ -177,11 +177,14 @@ impl Client {
             }
             Answer::Granted { now: then, lease, token } => {
                 self.settled(then);
-                if self.believes(now) && token != self.token {
-                    return Err("a retry got another token");
-                }
                 if self.phase == Phase::Waiting {
                     self.hold(token, start + lease, now);
+                } else if self.believes(now) && token != self.token {
+                    // What it held by proof lapsed early, and the attempt that was under way got the lock anew.
+                    if skew == 0 {
+                        return Err("a retry got another token");
+                    }
+                    self.phase = Phase::Leaving;
                 } else if self.phase == Phase::Holding {
                     self.deadline = self.deadline.max(start + lease);
                 }
