@@ -104,6 +104,7 @@ impl Client {
             return None;
         }
         let call = match self.phase {
+            Phase::Waiting if self.queued && rules.flaw == Some(Flaw::OnlyListens) => return None,
             Phase::Waiting => {
                 self.attempts = self.attempts.checked_sub(1)?;
                 let not_after = now + self.offset + rules.op_timeout;
@@ -193,7 +194,7 @@ impl Client {
             Answer::Gone => self.phase = Phase::Leaving,
             Answer::Refreshed { now, waits } => {
                 self.anchor = Some((request.sent, now));
-                if !waits {
+                if !waits && rules.flaw != Some(Flaw::OnlyListens) {
                     self.queued = false;
                     self.attempts = self.attempts.max(1);
                 }
@@ -234,6 +235,7 @@ impl Client {
     pub(crate) fn heed(&mut self) -> Option<()> {
         self.messages.first()?;
         self.messages.remove(0);
+        self.queued = false;
         self.attempts = self.attempts.max(1);
         Some(())
     }

@@ -1,6 +1,6 @@
 //! Faults put into the scripts and into the client, each of which the model must find.
 
-use crate::{CLOCK_STEPS, DENIED, rules::Flaw, world::Setting};
+use crate::{CLOCK_STEPS, DENIED, drain::HANGS, rules::Flaw, world::Setting};
 
 /// A piece of a script, and what to put in its place.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +73,7 @@ pub(crate) fn mutants() -> Vec<Mutant> {
             &[LOCK_LEFT, PLACE_LEFT],
         ),
         client(Flaw::CancelOnlyLeaves, "a cancel that gives nothing back", &[LOCK_LEFT]),
+        client(Flaw::OnlyListens, "a waiter that only listens", &[HANGS]),
         client(Flaw::CancelSilent, "a cancel that tells nobody", &[LOCK_LEFT, PLACE_LEFT]),
     ]);
     let clock = client(

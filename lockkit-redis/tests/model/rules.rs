@@ -43,6 +43,8 @@ pub(crate) enum Flaw {
     StraysForgotten,
     /// It leaves the queue, and doesn't give back what it was given meanwhile.
     CancelOnlyLeaves,
+    /// Once it is in the queue it only listens.
+    OnlyListens,
     /// It says nothing when its wait ends.
     CancelSilent,
 }
