@@ -39,9 +39,9 @@ pub(crate) enum Call {
         token: i64,
     },
     Refresh,
-    /// `strays` is 0 if there can be none. Without `owned`, it only leaves the queue.
+    /// Without `owned`, it only leaves the queue.
     Release {
-        strays: Tick,
+        strays: Option<Tick>,
         owned: bool,
     },
 }
@@ -181,7 +181,7 @@ impl Redis {
             Call::ForceRelease { token } => ("force_release", vec![text(token), publish, channels]),
             Call::Refresh => ("refresh", vec![publish, channels, "1".into(), waiter, liveness]),
             Call::Release { strays, owned } => {
-                let strays = if strays == 0 { "0".into() } else { until(strays) };
+                let strays = strays.map_or("0".into(), until);
                 let owner = if owned { owner } else { "nobody".into() };
                 ("release", vec![owner, waiter, strays, publish, channels])
             }

@@ -48,9 +48,9 @@ pub(crate) struct Client {
     /// What is known of the server's clock.
     offset: Tick,
     queued: bool,
-    /// Until when an unanswered attempt may be applied: of those on this connection, and of the strays. 0: none.
-    open: Tick,
-    open_strays: Tick,
+    /// Until when an unanswered attempt may be applied: of those on this connection, and of the strays.
+    open: Option<Tick>,
+    open_strays: Option<Tick>,
     pub(crate) token: i64,
     pub(crate) deadline: Tick,
     pub(crate) attempts: u8,
@@ -74,8 +74,8 @@ impl Client {
             anchor: None,
             offset: 0,
             queued: false,
-            open: 0,
-            open_strays: 0,
+            open: None,
+            open_strays: None,
             token: 0,
             deadline: 0,
             attempts: rules.attempts,
@@ -108,7 +108,7 @@ impl Client {
             Phase::Waiting => {
                 self.attempts = self.attempts.checked_sub(1)?;
                 let not_after = now + self.offset + rules.op_timeout;
-                self.open = self.open.max(not_after);
+                self.open = self.open.max(Some(not_after));
                 Call::Acquire { lease: rules.lease, not_after }
             }
             // A lease longer than what an attempt asks for: nothing may shorten it.
@@ -118,7 +118,7 @@ impl Client {
             }
             Phase::Leaving => {
                 self.releases = self.releases.checked_sub(1)?;
-                let strays = if rules.flaw == Some(Flaw::StraysForgotten) { 0 } else { self.open_strays };
+                let strays = if rules.flaw == Some(Flaw::StraysForgotten) { None } else { self.open_strays };
                 let owned = rules.flaw != Some(Flaw::CancelOnlyLeaves) || self.token != 0;
                 Call::Release { strays, owned }
             }
@@ -252,7 +252,7 @@ impl Client {
         self.messages.clear();
         (self.asked, self.refreshing, self.anchor) = (None, None, None);
         self.open_strays = self.open_strays.max(self.open);
-        self.open = 0;
+        self.open = None;
         Some(())
     }
 
@@ -274,10 +274,8 @@ impl Client {
 
     /// An attempt was answered at this server time: so was all before it on this connection.
     fn settled(&mut self, now: Tick) {
-        self.open = 0;
-        if now > self.open_strays {
-            self.open_strays = 0;
-        }
+        self.open = None;
+        self.open_strays = self.open_strays.filter(|&until| now <= until);
     }
 
     /// Forgets what makes no difference any more, so that there are fewer states.
@@ -293,7 +291,7 @@ impl Client {
         }
         if self.is_over() {
             self.replies.clear();
-            (self.asked, self.token, self.open, self.open_strays, self.releases) = (None, 0, 0, 0, 0);
+            (self.asked, self.token, self.open, self.open_strays, self.releases) = (None, 0, None, None, 0);
         }
     }
 }

@@ -179,7 +179,7 @@ fn pick(
     while !steps.is_empty() {
         let at = dice.below(steps.len());
         let rare = match steps[at] {
-            Step::Change(..) | Step::Crash(..) | Step::TakeFull(_) | Step::ClockAhead => 8,
+            Step::Change(..) | Step::Crash(..) | Step::TakeFull(_) | Step::ClockSteps => 8,
             Step::Leave(_) | Step::TakeStray(_) => 3,
             Step::Tick => 2,
             _ => 1,

@@ -13,7 +13,7 @@ pub(crate) struct Setting {
     pub(crate) clients: usize,
     pub(crate) ticks: Tick,
     pub(crate) faults: u8,
-    /// How far the server's clock may step ahead, once.
+    /// How far the server's clock may step, once.
     pub(crate) skew: Tick,
     pub(crate) rules: Rules,
 }
@@ -33,7 +33,7 @@ pub(crate) struct World {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Tick,
-    ClockAhead,
+    ClockSteps,
     /// An attempt, a renewal or a release, whichever is next.
     Send(usize),
     SendRefresh(usize),
@@ -56,7 +56,7 @@ pub(crate) enum Step {
 impl Step {
     pub(crate) fn of(self) -> Option<usize> {
         match self {
-            Self::Tick | Self::ClockAhead | Self::Force => None,
+            Self::Tick | Self::ClockSteps | Self::Force => None,
             Self::Send(at)
             | Self::SendRefresh(at)
             | Self::Leave(at)
@@ -119,7 +119,7 @@ impl World {
                 Step::Crash(at, Ear::Ghost),
             ]
         };
-        [Step::Tick, Step::ClockAhead, Step::Force].into_iter().chain((0..self.clients.len()).flat_map(of))
+        [Step::Tick, Step::ClockSteps, Step::Force].into_iter().chain((0..self.clients.len()).flat_map(of))
     }
 
     /// The world after a step; an error if that breaks a promise; `None` if the step can't be taken.
@@ -137,8 +137,8 @@ impl World {
                 next.store = redis.prune(next.store, next.server_now());
                 Ok(())
             }
-            Step::ClockAhead => {
-                next.skew = Some(setting.skew).filter(|_| self.skew == 0 && setting.skew > 0)?;
+            Step::ClockSteps => {
+                next.skew = Some(setting.skew).filter(|_| self.skew == 0 && setting.skew != 0)?;
                 next.store = redis.prune(next.store, next.server_now());
                 Ok(())
             }
@@ -185,7 +185,7 @@ impl World {
     fn may(&self, step: Step) -> bool {
         let client = |at: usize| &self.clients[at];
         match step {
-            Step::Tick | Step::ClockAhead => true,
+            Step::Tick | Step::ClockSteps => true,
             Step::Send(at) | Step::SendRefresh(at) | Step::Leave(at) => !client(at).is_over(),
             Step::Take(at) => !client(at).requests.is_empty(),
             Step::TakeFull(at) => self.faults > 0 && !client(at).requests.is_empty(),
