@@ -36,7 +36,7 @@ pub(crate) struct Report {
     pub(crate) slowest_drain: i16,
 }
 
-/// Every state that can be reached, up to a limit. A drain is tried from one of `drains`.
+/// Every state that can be reached, up to a limit. From one in `drains` of them, nothing fails any more.
 pub(crate) fn exhaust(
     setting: &Setting,
     redis: &mut Redis,
