@@ -60,7 +60,15 @@ impl Bare {
         acquire.arg(&self.acquire).arg(4).arg(&keys).arg(&owner).arg(30_000).arg(9_007_199_254_740_991_i64);
         acquire.arg("").arg(1).arg(6_000).arg("PUBLISH").arg("bare:wake:");
         let mut release = redis::cmd("EVALSHA");
-        release.arg(&self.release).arg(4).arg(&keys).arg(&owner).arg("").arg(0).arg("PUBLISH").arg("bare:wake:");
+        release
+            .arg(&self.release)
+            .arg(4)
+            .arg(&keys)
+            .arg(&owner)
+            .arg("")
+            .arg(0)
+            .arg("PUBLISH")
+            .arg("bare:wake:");
         for _ in 0..count {
             black_box(self.connection.send_packed_command(&acquire).await.unwrap());
             black_box(self.connection.send_packed_command(&release).await.unwrap());

@@ -13,10 +13,15 @@ pub(crate) type Tick = i16;
 
 pub(crate) const TICK: i64 = 100;
 /// When the model starts, in ms of the server.
-const START: i64 = 1_000_000;
+const START: i64 = 1_700_000_000_000;
 const CHANNELS: &str = "wake:";
 
 const HAND_OVER: &str = include_str!("../../src/scripts/exclusive/hand_over.lua");
+/// What stands before everything else.
+const FREE: [(&str, &str); 2] = [
+    ("acquire", include_str!("../../src/scripts/exclusive/acquire_free.lua")),
+    ("release", include_str!("../../src/scripts/exclusive/release_free.lua")),
+];
 const SOURCES: [(&str, &str); 5] = [
     ("acquire", include_str!("../../src/scripts/exclusive/acquire.lua")),
     ("extend", include_str!("../../src/scripts/exclusive/extend.lua")),
@@ -115,7 +120,8 @@ impl Redis {
         });
         let sources = SOURCES.map(|(name, text)| {
             let front = if name == "extend" { "" } else { HAND_OVER };
-            (name, Edit::all(edits, name, &[CLOCK, front, text].concat()))
+            let free = FREE.iter().find(|(of, _)| *of == name).map_or("", |(_, text)| text);
+            (name, Edit::all(edits, name, &[free, CLOCK, front, text].concat()))
         });
         Self {
             scripts: Scripts::new(sources),
