@@ -10,5 +10,6 @@ mod proof;
 mod proxy;
 mod queue;
 mod refusal;
+mod stuck;
 mod support;
 mod wake;
