@@ -135,3 +135,18 @@ async fn c8_a_waiter_is_not_held_up_by_a_more_patient_one_on_a_dead_connection()
     // Either of them, and it does not give the lock back.
     timeout(SOON, waiting.join_next()).await.expect("nobody is granted the lock").unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn c8_a_very_patient_waiter_looks_as_often_as_others() {
+    let store = Store::start().await;
+    let other = connect(&store.server.url()).await.unwrap();
+    let minute = Duration::from_secs(60);
+    let mut holder = holder(&store, "a").await;
+    let mut hasty = other.claim(spec_for("a", TTL, Duration::from_millis(300))).unwrap();
+    assert!(busy(hasty.attempt(Wait::Queue).await).0);
+    let (mut patient, bell) = ring_for(&store, spec_for("a", 5 * minute, 2 * minute));
+    assert!(busy(patient.attempt(Wait::Queue).await).0);
+    holder.release().await.unwrap();
+    // The hasty one is told, and never looks.
+    wait_for(&mut patient, &bell).await;
+}
