@@ -99,6 +99,9 @@ impl RedisClaim {
         let mut late = 0;
         loop {
             let stop = route.next().await?;
+            if self.is_passed_over(&stop.link) {
+                self.release().await?;
+            }
             // Subscribing costs a request, which a lock that is free can do without.
             if wait == Wait::Queue && (!stop.link.is_sharded() || !stop.link.pushes()) {
                 self.take_place(&stop.link);
@@ -125,6 +128,9 @@ impl RedisClaim {
                     let seen = Sighting { link: stop.link.number(), sent, server_time: now };
                     if wait == Wait::Queue && self.place.is_none() {
                         self.take_place(&stop.link);
+                        continue;
+                    }
+                    if self.is_passed_over(&stop.link) {
                         continue;
                     }
                     return Ok(self.busy(seen, script::ttl(ttl)));
@@ -183,6 +189,11 @@ impl RedisClaim {
         let waiter = Waiter::new(Arc::clone(&member), window, self.spec.hint.clone());
         self.place = Some(Place::take(self.store.rooms(), &self.keys, self.family, self.spec.owner, waiter));
         self.member = Some(member);
+    }
+
+    /// True if the store believes that it can tell us, and it can't any more: then others are always served before us.
+    fn is_passed_over(&self, link: &Link) -> bool {
+        !link.pushes() && self.member.as_deref().is_some_and(waiting::hears)
     }
 
     fn busy(&mut self, seen: Sighting, ttl: Option<Duration>) -> Attempt {

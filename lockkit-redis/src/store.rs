@@ -146,7 +146,7 @@ impl Store {
             let sent = Clock::Boot.now();
             let answer = stop.run_in_room(self.rooms(), batch.base(), &call).await;
             let answer = answer.and_then(|reply| {
-                let now = self.rooms().refreshed(batch, stop.link.number(), sent, &reply)?;
+                let now = self.rooms().refreshed(batch, &stop.link, sent, &reply)?;
                 stop.link.clock().observe(sent, now, Clock::Boot.now());
                 Ok(())
             });
