@@ -17,7 +17,7 @@ use crate::{
     script::{Arg, Call},
     sentinel::Sentinels,
     shared::Shared,
-    waiting::{Batch, Rooms},
+    waiting::{Batch, Place, Rooms},
 };
 
 /// A store of locks: one server at a time, or a cluster.
@@ -88,10 +88,14 @@ impl Store {
         answer.map_err(|_| error::opening(&OpenError::Silent, self.config()))
     }
 
-    /// Keeps all waiters of this process alive whose turn it is, and learns what became of them.
-    pub(crate) async fn refresh(&self) -> Result<()> {
+    /// Keeps all waiters of this process alive whose turn it is, and learns what became of them, unless another one has
+    /// done that for `place` meanwhile.
+    pub(crate) async fn refresh_for(&self, place: &Place) -> Result<()> {
         let rooms = self.rooms();
         let _turn = rooms.turn().await;
+        if !place.is_due() {
+            return Ok(());
+        }
         let apart = matches!(self.topology, Topology::Cluster(_));
         for batch in rooms.due(apart) {
             self.refresh_batch(&batch).await?;
