@@ -27,7 +27,8 @@ async fn waiter_of(redis: &Redis) -> Waiter {
 #[tokio::test]
 async fn c12_the_lock_goes_round_in_the_order_of_arrival_over_all_clients() {
     let store = Store::start().await;
-    let (second, third) = (connect(&store.server.url()).await.unwrap(), connect(&store.server.url()).await.unwrap());
+    let (second, third) =
+        (connect(&store.server.url()).await.unwrap(), connect(&store.server.url()).await.unwrap());
     let mut holder = holder(&store, "a").await;
     let mut waiters = Vec::new();
     for redis in [&store.redis, &second, &third, &third, &second, &store.redis, &second, &third] {

@@ -14,7 +14,6 @@ use tokio::{
 
 use crate::support::*;
 
-
 #[tokio::test]
 async fn c8_one_release_rings_the_first_waiter_alone() {
     let store = Store::start().await;
