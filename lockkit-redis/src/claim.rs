@@ -79,7 +79,7 @@ impl RedisClaim {
         let Some(place) = self.place.as_ref().filter(|_| !self.in_doubt) else { return Ok(None) };
         let mut news = place.news(self.takes_short_leases());
         if news == News::Refresh {
-            self.store.refresh_for(place).await?;
+            self.store.refresh(place).await?;
             news = place.news(self.takes_short_leases());
         }
         let pause = match news {
@@ -318,6 +318,10 @@ fn shape(keys: &Keys, mode: Mode) -> Result<(Family, Option<Permits>)> {
         Mode::Exclusive if keys.holders.is_empty() => Ok((Family::Exclusive, None)),
         Mode::Exclusive => permits(ALL, ALL),
         Mode::Shared if !keys.holders.is_empty() => permits(1, ALL),
+        Mode::Permits { count, limit } if count > limit => {
+            let reason = format!("the claim wants {count} permits of {limit}, and would wait for ever");
+            Err(error::ours(ErrorKind::InvalidOption, reason))
+        }
         Mode::Permits { count, limit } if !keys.holders.is_empty() => permits(count.get(), limit.get()),
         mode => {
             let reason = format!("the Redis backend has no lock of this kind in mode {mode:?}");

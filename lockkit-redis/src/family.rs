@@ -26,32 +26,28 @@ pub(crate) struct Scripts {
     pub(crate) force_release: Source,
 }
 
-macro_rules! text {
-    ($folder:literal, $name:literal) => {
-        include_str!(concat!("scripts/", $folder, "/", $name, ".lua"))
-    };
-}
-macro_rules! scripts {
-    ($folder:literal, $before_extend:expr) => {
-        Scripts {
-            acquire: Source::new(&[CLOCK, text!($folder, "hand_over"), text!($folder, "acquire")]),
-            extend: Source::new(&[CLOCK, $before_extend, text!($folder, "extend")]),
-            release: Source::new(&[CLOCK, text!($folder, "hand_over"), text!($folder, "release")]),
-            refresh: Source::new(&[CLOCK, text!($folder, "hand_over"), text!($folder, "refresh")]),
-            inspect: Source::new(&[CLOCK, text!($folder, "inspect")]),
-            force_release: Source::new(&[
-                CLOCK,
-                text!($folder, "hand_over"),
-                text!($folder, "force_release"),
-            ]),
-        }
+macro_rules! source {
+    ($($part:literal),+) => {
+        Source::new(concat!($(include_str!(concat!("scripts/", $part, ".lua"))),+))
     };
 }
 
-const CLOCK: &str = include_str!("scripts/clock.lua");
-
-static EXCLUSIVE: LazyLock<Scripts> = LazyLock::new(|| scripts!("exclusive", ""));
-static COUNTED: LazyLock<Scripts> = LazyLock::new(|| scripts!("counted", text!("counted", "hand_over")));
+static EXCLUSIVE: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: source!("exclusive/acquire_free", "clock", "exclusive/hand_over", "exclusive/acquire"),
+    extend: source!("clock", "exclusive/extend"),
+    release: source!("exclusive/release_free", "clock", "exclusive/hand_over", "exclusive/release"),
+    refresh: source!("clock", "exclusive/hand_over", "exclusive/refresh"),
+    inspect: source!("clock", "exclusive/inspect"),
+    force_release: source!("clock", "exclusive/hand_over", "exclusive/force_release"),
+});
+static COUNTED: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: source!("clock", "counted/hand_over", "counted/acquire"),
+    extend: source!("clock", "counted/hand_over", "counted/extend"),
+    release: source!("clock", "counted/hand_over", "counted/release"),
+    refresh: source!("clock", "counted/hand_over", "counted/refresh"),
+    inspect: source!("clock", "counted/inspect"),
+    force_release: source!("clock", "counted/hand_over", "counted/force_release"),
+});
 
 impl Family {
     pub(crate) fn scripts(self) -> &'static Scripts {

@@ -7,15 +7,13 @@ use redis::{Cmd, RedisResult, Script, Value};
 /// A script's text and its hash.
 #[derive(Debug)]
 pub(crate) struct Source {
-    body: String,
+    body: &'static str,
     hash: String,
 }
 
 impl Source {
-    pub(crate) fn new(parts: &[&str]) -> Self {
-        let body = parts.concat();
-        let hash = Script::new(&body).get_hash().to_owned();
-        Self { body, hash }
+    pub(crate) fn new(body: &'static str) -> Self {
+        Self { body, hash: Script::new(body).get_hash().to_owned() }
     }
 }
 
@@ -41,7 +39,7 @@ impl Call<'_> {
 
     /// The call with the script's text, which the server remembers.
     pub(crate) fn by_text(&self) -> Cmd {
-        self.command("EVAL", &self.script.body)
+        self.command("EVAL", self.script.body)
     }
 
     fn command(&self, verb: &str, script: &str) -> Cmd {

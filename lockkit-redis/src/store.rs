@@ -88,17 +88,39 @@ impl Store {
         answer.map_err(|_| error::opening(&OpenError::Silent, self.config()))
     }
 
-    /// Keeps all waiters of this process alive whose turn it is, and learns what became of them, unless another one has
-    /// done that for `place` meanwhile.
-    pub(crate) async fn refresh_for(&self, place: &Place) -> Result<()> {
-        let rooms = self.rooms();
-        let _turn = rooms.turn().await;
+    /// Keeps the waiters of a room alive, and learns what became of them, unless another one has done so meanwhile. On
+    /// one server, all waiters of this process whose turn it is; on a cluster each room for itself, so that one is not
+    /// held up by another's node.
+    pub(crate) async fn refresh(&self, place: &Place) -> Result<()> {
+        let (rooms, base) = (self.rooms(), place.base());
+        let only = self.shared.config.is_cluster().then_some(base);
+        let _turn = match only {
+            Some(base) => rooms.turn_in(base).lock_owned().await,
+            None => rooms.turn().lock_owned().await,
+        };
         if !place.is_due() {
             return Ok(());
         }
-        let apart = matches!(self.topology, Topology::Cluster(_));
-        for batch in rooms.due(apart) {
-            self.refresh_batch(&batch).await?;
+        for batch in rooms.due(only) {
+            match self.refresh_batch(&batch).await {
+                // One room's broken key must not harm the others.
+                Err(error) if !error.is_temporary() => self.refresh_apart(batch, base).await?,
+                answer => answer?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn refresh_apart(&self, batch: Batch, base: &str) -> Result<()> {
+        for batch in batch.apart() {
+            match self.refresh_batch(&batch).await {
+                Err(error) if batch.base() == base => return Err(error),
+                Err(error) => {
+                    tracing::debug!(target: "lockkit", %error, "waiters can't be kept alive");
+                    self.rooms().ring(&batch);
+                }
+                Ok(()) => {}
+            }
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ use crate::{
     name::LockName,
     observe::Event,
     options::{Limits, LockOptions, Renewal},
-    spi::{Attempt, Backend, Caller, ClaimSpec, Grant, Hint, Mode, Poll, Wait},
+    spi::{Attempt, Backend, Caller, ClaimSpec, Grant, Hint, LeaseScope, Mode, Poll, Wait},
     token::FencingToken,
 };
 
@@ -61,6 +61,9 @@ const LEAVING: Duration = Duration::from_millis(5);
 /// millisecond late.
 const LEAST_RESERVE: Duration = Duration::from_millis(2);
 const TROUBLED: Poll = Poll { min: Duration::from_millis(20), max: Duration::from_secs(1) };
+
+/// A lease that is much shorter than its ttl is renewed so soon.
+const MADE_WHOLE: Duration = Duration::from_millis(50);
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
@@ -155,7 +158,7 @@ async fn compete(mut bid: Bid<'_>, request: Request<'_>, bound: Bound, started: 
             Some(Ok(Attempt::Granted(_))) if agenda.is_draining() => return Err(closed()),
             Some(Ok(Attempt::Granted(grant))) => {
                 if held.extend(asked, grant.lease) > now {
-                    bid.win(grant, request.token_base, now)?;
+                    bid.win(grant, request, now)?;
                     return Ok(Some(attempts));
                 }
                 trouble.store_is_too_slow(asked, limits);
@@ -324,8 +327,8 @@ impl<'a> Bid<'a> {
     }
 
     /// Makes a hold of it. There is no await from the grant to here, and none from here to the guard.
-    fn win(&mut self, grant: Grant, token_base: u64, now: Tick) -> Result<()> {
-        let held = &self.held;
+    fn win(&mut self, grant: Grant, request: Request<'_>, now: Tick) -> Result<()> {
+        let (held, token_base) = (&self.held, request.token_base);
         let Some(token) = grant.token.get().checked_add(token_base) else {
             let text = format!("token_base {token_base} is too large: token {} overflows", grant.token);
             return Err(Error::new(ErrorKind::InvalidOption, text));
@@ -341,7 +344,16 @@ impl<'a> Bid<'a> {
         }
         drop(slot);
         held.grant(FencingToken::new(token));
-        held.agenda.schedule(held, first_due(held, now));
+        let mut due = first_due(held, now);
+        // A hand-over gave less than was asked for. A hold that is over by then need not ask for the rest.
+        let short = held.remaining() < request.limits.ttl / 2;
+        if short
+            && request.options.renewal == Renewal::Auto
+            && request.backend.descriptor().lease_scope == LeaseScope::Claim
+        {
+            due = due.min(now.after(MADE_WHOLE));
+        }
+        held.agenda.schedule(held, due);
         Ok(())
     }
 

@@ -117,6 +117,11 @@ impl Place {
         Self { rooms: Arc::clone(rooms), base, owner, seen: None }
     }
 
+    /// What all keys of its room start with.
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
     /// What became of the waiter. What was heard is spent by this: a caller that is told to ask must do so.
     pub(crate) fn news(&self, with_proof: bool) -> News {
         let mut inner = self.rooms.lock();

@@ -7,7 +7,7 @@ use redis::{RedisResult, Value};
 
 use super::{
     Sighting,
-    rooms::{Inner, Rooms},
+    rooms::{Inner, Room, Rooms},
 };
 use crate::{family::Family, keys::Keys, script};
 
@@ -58,24 +58,39 @@ impl Batch {
         })
     }
 
+    /// The same with a request for each room.
+    pub(crate) fn apart(self) -> impl Iterator<Item = Self> {
+        let family = self.family;
+        self.rooms.into_iter().map(move |turn| Self { family, rooms: vec![turn] })
+    }
+
     fn len(&self) -> usize {
         self.rooms.iter().map(|turn| turn.waiters.len()).sum()
     }
 }
 
 impl Rooms {
-    /// The right to ask for all.
-    pub(crate) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.refreshing.lock().await
+    /// Held by the one who asks for all.
+    pub(crate) fn turn(&self) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(&self.turn)
     }
 
-    /// What is to be asked now. With `apart`, no two rooms share a request.
-    pub(crate) fn due(&self, apart: bool) -> Vec<Batch> {
+    /// Held by the one who asks for all in a room.
+    pub(crate) fn turn_in(&self, base: &str) -> Arc<tokio::sync::Mutex<()>> {
+        self.lock().rooms.get(base).map(|room| Arc::clone(&room.turn)).unwrap_or_default()
+    }
+
+    /// What is to be asked now: about all rooms, or about one.
+    pub(crate) fn due(&self, only: Option<&str>) -> Vec<Batch> {
         let now = Clock::Boot.now();
         let mut inner = self.lock();
         let Inner { rooms, owners } = &mut *inner;
         let mut batches: Vec<Batch> = Vec::new();
-        for room in rooms.values_mut() {
+        let wanted: Vec<&Room> = match only {
+            Some(base) => rooms.get(base).into_iter().collect(),
+            None => rooms.values().collect(),
+        };
+        for room in wanted {
             let known = room.waiters.iter().filter_map(|owner| Some((owner, owners.get(owner)?)));
             let queued: Vec<_> = known.filter(|(_, waiter)| waiter.queued).collect();
             let Some(period) = queued.iter().map(|(_, waiter)| waiter.period()).min() else { continue };
@@ -93,7 +108,7 @@ impl Rooms {
                 let open = batches.iter_mut().rev().find(|batch| {
                     let fits =
                         batch.len() + turn.waiters.len() <= MOST_WAITERS && batch.rooms.len() < MOST_ROOMS;
-                    !apart && batch.family == room.family && fits
+                    batch.family == room.family && fits
                 });
                 match open {
                     Some(batch) => batch.rooms.push(turn),
@@ -102,6 +117,16 @@ impl Rooms {
             }
         }
         batches
+    }
+
+    /// Makes these waiters ask for themselves, and get what errors there are.
+    pub(crate) fn ring(&self, batch: &Batch) {
+        let mut inner = self.lock();
+        for (owner, ..) in batch.rooms.iter().flat_map(|turn| &turn.waiters) {
+            if let Some(waiter) = inner.owners.get_mut(owner) {
+                waiter.ring();
+            }
+        }
     }
 
     /// The answer to a batch: those who wait no more are rung.

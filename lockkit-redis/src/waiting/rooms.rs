@@ -22,8 +22,7 @@ pub(crate) struct Rooms {
     inner: Mutex<Inner>,
     /// Some room is empty, and its channel could not be left at once.
     orphans: AtomicBool,
-    /// Held by the one who asks for all.
-    pub(super) refreshing: tokio::sync::Mutex<()>,
+    pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -43,6 +42,7 @@ pub(super) struct Room {
     /// When the lock lapses if nobody renews it, as far as we know.
     pub(super) lapse: Tick,
     pub(super) subscription: Subscription,
+    pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The channel inside the name's slot, where messages stay there.
@@ -56,12 +56,7 @@ pub(super) struct Subscription {
 impl Rooms {
     /// `client` names the channel of this process.
     pub(crate) fn new(client: String) -> Self {
-        Self {
-            client,
-            inner: Mutex::default(),
-            orphans: AtomicBool::new(false),
-            refreshing: tokio::sync::Mutex::default(),
-        }
+        Self { client, inner: Mutex::default(), orphans: AtomicBool::new(false), turn: Arc::default() }
     }
 
     pub(crate) fn client(&self) -> &str {
@@ -185,6 +180,7 @@ impl Room {
             last_seen: None,
             lapse: Tick::NEVER,
             subscription: Subscription::default(),
+            turn: Arc::default(),
         }
     }
 

@@ -112,7 +112,7 @@ fn c8_a_waiter_without_a_connection_is_passed_over_fully_and_keeps_its_place() {
     assert_eq!(store.keys(), ["fence", "grants", "live", "queue"]);
     assert_eq!(store.used(), (0, 0));
     assert_eq!(store.acquire_with(&holder, LEASE, NEVER, 5), Answer::Limit(2), "one with this limit waits");
-    assert!(store.ttl("grants") >= 299_000);
+    assert!(store.ttl("grants") <= store.ttl("queue") + 1);
 
     store.acquire(&holder).fence();
     assert!(store.acquire(&next).is_busy());

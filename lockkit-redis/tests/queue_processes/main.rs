@@ -10,6 +10,8 @@ mod scale;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
+type Case = fn() -> Result<(), Failed>;
+
 fn main() -> Result<(), Failed> {
     if let Some(result) = child::run_if_asked() {
         return result;
@@ -17,7 +19,7 @@ fn main() -> Result<(), Failed> {
     let mut arguments = Arguments::from_args();
     // They count, and some take all of the machine.
     arguments.test_threads = Some(1);
-    let trials: [(&str, fn() -> Result<(), Failed>); 9] = [
+    let trials: [(&str, Case); 9] = [
         ("c12_64_tasks_of_one_process_that_hold_for_0_ms", || cost::compete(1, 64, 0, 2.1)),
         ("c12_64_tasks_of_one_process_that_hold_for_2_ms", || cost::compete(1, 64, 2, 2.1)),
         ("c12_8_tasks_of_8_processes_that_hold_for_0_ms", || cost::compete(8, 8, 0, 2.2)),

@@ -31,7 +31,8 @@ macro_rules! script {
     };
 }
 
-pub(crate) const ACQUIRE: &str = script!("clock", "exclusive/hand_over", "exclusive/acquire");
+pub(crate) const ACQUIRE: &str =
+    script!("exclusive/acquire_free", "clock", "exclusive/hand_over", "exclusive/acquire");
 /// The server knows them from the start, so that requests can be counted and paused exactly.
 const SCRIPTS: [&str; 12] = [
     ACQUIRE,
@@ -39,7 +40,7 @@ const SCRIPTS: [&str; 12] = [
     script!("clock", "exclusive/hand_over", "exclusive/force_release"),
     script!("clock", "exclusive/inspect"),
     script!("clock", "exclusive/hand_over", "exclusive/refresh"),
-    script!("clock", "exclusive/hand_over", "exclusive/release"),
+    script!("exclusive/release_free", "clock", "exclusive/hand_over", "exclusive/release"),
     script!("clock", "counted/hand_over", "counted/acquire"),
     script!("clock", "counted/hand_over", "counted/extend"),
     script!("clock", "counted/hand_over", "counted/force_release"),

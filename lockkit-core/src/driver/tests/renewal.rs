@@ -218,6 +218,24 @@ async fn c10_a_shorter_lease_than_asked_is_renewed_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn c10_a_lease_that_was_cut_short_is_made_whole_soon_unless_the_hold_is_over() {
+    let world = World::new(Kind::Ttl);
+    world.store.set_lease(crate::spi::Lease::For(ms(1_200)));
+    let guard = world.mutex("a").lock().await.unwrap();
+    time::sleep(ms(45)).await;
+    guard.release().await.unwrap();
+    assert_eq!(world.store.count(Op::KeepAlive), 0);
+    let guard = world.mutex("a").lock().await.unwrap();
+    time::sleep(ms(60)).await;
+    assert_eq!(world.store.count(Op::KeepAlive), 1);
+    // That store never gives more: asking at once again would not help.
+    time::sleep(ms(300)).await;
+    assert_eq!(world.store.count(Op::KeepAlive), 1);
+    drop(guard);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dead_shard_does_not_starve_the_others() {
     let world = World::new(Kind::Ttl);
     let mut guards = Vec::new();

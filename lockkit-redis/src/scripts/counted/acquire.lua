@@ -32,10 +32,8 @@ if ARGV[5] ~= '0' then
   if ARGV[5] == '1' then
     local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
     redis.call('ZADD', queue, 'NX', math.max(now, (tonumber(last) or 0) + 1), waiter)
-    redis.call('PEXPIRE', queue, idle)
   end
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
-  redis.call('PEXPIRE', live, idle)
-  outlive(now, 0)
+  keep_queue(tonumber(ARGV[6]))
 end
 return {0, now, first_lapse(now)}

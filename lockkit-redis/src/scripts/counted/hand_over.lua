@@ -8,8 +8,8 @@
 local fence_key, queue, live, holders, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local used, limit
 
--- A name is kept for as long after its last lease, or after a waiter was last heard of.
-local idle, day = 300000, 86400000
+-- In ms. The hour saves most renewals from moving the end of the fence.
+local hour, day = 3600000, 86400000
 
 -- A fence above all before it and not below the time, or nil if there is none left.
 local function next_fence(now)
@@ -18,31 +18,22 @@ local function next_fence(now)
   return fence < 9007199254740992 and fence or nil
 end
 
--- Holders are kept longer than grants: permits that are counted there must be able to lapse.
-local function keep_holders(lease)
-  redis.call('PEXPIRE', holders, lease + idle + 120000)
-  redis.call('PEXPIRE', grants, lease + idle + 60000)
-end
-
--- Makes the keys outlive a lease, and the fence all of them by a day. Never shortens that.
-local function outlive(now, lease)
-  if redis.call('PTTL', holders) >= lease + idle + 60000 then return end
-  keep_holders(lease)
-  local last = tonumber(redis.call('GET', fence_key) or 0)
-  local keep = math.max(0, math.ceil((last - now) / 1000)) + lease + idle + day
-  if redis.call('PTTL', fence_key) < keep then redis.call('PEXPIRE', fence_key, keep) end
+-- Holders and grants are gone with the last lease, also if their owners died.
+local function keep_grants(lease)
+  redis.call('PEXPIRE', holders, lease)
+  redis.call('PEXPIRE', grants, lease)
 end
 
 -- The fence is written before the grant: if it can't be, because its key is of another type, no permit may be used up.
 -- It is kept for a day after the longest lease, and after the fence's own time if the clock was set back since.
 local function give(owner, count, fence, now, lease)
   local kept = used > 0 and redis.call('PTTL', holders) or 0
-  local keep = math.ceil((fence - now) / 1000) + math.max(lease + idle, kept) + day
+  local keep = math.ceil((fence - now) / 1000) + math.max(lease, kept) + day + hour
   redis.call('SET', fence_key, digits(fence), 'PX', keep)
   redis.call('ZADD', holders, now + lease * 1000, owner)
   used = used + count
   redis.call('HMSET', grants, owner, count .. ':' .. digits(fence), 'used', used, 'limit', limit)
-  if kept < lease + idle + 60000 then keep_holders(lease) end
+  if kept < lease then keep_grants(lease) end
 end
 
 -- Takes the permits of an owner away.
@@ -85,7 +76,11 @@ local function restart(owner, now, lease)
     redis.call('ZADD', holders, deadline, owner)
   end
   local left = math.floor((deadline - now) / 1000)
-  outlive(now, left)
+  if redis.call('PTTL', holders) < left then keep_grants(left) end
+  if redis.call('PTTL', fence_key) < left + day then
+    local ahead = tonumber(redis.call('GET', fence_key) or 0) - now
+    redis.call('PEXPIRE', fence_key, math.max(0, math.ceil(ahead / 1000)) + left + day + hour)
+  end
   return left
 end
 
@@ -120,13 +115,22 @@ local function wake(now, passed, served, publish, channels, asking)
   end
 end
 
+-- The queue is gone with its last waiter, also if that one died, and the limit is known as long.
+local function keep_queue(liveness)
+  local keep = math.max(redis.call('PTTL', live), liveness)
+  redis.call('PEXPIRE', queue, keep)
+  redis.call('PEXPIRE', live, keep)
+  if redis.call('PTTL', grants) < keep then redis.call('PEXPIRE', grants, keep) end
+end
+
 -- The limit goes with the last holder and waiter.
 local function keep_limit()
-  if redis.call('EXISTS', queue) == 0 then
+  local keep = redis.call('PTTL', queue)
+  if keep <= 0 then
     redis.call('DEL', grants)
   else
     redis.call('HMSET', grants, 'used', 0, 'limit', limit)
-    redis.call('PEXPIRE', grants, idle + 60000)
+    redis.call('PEXPIRE', grants, keep)
   end
 end
 

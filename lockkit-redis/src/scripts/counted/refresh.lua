@@ -7,15 +7,17 @@ local answer, arg = {now}, 3
 for first = 1, #KEYS, 5 do
   fence_key, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2]
   holders, grants = KEYS[first + 3], KEYS[first + 4]
-  local seen, places = {0}, {}
+  local seen, places, longest = {0}, {}, 0
   local last = arg + 2 * tonumber(ARGV[arg])
   while arg < last do
     local waiter = ARGV[arg + 1]
     seen[#seen + 1] = redis.call('ZADD', live, 'XX', 'CH', now + ARGV[arg + 2] * 1000, waiter)
     places[waiter] = #seen
+    longest = math.max(longest, tonumber(ARGV[arg + 2]))
     arg = arg + 2
   end
   arg = arg + 1
+  keep_queue(longest)
   prune(now, '')
   if limit then
     local _, served = hand_over(now, ARGV[1], ARGV[2], places)
@@ -23,9 +25,6 @@ for first = 1, #KEYS, 5 do
       if places[waiter] then seen[places[waiter]] = 0 end
     end
   end
-  redis.call('PEXPIRE', queue, idle)
-  redis.call('PEXPIRE', live, idle)
-  outlive(now, 0)
   seen[1] = first_lapse(now)
   answer[#answer + 1] = seen
 end

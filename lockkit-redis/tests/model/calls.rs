@@ -1,0 +1,275 @@
+//! What clients ask of the scripts, in ticks, and what they read in the answers.
+
+use std::{collections::HashMap, rc::Rc};
+
+use crate::{
+    fake::{Reply as Raw, Store, Text},
+    lua::{CLOCK, Outcome, Run, Scripts},
+    mutants::Edit,
+    rules::{Pushes, Rules},
+};
+
+pub(crate) type Tick = i16;
+
+pub(crate) const TICK: i64 = 100;
+/// When the model starts, in ms of the server.
+const START: i64 = 1_700_000_000_000;
+const CHANNELS: &str = "wake:";
+
+const HAND_OVER: &str = include_str!("../../src/scripts/exclusive/hand_over.lua");
+/// What stands before everything else.
+const FREE: [(&str, &str); 2] = [
+    ("acquire", include_str!("../../src/scripts/exclusive/acquire_free.lua")),
+    ("release", include_str!("../../src/scripts/exclusive/release_free.lua")),
+];
+const SOURCES: [(&str, &str); 5] = [
+    ("acquire", include_str!("../../src/scripts/exclusive/acquire.lua")),
+    ("extend", include_str!("../../src/scripts/exclusive/extend.lua")),
+    ("force_release", include_str!("../../src/scripts/exclusive/force_release.lua")),
+    ("refresh", include_str!("../../src/scripts/exclusive/refresh.lua")),
+    ("release", include_str!("../../src/scripts/exclusive/release.lua")),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Call {
+    Acquire {
+        lease: Tick,
+        not_after: Tick,
+    },
+    Extend {
+        lease: Tick,
+        token: i64,
+    },
+    ForceRelease {
+        token: i64,
+    },
+    Refresh,
+    /// Without `owned`, it only leaves the queue.
+    Release {
+        strays: Option<Tick>,
+        owned: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Answer {
+    Busy { now: Tick },
+    Granted { now: Tick, lease: Tick, token: i64 },
+    Late,
+    Extended { lease: Tick },
+    Gone,
+    Refreshed { now: Tick, waits: bool },
+    Released { last: bool },
+    Refused,
+}
+
+/// A hand-over, as its new owner is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Message {
+    pub(crate) token: i64,
+    pub(crate) now: Tick,
+    pub(crate) window: Tick,
+}
+
+/// What the store says of the lock, in clients and ticks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) owner: Option<usize>,
+    pub(crate) until: Option<Tick>,
+    pub(crate) fence: i64,
+    pub(crate) fenced: Option<usize>,
+    pub(crate) queue: Vec<usize>,
+    /// Until when a waiter counts as alive.
+    pub(crate) live: Vec<(usize, Tick)>,
+}
+
+/// What surrounds a call: when it runs, whose messages count as heard, and if the server is out of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Moment {
+    pub(crate) now: Tick,
+    pub(crate) heard: u8,
+    pub(crate) full: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct StoreId(u32);
+
+pub(crate) type Done = (StoreId, Answer, Option<(usize, Message)>);
+
+/// The scripts, and every store they ever left.
+pub(crate) struct Redis {
+    scripts: Scripts,
+    names: Vec<[Text; 2]>,
+    keys: Rc<[Text]>,
+    rules: Rules,
+    stores: Vec<(Rc<Store>, Rc<View>)>,
+    ids: HashMap<Rc<Store>, StoreId>,
+    known: HashMap<(StoreId, usize, Call, Moment), Done>,
+    pub(crate) runs: usize,
+}
+
+impl Redis {
+    pub(crate) fn new(rules: &Rules, edits: &[Edit]) -> Self {
+        let names = (0..3).map(|client| {
+            let label = if client == 0 { ":a label" } else { "" };
+            let owner = format!("{:032x}{label}", client + 1);
+            let polls = rules.pushes == Pushes::NotToTheFirst && client == 0;
+            let told = if polls { "-".to_owned() } else { client.to_string() };
+            let waiter = format!("{told}:{}:{owner}", i64::from(rules.window) * TICK);
+            [owner.into(), waiter.into()]
+        });
+        let sources = SOURCES.map(|(name, text)| {
+            let front = if name == "extend" { "" } else { HAND_OVER };
+            let free = FREE.iter().find(|(of, _)| *of == name).map_or("", |(_, text)| text);
+            (name, Edit::all(edits, name, &[free, CLOCK, front, text].concat()))
+        });
+        Self {
+            scripts: Scripts::new(sources),
+            names: names.collect(),
+            keys: ["lock", "fence", "queue", "live"].map(Text::from).into(),
+            rules: *rules,
+            stores: Vec::new(),
+            ids: HashMap::new(),
+            known: HashMap::new(),
+            runs: 0,
+        }
+    }
+
+    pub(crate) fn empty(&mut self) -> StoreId {
+        self.intern(Rc::default())
+    }
+
+    pub(crate) fn view(&self, id: StoreId) -> Rc<View> {
+        self.stores[at(id)].1.clone()
+    }
+
+    /// The store as it is at this time.
+    pub(crate) fn prune(&mut self, id: StoreId, now: Tick) -> StoreId {
+        let mut store = (*self.stores[at(id)].0).clone();
+        store.prune(ms(now));
+        self.intern(Rc::new(store))
+    }
+
+    pub(crate) fn run(&mut self, id: StoreId, client: usize, call: Call, moment: Moment) -> Done {
+        let key = (id, client, call, moment);
+        if let Some(done) = self.known.get(&key) {
+            return *done;
+        }
+        let run = self.arguments(client, call, moment);
+        let Outcome { store, answer, published } = self.scripts.run(&self.stores[at(id)].0, &run);
+        self.runs += 1;
+        let answer = answer.map_or(Answer::Refused, |raw| read(call, &raw));
+        let heard = published.into_iter().find(|(channel, _)| run.heard.contains(channel));
+        let told = heard.map(|(channel, message)| {
+            let client: usize = channel[CHANNELS.len()..].parse().expect("a client");
+            let words: Vec<&str> = message.split(' ').collect();
+            assert_eq!(words[0], &self.names[client][0][..32], "told to the wrong client");
+            let number = |at: usize| words[at].parse::<i64>().expect("a number");
+            (client, Message { token: number(1), now: tick(number(2) / 1000), window: ticks(number(3)) })
+        });
+        let done = (self.intern(store), answer, told);
+        self.known.insert(key, done);
+        done
+    }
+
+    fn arguments(&self, client: usize, call: Call, moment: Moment) -> Run {
+        let [owner, waiter] = self.names[client].clone();
+        let text = |number: i64| Text::from(number.to_string());
+        let (lease, until) = (|lease: Tick| text(i64::from(lease) * TICK), |at: Tick| text(ms(at) * 1000));
+        let liveness = lease(2 * self.rules.window);
+        let [publish, channels] = ["PUBLISH", CHANNELS].map(Text::from);
+        let (script, args) = match call {
+            Call::Acquire { lease: ttl, not_after } => {
+                let asked = [lease(ttl), until(not_after), waiter, "1".into(), liveness, publish, channels];
+                ("acquire", [&[owner][..], &asked].concat())
+            }
+            Call::Extend { lease: ttl, token } => ("extend", vec![owner, lease(ttl), text(token)]),
+            Call::ForceRelease { token } => ("force_release", vec![text(token), publish, channels]),
+            Call::Refresh => ("refresh", vec![publish, channels, "1".into(), waiter, liveness]),
+            Call::Release { strays, owned } => {
+                let strays = strays.map_or("0".into(), until);
+                let owner = if owned { owner } else { "nobody".into() };
+                ("release", vec![owner, waiter, strays, publish, channels])
+            }
+        };
+        let keys = if script == "extend" { self.keys[..2].into() } else { self.keys.clone() };
+        let heard = (0..3).filter(|client| moment.heard & 1 << client != 0);
+        let heard = heard.map(|client| format!("{CHANNELS}{client}").into()).collect();
+        Run {
+            script,
+            keys,
+            args,
+            now: ms(moment.now),
+            full: moment.full,
+            denied: self.rules.pushes == Pushes::Denied,
+            heard,
+        }
+    }
+
+    fn intern(&mut self, store: Rc<Store>) -> StoreId {
+        if let Some(id) = self.ids.get(&store) {
+            return *id;
+        }
+        let id = StoreId(u32::try_from(self.stores.len()).expect("fewer stores"));
+        let view = Rc::new(self.look(&store));
+        self.stores.push((store.clone(), view));
+        self.ids.insert(store, id);
+        id
+    }
+
+    fn look(&self, store: &Store) -> View {
+        let find = |which: usize, text: &str| self.names.iter().position(|names| &*names[which] == text);
+        let fence = store.string("fence").and_then(|fence| fence.split_once(':'));
+        View {
+            owner: store.string("lock").map(|owner| find(0, owner).expect("an owner")),
+            until: store.until("lock").map(tick),
+            fence: fence.map_or(0, |(fence, _)| fence.parse().expect("a fence")),
+            fenced: fence.and_then(|(_, owner)| find(0, owner)),
+            queue: store.members("queue").iter().filter_map(|(_, waiter)| find(1, waiter)).collect(),
+            live: (store.members("live").iter())
+                .filter_map(|(dies, waiter)| Some((find(1, waiter)?, tick(dies / 1000))))
+                .collect(),
+        }
+    }
+}
+
+fn read(call: Call, raw: &Raw) -> Answer {
+    let items = |raw: &Raw| match raw {
+        Raw::List(items) => items.clone(),
+        number => vec![number.clone()],
+    };
+    let (all, last) = (items(raw), items(items(raw).last().expect("an answer")));
+    let number = |items: &[Raw], at: usize| match items[at] {
+        Raw::Int(number) => number,
+        ref other => panic!("{call:?} answered {other:?}"),
+    };
+    let (first, now) = (number(&all, 0), |at| tick(number(&all, at) / 1000));
+    match (call, first) {
+        (Call::Acquire { .. }, 0) => Answer::Busy { now: now(1) },
+        (Call::Acquire { .. }, 1) => {
+            Answer::Granted { now: now(1), lease: ticks(number(&all, 2)), token: number(&all, 3) }
+        }
+        (Call::Acquire { .. }, 2) => Answer::Late,
+        (Call::Extend { .. }, -2 | -1) => Answer::Gone,
+        (Call::Extend { .. }, lease) => Answer::Extended { lease: ticks(lease) },
+        (Call::Refresh, _) => Answer::Refreshed { now: now(0), waits: number(&last, 1) == 1 },
+        (Call::Release { .. } | Call::ForceRelease { .. }, code) => Answer::Released { last: code != -1 },
+        _ => panic!("{call:?} answered {raw:?}"),
+    }
+}
+
+fn at(StoreId(id): StoreId) -> usize {
+    usize::try_from(id).expect("32 bits")
+}
+
+fn ms(at: Tick) -> i64 {
+    START + i64::from(at) * TICK
+}
+
+fn tick(ms: i64) -> Tick {
+    ticks(ms - START)
+}
+
+fn ticks(ms: i64) -> Tick {
+    Tick::try_from(ms.div_euclid(TICK)).expect("within the model's time")
+}

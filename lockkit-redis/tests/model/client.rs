@@ -1,0 +1,297 @@
+//! One claim: what its client knows, and what is under way from and to it.
+
+use crate::{
+    calls::{Answer, Call, Message, Tick},
+    rules::{Flaw, Rules},
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    Waiting,
+    Holding,
+    /// It has given up, or its lease is over, and it has not yet heard that its release is final.
+    Leaving,
+    Done,
+    Crashed,
+}
+
+/// What the server knows of a client's subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Ear {
+    Closed,
+    Open,
+    /// Counted, but nobody listens any more.
+    Ghost,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Request {
+    pub(crate) call: Call,
+    pub(crate) sent: Tick,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    pub(crate) phase: Phase,
+    pub(crate) ear: Ear,
+    pub(crate) changed: bool,
+    /// In order, on its present connection and on the one before.
+    pub(crate) requests: Vec<Request>,
+    pub(crate) strays: Vec<Request>,
+    pub(crate) replies: Vec<(Request, Answer)>,
+    pub(crate) messages: Vec<Message>,
+    /// The request that the claim waits for, and that for its waiters.
+    pub(crate) asked: Option<Request>,
+    pub(crate) refreshing: Option<Request>,
+    /// Send time and server time of the latest answer on this connection.
+    anchor: Option<(Tick, Tick)>,
+    /// What is known of the server's clock.
+    offset: Tick,
+    queued: bool,
+    /// Until when an unanswered attempt may be applied: of those on this connection, and of the strays.
+    open: Option<Tick>,
+    open_strays: Option<Tick>,
+    pub(crate) token: i64,
+    pub(crate) deadline: Tick,
+    pub(crate) attempts: u8,
+    pub(crate) refreshes: u8,
+    pub(crate) extends: u8,
+    pub(crate) releases: u8,
+}
+
+impl Client {
+    pub(crate) fn new(rules: &Rules) -> Self {
+        Self {
+            phase: Phase::Waiting,
+            ear: Ear::Closed,
+            changed: false,
+            requests: Vec::new(),
+            strays: Vec::new(),
+            replies: Vec::new(),
+            messages: Vec::new(),
+            asked: None,
+            refreshing: None,
+            anchor: None,
+            offset: 0,
+            queued: false,
+            open: None,
+            open_strays: None,
+            token: 0,
+            deadline: 0,
+            attempts: rules.attempts,
+            refreshes: rules.refreshes,
+            extends: rules.extends,
+            releases: rules.releases,
+        }
+    }
+
+    pub(crate) fn believes(&self, now: Tick) -> bool {
+        self.phase == Phase::Holding && now < self.deadline
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Done | Phase::Crashed)
+    }
+
+    /// True if it has nothing under way, or no longer waits for it.
+    fn idle(pending: Option<Request>, rules: &Rules, now: Tick) -> bool {
+        pending.is_none_or(|request| now >= request.sent + rules.op_timeout)
+    }
+
+    /// What the claim sends next, if it may.
+    pub(crate) fn next(&mut self, rules: &Rules, now: Tick) -> Option<()> {
+        if !Self::idle(self.asked, rules, now) {
+            return None;
+        }
+        let call = match self.phase {
+            Phase::Waiting if self.queued && rules.flaw == Some(Flaw::OnlyListens) => return None,
+            Phase::Waiting => {
+                self.attempts = self.attempts.checked_sub(1)?;
+                let not_after = now + self.offset + rules.op_timeout;
+                self.open = self.open.max(Some(not_after));
+                Call::Acquire { lease: rules.lease, not_after }
+            }
+            // A lease longer than what an attempt asks for: nothing may shorten it.
+            Phase::Holding if now < self.deadline => {
+                self.extends = self.extends.checked_sub(1)?;
+                Call::Extend { lease: rules.lease + 2, token: self.token }
+            }
+            Phase::Leaving => {
+                self.releases = self.releases.checked_sub(1)?;
+                let strays = if rules.flaw == Some(Flaw::StraysForgotten) { None } else { self.open_strays };
+                let owned = rules.flaw != Some(Flaw::CancelOnlyLeaves) || self.token != 0;
+                Call::Release { strays, owned }
+            }
+            _ => return None,
+        };
+        self.asked = Some(Request { call, sent: now });
+        self.requests.extend(self.asked);
+        Some(())
+    }
+
+    pub(crate) fn refresh(&mut self, rules: &Rules, now: Tick) -> Option<()> {
+        if self.phase != Phase::Waiting || !self.queued || !Self::idle(self.refreshing, rules, now) {
+            return None;
+        }
+        self.refreshes = self.refreshes.checked_sub(1)?;
+        self.refreshing = Some(Request { call: Call::Refresh, sent: now });
+        self.requests.extend(self.refreshing);
+        Some(())
+    }
+
+    pub(crate) fn leave(&mut self, rules: &Rules) -> Option<()> {
+        if !matches!(self.phase, Phase::Waiting | Phase::Holding) || self.attempts == rules.attempts {
+            return None;
+        }
+        self.phase = Phase::Leaving;
+        self.asked = None;
+        if rules.flaw == Some(Flaw::CancelSilent) && self.token == 0 {
+            self.phase = Phase::Done;
+        }
+        self.settle();
+        Some(())
+    }
+
+    pub(crate) fn ticked(&mut self, now: Tick) {
+        if self.phase == Phase::Holding && now >= self.deadline {
+            self.phase = Phase::Leaving;
+            self.asked = None;
+            self.settle();
+        }
+    }
+
+    /// Takes the first reply. `skew` is that of the server's clock now.
+    pub(crate) fn hear(&mut self, rules: &Rules, now: Tick, skew: Tick) -> Result<(), &'static str> {
+        let (request, answer) = self.replies.remove(0);
+        let pending = if request.call == Call::Refresh { &mut self.refreshing } else { &mut self.asked };
+        if *pending != Some(request) {
+            return Ok(());
+        }
+        *pending = None;
+        self.offset = skew;
+        let start = if rules.flaw == Some(Flaw::DeadlineFromReply) { now } else { request.sent };
+        match answer {
+            Answer::Busy { now } => {
+                self.settled(now);
+                self.anchor = Some((request.sent, now));
+                self.queued = true;
+            }
+            Answer::Granted { now: then, lease, token } => {
+                self.settled(then);
+                if self.phase == Phase::Waiting {
+                    self.hold(token, start + lease, now);
+                } else if self.believes(now) && token != self.token {
+                    // What it held by proof lapsed early, and the attempt that was under way got the lock anew.
+                    if skew == 0 {
+                        return Err("a retry got another token");
+                    }
+                    self.phase = Phase::Leaving;
+                } else if self.phase == Phase::Holding {
+                    self.deadline = self.deadline.max(start + lease);
+                }
+            }
+            Answer::Extended { lease } => self.deadline = self.deadline.max(start + lease),
+            Answer::Gone => self.phase = Phase::Leaving,
+            Answer::Refreshed { now, waits } => {
+                self.anchor = Some((request.sent, now));
+                if !waits && rules.flaw != Some(Flaw::OnlyListens) {
+                    self.queued = false;
+                    self.attempts = self.attempts.max(1);
+                }
+            }
+            Answer::Released { last: true } => self.phase = Phase::Done,
+            Answer::Released { last: false } | Answer::Late | Answer::Refused => {}
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Takes the first message for what it proves; `None` if it proves nothing.
+    pub(crate) fn prove(&mut self, rules: &Rules, now: Tick) -> Option<()> {
+        let message = *self.messages.first()?;
+        let deadline = match (rules.flaw, self.anchor?) {
+            (Some(Flaw::ProofFromReceipt), _) => now + message.window,
+            (flaw, (sent, answered)) => {
+                let mut passed = message.now - answered;
+                if flaw == Some(Flaw::ProofBeforeAnchor) {
+                    passed = passed.max(0);
+                }
+                if passed < 0 || passed > now - sent && flaw != Some(Flaw::ProofWithoutClock) {
+                    return None;
+                }
+                sent + passed + message.window
+            }
+        };
+        if 2 * (deadline - now) < message.window && rules.flaw != Some(Flaw::ProofOfLittle) {
+            return None;
+        }
+        self.messages.remove(0);
+        self.hold(message.token, deadline, now);
+        self.settle();
+        Some(())
+    }
+
+    /// Takes the first message for a reason to ask.
+    pub(crate) fn heed(&mut self) -> Option<()> {
+        self.messages.first()?;
+        self.messages.remove(0);
+        self.queued = false;
+        self.attempts = self.attempts.max(1);
+        Some(())
+    }
+
+    /// Its connection breaks, and it goes on with another.
+    pub(crate) fn change(&mut self, ear: Ear) -> Option<()> {
+        if self.changed || self.ear != Ear::Open || self.is_over() {
+            return None;
+        }
+        self.changed = true;
+        self.ear = ear;
+        self.strays.append(&mut self.requests);
+        self.replies.clear();
+        self.messages.clear();
+        (self.asked, self.refreshing, self.anchor) = (None, None, None);
+        self.open_strays = self.open_strays.max(self.open);
+        self.open = None;
+        Some(())
+    }
+
+    pub(crate) fn crash(&mut self, ear: Ear, rules: &Rules) -> Option<()> {
+        if self.is_over() || self.attempts == rules.attempts {
+            return None;
+        }
+        self.phase = Phase::Crashed;
+        self.strays.append(&mut self.requests);
+        self.ear = ear;
+        self.settle();
+        Some(())
+    }
+
+    fn hold(&mut self, token: i64, deadline: Tick, now: Tick) {
+        self.phase = if now < deadline { Phase::Holding } else { Phase::Leaving };
+        (self.token, self.deadline) = (token, deadline);
+    }
+
+    /// An attempt was answered at this server time: so was all before it on this connection.
+    fn settled(&mut self, now: Tick) {
+        self.open = None;
+        self.open_strays = self.open_strays.filter(|&until| now <= until);
+    }
+
+    /// Forgets what makes no difference any more, so that there are fewer states.
+    fn settle(&mut self) {
+        if self.phase != Phase::Waiting {
+            (self.anchor, self.queued, self.refreshing) = (None, false, None);
+            self.messages.clear();
+            self.refreshes = 0;
+        }
+        if self.phase == Phase::Leaving || self.is_over() {
+            (self.deadline, self.extends) = (0, 0);
+            self.attempts = 0;
+        }
+        if self.is_over() {
+            self.replies.clear();
+            (self.asked, self.token, self.open, self.open_strays, self.releases) = (None, 0, None, None, 0);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! From now on nothing fails: everyone who lives must get the lock, and soon.
+
+use crate::{
+    calls::{Redis, Tick},
+    client::{Client, Ear, Phase},
+    rules::Pushes,
+    search::Found,
+    world::{Setting, Step, World},
+};
+
+pub(crate) const HANGS: &str = "a claim hangs";
+
+/// How many ticks it takes at most, whether messages are taken for proofs or not, and strays arrive or not.
+pub(crate) fn all(world: &World, setting: &Setting, redis: &mut Redis) -> Result<Tick, Found> {
+    let mut slowest = 0;
+    for (proofs, strays) in [(true, true), (false, false)] {
+        let mut calm = Calm { world: world.clone(), setting, redis, proofs, trace: Vec::new() };
+        let found = |broken, trace| Found { broken, trace };
+        slowest = slowest.max(calm.run(strays).map_err(|broken| found(broken, calm.trace))?);
+    }
+    Ok(slowest)
+}
+
+struct Calm<'a> {
+    world: World,
+    setting: &'a Setting,
+    redis: &'a mut Redis,
+    proofs: bool,
+    trace: Vec<Step>,
+}
+
+impl Calm<'_> {
+    fn run(&mut self, strays: bool) -> Result<Tick, &'static str> {
+        let rules = &self.setting.rules;
+        let crashed = self.world.clients.iter().filter(|client| client.phase == Phase::Crashed);
+        let counted =
+            crashed.clone().filter(|client| client.ear == Ear::Ghost || rules.pushes != Pushes::All).count();
+        let counted = Tick::try_from(counted).expect("few");
+        // Who crashed may hold the lock for a whole lease, and be given it for a window while it still counts as a
+        // listener; a release may have to wait for a stray; and two ticks pass between polls.
+        let held = if crashed.count() > 0 { rules.lease + 2 } else { rules.window };
+        let bound = held + counted * rules.window + rules.op_timeout + 2;
+        if strays {
+            for at in 0..self.world.clients.len() {
+                while self.step(Step::TakeStray(at))? {}
+            }
+        }
+        for passed in 0..=bound {
+            for client in &mut self.world.clients {
+                let more = u8::from(!client.is_over());
+                (client.attempts, client.refreshes, client.releases, client.extends) = (more, more, more, 0);
+            }
+            while self.go_on()? {}
+            if self.world.clients.iter().all(Client::is_over) {
+                return Ok(passed);
+            }
+            self.step(Step::Tick)?;
+        }
+        Err(HANGS)
+    }
+
+    /// Does what comes next if all goes well in this tick; false if that is nothing.
+    fn go_on(&mut self) -> Result<bool, &'static str> {
+        for at in 0..self.world.clients.len() {
+            if self.world.clients[at].is_over() {
+                continue;
+            }
+            let holds = self.world.clients[at].phase == Phase::Holding;
+            let steps = [
+                Some(Step::Take(at)),
+                Some(Step::Hear(at)),
+                self.proofs.then_some(Step::Prove(at)),
+                Some(Step::Heed(at)),
+                holds.then_some(Step::Leave(at)),
+                Some(Step::Send(at)),
+                Some(Step::SendRefresh(at)),
+            ];
+            for step in steps.into_iter().flatten() {
+                if self.step(step)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// False if this step can't be taken.
+    fn step(&mut self, step: Step) -> Result<bool, &'static str> {
+        let endless = Setting { ticks: Tick::MAX, skew: 0, ..*self.setting };
+        let Some(next) = self.world.after(step, &endless, self.redis) else { return Ok(false) };
+        self.trace.push(step);
+        self.world = next?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,204 @@
+//! A Redis of strings and sorted sets, as a value: it can be cloned, compared and hashed.
+
+use std::{collections::BTreeMap, rc::Rc};
+
+pub(crate) type Text = Rc<str>;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Store {
+    keys: BTreeMap<Text, Entry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Entry {
+    data: Data,
+    /// When it lapses, in ms of the server.
+    until: Option<i64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Data {
+    String(Text),
+    /// By score, then by member.
+    Zset(Vec<(i64, Text)>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Reply {
+    Nil,
+    Ok,
+    Int(i64),
+    Text(Text),
+    List(Vec<Self>),
+}
+
+pub(crate) type Answer = Result<Reply, String>;
+
+const WRONGTYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// What a server knows while it runs one script.
+#[derive(Debug, Default)]
+pub(crate) struct Server {
+    pub(crate) store: Store,
+    /// In ms.
+    pub(crate) now: i64,
+    /// Out of memory: writes that may grow the data are refused.
+    pub(crate) full: bool,
+    /// The user has no rights on channels.
+    pub(crate) denied: bool,
+    /// The channels that someone hears.
+    pub(crate) heard: Vec<Text>,
+    pub(crate) published: Vec<(Text, Text)>,
+}
+
+impl Store {
+    /// What is left at this time. A real server keeps a key for one more ms than this; the earlier end is the worse one.
+    pub(crate) fn prune(&mut self, now: i64) {
+        self.keys.retain(|_, entry| entry.until.is_none_or(|until| until > now));
+    }
+
+    pub(crate) fn string(&self, key: &str) -> Option<&Text> {
+        match &self.keys.get(key)?.data {
+            Data::String(text) => Some(text),
+            Data::Zset(_) => None,
+        }
+    }
+
+    pub(crate) fn until(&self, key: &str) -> Option<i64> {
+        self.keys.get(key)?.until
+    }
+
+    pub(crate) fn members(&self, key: &str) -> &[(i64, Text)] {
+        match self.keys.get(key).map(|entry| &entry.data) {
+            Some(Data::Zset(members)) => members,
+            _ => &[],
+        }
+    }
+
+    fn zset(&self, key: &str) -> Result<&[(i64, Text)], String> {
+        match self.keys.get(key).map(|entry| &entry.data) {
+            Some(Data::String(_)) => Err(WRONGTYPE.to_owned()),
+            _ => Ok(self.members(key)),
+        }
+    }
+}
+
+impl Server {
+    pub(crate) fn run(&mut self, command: &[Text]) -> Answer {
+        let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
+        if self.full && matches!(words[0], "SET" | "ZADD") {
+            return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());
+        }
+        match words[..] {
+            ["TIME"] => {
+                let parts = [self.now / 1000, self.now % 1000 * 1000];
+                Ok(Reply::List(parts.map(|part| Reply::Text(part.to_string().into())).into()))
+            }
+            ["EXISTS", key] => Ok(Reply::Int(i64::from(self.store.keys.contains_key(key)))),
+            ["GET", key] => match self.store.keys.get(key).map(|entry| &entry.data) {
+                None => Ok(Reply::Nil),
+                Some(Data::String(text)) => Ok(Reply::Text(text.clone())),
+                Some(Data::Zset(_)) => Err(WRONGTYPE.to_owned()),
+            },
+            ["SET", key, value] => self.set(key, value, None),
+            ["SET", key, value, "PX", ttl] => self.set(key, value, Some(self.lapse(ttl)?)),
+            ["DEL", key] => Ok(Reply::Int(i64::from(self.store.keys.remove(key).is_some()))),
+            ["PTTL", key] => Ok(Reply::Int(match self.store.keys.get(key) {
+                None => -2,
+                Some(Entry { until: None, .. }) => -1,
+                Some(Entry { until: Some(until), .. }) => until - self.now,
+            })),
+            ["PEXPIRE", key, ttl] => {
+                let until = self.lapse(ttl)?;
+                let entry = self.store.keys.get_mut(key);
+                Ok(Reply::Int(i64::from(entry.map(|entry| entry.until = Some(until)).is_some())))
+            }
+            ["PUBLISH" | "SPUBLISH", ..] if self.denied => {
+                Err("NOPERM No permissions to access a channel".to_owned())
+            }
+            ["PUBLISH" | "SPUBLISH", channel, message] => {
+                self.published.push((channel.into(), message.into()));
+                Ok(Reply::Int(i64::from(self.heard.iter().any(|heard| &**heard == channel))))
+            }
+            ["ZADD", key, ref options @ .., score, member] => {
+                self.zadd(key, options, integer(score)?, member)
+            }
+            ["ZREM", key, member] => {
+                let mut left = self.store.zset(key)?.to_vec();
+                let before = left.len();
+                left.retain(|(_, other)| &**other != member);
+                let removed = before - left.len();
+                self.put(key, left);
+                Ok(Reply::Int(i64::from(removed > 0)))
+            }
+            ["ZSCORE", key, member] => {
+                let found = self.store.zset(key)?.iter().find(|(_, other)| &**other == member);
+                Ok(found.map_or(Reply::Nil, |(score, _)| Reply::Text(score.to_string().into())))
+            }
+            ["ZRANGE", key, first, last] => Ok(Reply::List(
+                self.range(key, first, last)?.into_iter().map(|(_, member)| Reply::Text(member)).collect(),
+            )),
+            ["ZRANGE", key, first, last, "WITHSCORES"] => Ok(Reply::List(
+                (self.range(key, first, last)?.into_iter())
+                    .flat_map(|(score, member)| [Reply::Text(member), Reply::Text(score.to_string().into())])
+                    .collect(),
+            )),
+            _ => Err(format!("ERR the fake doesn't know {words:?}")),
+        }
+    }
+
+    fn lapse(&self, ttl: &str) -> Result<i64, String> {
+        match integer(ttl)? {
+            ttl if ttl > 0 => Ok(self.now + ttl),
+            _ => Err("ERR invalid expire time in 'set' command".to_owned()),
+        }
+    }
+
+    fn set(&mut self, key: &str, value: &str, until: Option<i64>) -> Answer {
+        self.store.keys.insert(key.into(), Entry { data: Data::String(value.into()), until });
+        Ok(Reply::Ok)
+    }
+
+    fn zadd(&mut self, key: &str, options: &[&str], score: i64, member: &str) -> Answer {
+        let mut members = self.store.zset(key)?.to_vec();
+        let old = members.iter().position(|(_, other)| &**other == member);
+        let (add, change) = (!options.contains(&"XX"), !options.contains(&"NX"));
+        let count = match old {
+            Some(at) if change => {
+                let changed = members[at].0 != score;
+                members[at].0 = score;
+                changed && options.contains(&"CH")
+            }
+            None if add => {
+                members.push((score, member.into()));
+                true
+            }
+            _ => false,
+        };
+        members.sort();
+        self.put(key, members);
+        Ok(Reply::Int(i64::from(count)))
+    }
+
+    /// A sorted set without members is no key.
+    fn put(&mut self, key: &str, members: Vec<(i64, Text)>) {
+        let until = self.store.until(key);
+        if members.is_empty() {
+            self.store.keys.remove(key);
+        } else {
+            self.store.keys.insert(key.into(), Entry { data: Data::Zset(members), until });
+        }
+    }
+
+    fn range(&self, key: &str, first: &str, last: &str) -> Result<Vec<(i64, Text)>, String> {
+        let members = self.store.zset(key)?;
+        let count = i64::try_from(members.len()).expect("a short set");
+        let place = |word: &str| integer(word).map(|at| if at < 0 { at + count } else { at });
+        let (first, last) = (place(first)?.max(0), place(last)?.min(count - 1));
+        Ok((first..=last).map(|at| members[usize::try_from(at).expect("inside")].clone()).collect())
+    }
+}
+
+fn integer(word: &str) -> Result<i64, String> {
+    word.parse().map_err(|_| format!("ERR value is not an integer or out of range: {word}"))
+}

@@ -1,0 +1,199 @@
+//! The protocol of the Redis scripts as a model: the scripts themselves, on a Redis and with clients that are values, so that
+//! every order in which requests, replies, messages, faults and time can meet may be tried.
+
+mod calls;
+mod client;
+mod drain;
+mod fake;
+mod invariants;
+mod lua;
+mod mutants;
+mod rules;
+mod search;
+mod world;
+
+use std::{ops::Range, time::Instant};
+
+use calls::Redis;
+use client::Ear;
+use mutants::{Mutant, mutants};
+use rules::{Pushes, Rules};
+use search::{Found, Report, exhaust, walk};
+use world::{Setting, Step, World};
+
+/// So little of everything that every order can be tried.
+const FEW: Setting = Setting {
+    clients: 2,
+    ticks: 4,
+    faults: 0,
+    skew: 0,
+    rules: Rules {
+        op_timeout: 1,
+        window: 1,
+        lease: 2,
+        attempts: 1,
+        refreshes: 0,
+        extends: 0,
+        releases: 1,
+        pushes: Pushes::All,
+        flaw: None,
+    },
+};
+/// For walks.
+const TWO: Setting = Setting {
+    clients: 2,
+    ticks: 30,
+    faults: 2,
+    skew: 0,
+    rules: Rules {
+        op_timeout: 1,
+        window: 2,
+        lease: 3,
+        attempts: 5,
+        refreshes: 5,
+        extends: 3,
+        releases: 3,
+        pushes: Pushes::All,
+        flaw: None,
+    },
+};
+const THREE: Setting = Setting {
+    clients: 3,
+    ticks: 30,
+    faults: 3,
+    skew: 0,
+    rules: Rules {
+        op_timeout: 2,
+        window: 4,
+        lease: 6,
+        attempts: 6,
+        refreshes: 4,
+        extends: 2,
+        releases: 3,
+        pushes: Pushes::All,
+        flaw: None,
+    },
+};
+/// The server refuses to send messages.
+const DENIED: Setting = Setting { rules: Rules { pushes: Pushes::Denied, ..TWO.rules }, ..TWO };
+/// The server's clock steps ahead by more than a window.
+const CLOCK_STEPS: Setting = Setting { skew: 5, ..THREE };
+const CLOCK_GOES_BACK: Setting = Setting { skew: -3, ..THREE };
+
+fn ended(what: &str, redis: &Redis, began: Instant, result: Result<Report, Found>) -> Report {
+    let took = began.elapsed();
+    match result {
+        Ok(report) => {
+            println!("{what}: {report:?}, {} runs of scripts, {took:?}", redis.runs);
+            report
+        }
+        Err(Found { broken, trace }) => panic!("{what}: {broken}, by {} steps: {trace:?}", trace.len()),
+    }
+}
+
+fn every_order(what: &str, setting: &Setting) {
+    let (began, mut redis) = (Instant::now(), Redis::new(&setting.rules, &[]));
+    let result = exhaust(setting, &mut redis, 10_000_000, 32);
+    assert!(ended(what, &redis, began, result).complete, "{what}: there are more states than expected");
+}
+
+fn walks(what: &str, setting: &Setting, seeds: Range<u64>, steps: usize) {
+    for seed in seeds {
+        let (began, mut redis) = (Instant::now(), Redis::new(&setting.rules, &[]));
+        let result = walk(setting, &mut redis, seed, steps);
+        ended(&format!("{what}, seed {seed}"), &redis, began, result);
+    }
+}
+
+#[test]
+fn c1_c3_c6_c12_two_claims_in_every_order() {
+    every_order("two claims", &FEW);
+    let rules = Rules { refreshes: 1, ..FEW.rules };
+    every_order("two claims, refreshed", &Setting { ticks: 2, rules, ..FEW });
+}
+
+#[test]
+fn c1_c3_c5_c9_two_claims_and_a_fault_in_every_order() {
+    every_order("two claims and a fault", &Setting { ticks: 2, faults: 1, ..FEW });
+}
+
+/// Four minutes and some GB, for changes of the protocol: `LOCKKIT_MODEL=thorough cargo test --release -p lockkit-redis
+/// --test model`
+fn thorough() -> bool {
+    std::env::var("LOCKKIT_MODEL").is_ok_and(|depth| depth == "thorough")
+}
+
+#[test]
+fn c1_c3_c5_c6_c9_c12_more_in_every_order() {
+    let (long, short) = if thorough() { (3, 2) } else { (1, 1) };
+    let refreshed = Rules { refreshes: 1, ..FEW.rules };
+    every_order("refreshed", &Setting { ticks: long, rules: refreshed, ..FEW });
+    every_order("a fault", &Setting { ticks: long, faults: 1, ..FEW });
+    let retried = Rules { attempts: 2, ..FEW.rules };
+    let renewed = Rules { extends: 1, refreshes: 1, ..retried };
+    if thorough() {
+        every_order("refreshed, and a fault", &Setting { ticks: long, faults: 1, rules: refreshed, ..FEW });
+        every_order("asked again, refreshed and renewed", &Setting { ticks: short, rules: renewed, ..FEW });
+        every_order("three claims", &Setting { clients: 3, ticks: 1, ..FEW });
+    }
+    every_order("asked again, and a fault", &Setting { ticks: short, faults: 1, rules: retried, ..FEW });
+    let (seeds, steps) = if thorough() { (100..115, 1_000_000) } else { (100..101, 10_000) };
+    walks("two claims", &TWO, seeds.clone(), steps);
+    walks("three claims", &THREE, seeds.clone(), steps);
+    walks("a clock that steps", &CLOCK_STEPS, seeds.clone(), steps);
+    walks("a clock that goes back", &CLOCK_GOES_BACK, seeds, steps);
+}
+
+#[test]
+fn c1_c3_c4_c5_c6_c9_c12_two_claims_on_walks() {
+    walks("two claims", &TWO, 1..3, 50_000);
+}
+
+#[test]
+fn c1_c3_c4_c5_c6_c9_c12_three_claims_on_walks() {
+    walks("three claims", &THREE, 3..5, 40_000);
+}
+
+#[test]
+fn c4_tokens_rise_and_proofs_refuse_when_the_clock_steps() {
+    walks("a clock that steps", &CLOCK_STEPS, 5..6, 30_000);
+    walks("a clock that goes back", &CLOCK_GOES_BACK, 6..7, 30_000);
+}
+
+#[test]
+fn c8_nobody_hangs_without_messages() {
+    for pushes in [Pushes::NotToTheFirst, Pushes::Denied] {
+        let rules = Rules { pushes, ..THREE.rules };
+        walks("three claims", &Setting { rules, ..THREE }, 6..7, 20_000);
+    }
+}
+
+#[test]
+fn c9_a_dead_waiter_ahead_costs_nothing_or_its_window() {
+    for (ear, cost) in [(Ear::Closed, 0), (Ear::Ghost, THREE.rules.window)] {
+        let mut redis = Redis::new(&THREE.rules, &[]);
+        let mut world = World::new(&THREE, &mut redis);
+        let queue = (0..3).flat_map(|at| [Step::Send(at), Step::Take(at), Step::Hear(at)]);
+        for step in queue.chain([Step::Crash(1, ear), Step::Leave(0)]) {
+            world = world.after(step, &THREE, &mut redis).expect("possible").expect("kept");
+        }
+        let passed = drain::all(&world, &THREE, &mut redis).expect("all get the lock");
+        assert_eq!(passed, cost, "{ear:?}");
+    }
+}
+
+#[test]
+fn every_mutant_is_found() {
+    let missed: Vec<_> = mutants().iter().filter_map(|mutant| find(mutant).err()).collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+fn find(Mutant { name, edits, flaw, setting, breaks }: &Mutant) -> Result<(), String> {
+    let found = setting.iter().chain([&TWO, &THREE]).find_map(|setting| {
+        let rules = Rules { flaw: *flaw, ..setting.rules };
+        walk(&Setting { rules, ..*setting }, &mut Redis::new(&rules, edits), 3, 80_000).err()
+    });
+    let Found { broken, trace } = found.ok_or_else(|| format!("{name}: not found"))?;
+    println!("{name}: {broken}, by {} steps: {trace:?}", trace.len());
+    if breaks.contains(&broken) { Ok(()) } else { Err(format!("{name}: found by \"{broken}\" instead")) }
+}

@@ -1,0 +1,283 @@
+//! Faults put into the scripts and into the client, each of which the model must find.
+
+use crate::{CLOCK_STEPS, DENIED, drain::HANGS, rules::Flaw, world::Setting};
+
+/// A piece of a script, and what to put in its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edit {
+    script: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+impl Edit {
+    /// The text of a script with these edits.
+    pub(crate) fn all(edits: &[Self], script: &str, text: &str) -> String {
+        let ours = |edit: &&Self| edit.script == script || edit.script == "hand_over" && script != "extend";
+        edits.iter().filter(ours).fold(text.to_owned(), |text, edit| {
+            assert!(text.contains(edit.from), "{script} has nothing to replace for {edit:?}");
+            text.replace(edit.from, edit.to)
+        })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Mutant {
+    pub(crate) name: &'static str,
+    pub(crate) edits: Vec<Edit>,
+    pub(crate) flaw: Option<Flaw>,
+    /// Where it shows, if not everywhere.
+    pub(crate) setting: Option<Setting>,
+    /// What it breaks.
+    pub(crate) breaks: &'static [&'static str],
+}
+
+fn script(
+    name: &'static str,
+    edits: &[(&'static str, &'static str, &'static str)],
+    breaks: &'static [&'static str],
+) -> Mutant {
+    let edits = edits.iter().map(|&(script, from, to)| Edit { script, from, to }).collect();
+    Mutant { name, edits, flaw: None, setting: None, breaks }
+}
+
+fn client(flaw: Flaw, name: &'static str, breaks: &'static [&'static str]) -> Mutant {
+    Mutant { name, edits: Vec::new(), flaw: Some(flaw), setting: None, breaks }
+}
+
+const TWO: &str = "two believe that they hold";
+const FALSE: &str = "one believes that it holds, and doesn't";
+const TOO_LONG: &str = "a holder counts on too long a lease";
+const LOCK_LEFT: &str = "a lock is left of one who gave up";
+const PLACE_LEFT: &str = "a place is left of one who gave up";
+const WINDOW: &str = "a hand-over's lease is not the claim window";
+const OVERTAKEN: &str = "a waiter was overtaken";
+const NOT_GIVEN: &str = "the lock is free, and a waiter was not given it";
+const DEAF: &str = "given to a waiter who is dead or deaf";
+const DIFFER: &str = "queue and liveness differ";
+
+pub(crate) fn mutants() -> Vec<Mutant> {
+    let mut mutants = scripts();
+    mutants.extend([
+        client(Flaw::ProofFromReceipt, "a proof that counts from the receipt", &[TOO_LONG, FALSE, TWO]),
+        client(Flaw::ProofBeforeAnchor, "a proof from a later anchor", &[TOO_LONG, FALSE, TWO]),
+        client(
+            Flaw::ProofOfLittle,
+            "a proof of a window that is nearly over",
+            &["a proof of less than half a window"],
+        ),
+        client(Flaw::DeadlineFromReply, "a lease counted from the reply", &[TOO_LONG, FALSE, TWO]),
+        client(
+            Flaw::StraysForgotten,
+            "a release that is final although a stray may arrive",
+            &[LOCK_LEFT, PLACE_LEFT],
+        ),
+        client(Flaw::CancelOnlyLeaves, "a cancel that gives nothing back", &[LOCK_LEFT]),
+        client(Flaw::OnlyListens, "a waiter that only listens", &[HANGS]),
+        client(Flaw::CancelSilent, "a cancel that tells nobody", &[LOCK_LEFT, PLACE_LEFT]),
+    ]);
+    let clock = client(
+        Flaw::ProofWithoutClock,
+        "a proof without a look at the clock",
+        &["a proof reaches into the future"],
+    );
+    mutants.push(Mutant { setting: Some(CLOCK_STEPS), ..clock });
+    let refused = script(
+        "a hand-over that ends where a message is refused",
+        &[("hand_over", "redis.pcall(", "redis.call(")],
+        &["a holder is still in the queue"],
+    );
+    mutants.push(Mutant { setting: Some(DENIED), ..refused });
+    mutants
+}
+
+fn scripts() -> Vec<Mutant> {
+    vec![
+        script(
+            "no not_after",
+            &[("acquire", "if now > tonumber(ARGV[3]) then return {2, now} end", "")],
+            &[LOCK_LEFT, PLACE_LEFT],
+        ),
+        script(
+            "not_after one tick late",
+            &[("acquire", "now > tonumber(ARGV[3])", "now > ARGV[3] + 1e5")],
+            &[LOCK_LEFT, PLACE_LEFT],
+        ),
+        script(
+            "a hand-over that never lapses",
+            &[("hand_over", "redis.call('SET', lock, owner, 'PX', lease)", "redis.call('SET', lock, owner)")],
+            &["a lock that never lapses"],
+        ),
+        script(
+            "a hand-over for a whole lease",
+            &[("acquire", "give(owner, fence, now, window)", "give(owner, fence, now, ARGV[2])")],
+            &[WINDOW],
+        ),
+        script("a hand-over to the dead", &[("hand_over", "tonumber(until_dead) < now", "false")], &[DEAF]),
+        script("a hand-over to the deaf", &[("hand_over", "if heard ~= 0 then", "if true then")], &[DEAF]),
+        script(
+            "a live waiter taken for dead",
+            &[("hand_over", "tonumber(until_dead) < now", "true")],
+            &["a waiter lost its place"],
+        ),
+        script(
+            "a passed-over waiter loses its place",
+            &[("hand_over", "place = place + 1", "forget(waiter)")],
+            &["a waiter lost its place"],
+        ),
+        script(
+            "a lock left with one who was passed over",
+            &[("hand_over", "if given then redis.call('DEL', lock) end", "")],
+            &[DEAF, NOT_GIVEN],
+        ),
+        script(
+            "a new owner still queued",
+            &[("hand_over", "        forget(waiter)\n        return", "        return")],
+            &["a holder is still in the queue"],
+        ),
+        script(
+            "told before it is written",
+            &[
+                ("hand_over", "      give(owner, fence, now, window)\n", ""),
+                ("hand_over", "if heard ~= 0 then", "give(owner, fence, now, window) if heard ~= 0 then"),
+            ],
+            &[FALSE],
+        ),
+        script(
+            "the lock written before the fence",
+            &[
+                (
+                    "hand_over",
+                    "  redis.call('SET', fence_key, digits(fence) .. ':' .. owner, 'PX', keep)\n",
+                    "",
+                ),
+                (
+                    "hand_over",
+                    "redis.call('SET', lock, owner, 'PX', lease)",
+                    "redis.call('SET', lock, owner, 'PX', lease) if not KEYS[9] then return end",
+                ),
+            ],
+            &["a lock without a fence of its own"],
+        ),
+        script(
+            "a fence that is only the time",
+            &[(
+                "hand_over",
+                "math.max((last and tonumber(string.match(last, '^%d+')) or 0) + 1, now)",
+                "now",
+            )],
+            &["a grant didn't raise the fence"],
+        ),
+        script(
+            "a hand-over with the old fence",
+            &[(
+                "release",
+                "hand_over(now, next_fence(now), ARGV[4]",
+                "hand_over(now, tonumber(string.match(redis.call('GET', fence_key), '^%d+')), ARGV[4]",
+            )],
+            &["a grant didn't raise the fence"],
+        ),
+        script(
+            "a release without compare",
+            &[("release", "owner == ARGV[1]", "owner")],
+            &["someone else's lock is taken away"],
+        ),
+        script(
+            "a release that hands nothing over",
+            &[("release", "redis.call('EXISTS', queue) == 1", "false")],
+            &[NOT_GIVEN],
+        ),
+        script(
+            "a release that stays in the queue",
+            &[("release", "if ARGV[2] ~= '' then forget(ARGV[2]) end", "")],
+            &[PLACE_LEFT, DEAF, "released, and still held"],
+        ),
+        script(
+            "a release that is always final",
+            &[("release", "clock() <= tonumber(ARGV[3])", "false")],
+            &[LOCK_LEFT, PLACE_LEFT],
+        ),
+        script(
+            "a release that is final a moment early",
+            &[("release", "clock() <= tonumber(ARGV[3])", "clock() < tonumber(ARGV[3])")],
+            &[LOCK_LEFT, PLACE_LEFT],
+        ),
+        script(
+            "a newcomer barges",
+            &[(
+                "acquire",
+                "redis.call('EXISTS', queue) == 1 and hand_over(now, fence, ARGV[7], ARGV[8], {[waiter] = true})",
+                "false",
+            )],
+            &[OVERTAKEN, "a holder is still in the queue"],
+        ),
+        script(
+            "one who asks again goes to the end",
+            &[("acquire", "'NX', math.max", "math.max")],
+            &["the order of the queue changed"],
+        ),
+        script(
+            "one who comes last goes first",
+            &[("acquire", "math.max(now, (tonumber(last) or 0) + 1)", "1")],
+            &["the order of the queue changed"],
+        ),
+        script(
+            "places by the clock alone",
+            &[("acquire", "math.max(now, (tonumber(last) or 0) + 1)", "now")],
+            &["the order of the queue changed"],
+        ),
+        script(
+            "a waiter without liveness",
+            &[("acquire", "redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)", "")],
+            &[DIFFER],
+        ),
+        script(
+            "a retry that shortens",
+            &[("acquire", "math.max(redis.call('PTTL', lock), lease)", "lease")],
+            &["a lease was shortened"],
+        ),
+        script(
+            "a retry that leaves the lease",
+            &[("acquire", "redis.call('PEXPIRE', lock, left)", "")],
+            &[TOO_LONG, FALSE, TWO],
+        ),
+        script(
+            "a retry with a new token",
+            &[("acquire", "granted_to == owner", "false")],
+            &["a retry changed the token"],
+        ),
+        script(
+            "a renewal without compare",
+            &[("extend", "owner ~= ARGV[1]", "not owner")],
+            &["someone else's lease was changed"],
+        ),
+        script(
+            "a renewal that re-creates",
+            &[
+                (
+                    "extend",
+                    "if owner ~= ARGV[1] then return owner and -2 or -1 end",
+                    "if owner and owner ~= ARGV[1] then return -2 end",
+                ),
+                (
+                    "extend",
+                    "redis.call('PEXPIRE', KEYS[1], lease) == 0",
+                    "not redis.call('SET', KEYS[1], ARGV[1], 'PX', lease)",
+                ),
+            ],
+            &["a grant didn't raise the fence", "a lock without a fence of its own", LOCK_LEFT],
+        ),
+        script("a refresh that re-creates", &[("refresh", "'XX', 'CH'", "'CH'")], &[DIFFER, PLACE_LEFT]),
+        script(
+            "a refresh that keeps nobody alive",
+            &[("refresh", "now + ARGV[arg + 2] * 1000", "now - 1")],
+            &["a waiter lost its place"],
+        ),
+        script("a refresh that leaves a lapsed lock", &[("refresh", "ttl == -2", "false")], &[NOT_GIVEN]),
+        script(
+            "a forced release of whatever is there",
+            &[("force_release", "hand_over(now, next_fence(now), ARGV[2], ARGV[3], {})", "")],
+            &[NOT_GIVEN],
+        ),
+    ]
+}

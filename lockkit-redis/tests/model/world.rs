@@ -1,0 +1,239 @@
+//! Everything at one instant, and what can happen next.
+
+use crate::{
+    calls::{Answer, Call, Moment, Redis, StoreId, Tick},
+    client::{Client, Ear, Phase},
+    invariants,
+    rules::{Pushes, Rules},
+};
+
+/// Whose claims compete, how long, and how much may go wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) clients: usize,
+    pub(crate) ticks: Tick,
+    pub(crate) faults: u8,
+    /// How far the server's clock may step, once.
+    pub(crate) skew: Tick,
+    pub(crate) rules: Rules,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) now: Tick,
+    pub(crate) skew: Tick,
+    pub(crate) store: StoreId,
+    pub(crate) clients: Vec<Client>,
+    /// The highest fence of all.
+    pub(crate) top: i64,
+    pub(crate) faults: u8,
+}
+
+/// The number is the client's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Tick,
+    ClockSteps,
+    /// An attempt, a renewal or a release, whichever is next.
+    Send(usize),
+    SendRefresh(usize),
+    Leave(usize),
+    /// The server takes its next request, …
+    Take(usize),
+    /// … is out of memory while it does, …
+    TakeFull(usize),
+    /// … or takes one that was left on the connection before.
+    TakeStray(usize),
+    Hear(usize),
+    Prove(usize),
+    Heed(usize),
+    Change(usize, Ear),
+    Crash(usize, Ear),
+    /// An operator frees what a crashed client holds.
+    Force,
+}
+
+impl Step {
+    pub(crate) fn of(self) -> Option<usize> {
+        match self {
+            Self::Tick | Self::ClockSteps | Self::Force => None,
+            Self::Send(at)
+            | Self::SendRefresh(at)
+            | Self::Leave(at)
+            | Self::Take(at)
+            | Self::TakeFull(at)
+            | Self::TakeStray(at)
+            | Self::Hear(at)
+            | Self::Prove(at)
+            | Self::Heed(at)
+            | Self::Change(at, _)
+            | Self::Crash(at, _) => Some(at),
+        }
+    }
+}
+
+pub(crate) type Next = Result<World, &'static str>;
+
+impl World {
+    pub(crate) fn new(setting: &Setting, redis: &mut Redis) -> Self {
+        Self {
+            now: 0,
+            skew: 0,
+            store: redis.empty(),
+            clients: vec![Client::new(&setting.rules); setting.clients],
+            top: 0,
+            faults: setting.faults,
+        }
+    }
+
+    pub(crate) fn server_now(&self) -> Tick {
+        self.now + self.skew
+    }
+
+    /// Those whose messages count as heard, or who can't be told: a set of bits.
+    fn heard(&self, rules: &Rules) -> u8 {
+        let counts = |at: usize| match rules.pushes {
+            Pushes::NotToTheFirst if at == 0 => true,
+            Pushes::Denied => true,
+            Pushes::All | Pushes::NotToTheFirst => self.clients[at].ear != Ear::Closed,
+        };
+        (0..self.clients.len()).filter(|&at| counts(at)).fold(0, |set, at| set | 1 << at)
+    }
+
+    /// All that may happen, and more: what may not has no next world.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = Step> + use<> {
+        let of = |at| {
+            [
+                Step::Send(at),
+                Step::Take(at),
+                Step::Hear(at),
+                Step::Prove(at),
+                Step::Heed(at),
+                Step::SendRefresh(at),
+                Step::Leave(at),
+                Step::TakeStray(at),
+                Step::TakeFull(at),
+                Step::Change(at, Ear::Closed),
+                Step::Change(at, Ear::Ghost),
+                Step::Crash(at, Ear::Closed),
+                Step::Crash(at, Ear::Ghost),
+            ]
+        };
+        [Step::Tick, Step::ClockSteps, Step::Force].into_iter().chain((0..self.clients.len()).flat_map(of))
+    }
+
+    /// The world after a step; an error if that breaks a promise; `None` if the step can't be taken.
+    pub(crate) fn after(&self, step: Step, setting: &Setting, redis: &mut Redis) -> Option<Next> {
+        if !self.may(step) {
+            return None;
+        }
+        let rules = &setting.rules;
+        let mut next = self.clone();
+        let mut fault = || next.faults.checked_sub(1).map(|left| next.faults = left);
+        let done = match step {
+            Step::Tick => {
+                next.now = Some(self.now + 1).filter(|&now| now <= setting.ticks)?;
+                next.clients.iter_mut().for_each(|client| client.ticked(next.now));
+                next.store = redis.prune(next.store, next.server_now());
+                Ok(())
+            }
+            Step::ClockSteps => {
+                next.skew = Some(setting.skew).filter(|_| self.skew == 0 && setting.skew != 0)?;
+                next.store = redis.prune(next.store, next.server_now());
+                Ok(())
+            }
+            Step::Send(at) => Ok(next.clients[at].next(rules, self.now)?),
+            Step::SendRefresh(at) => Ok(next.clients[at].refresh(rules, self.now)?),
+            Step::Leave(at) => Ok(next.clients[at].leave(rules)?),
+            Step::Take(at) => next.take(at, false, rules, redis),
+            Step::TakeFull(at) => {
+                fault()?;
+                next.take(at, true, rules, redis)
+            }
+            Step::TakeStray(at) => {
+                let stray = next.clients[at].strays.remove(0);
+                next.run(at, stray.call, false, rules, redis).map(|_| ())
+            }
+            Step::Hear(at) => next.clients[at].hear(rules, self.now, self.skew),
+            Step::Prove(at) => {
+                let window = self.clients[at].messages.first()?.window;
+                next.clients[at].prove(rules, self.now)?;
+                invariants::proof(&next.clients[at], self.now, window)
+            }
+            Step::Heed(at) => Ok(next.clients[at].heed()?),
+            Step::Change(at, ear) => {
+                fault()?;
+                Ok(next.clients[at].change(ear)?)
+            }
+            Step::Crash(at, ear) => {
+                fault()?;
+                Ok(next.clients[at].crash(ear, rules)?)
+            }
+            Step::Force => {
+                let view = redis.view(self.store);
+                let crashed = |owner: &usize| self.clients[*owner].phase == Phase::Crashed;
+                let owner = view.owner.filter(crashed)?;
+                fault()?;
+                next.run(owner, Call::ForceRelease { token: view.fence }, false, rules, redis).map(|_| ())
+            }
+        };
+        let done = done.and_then(|()| invariants::state(&next, redis));
+        Some(done.map(|()| next))
+    }
+
+    /// Rules most steps out, cheaply.
+    fn may(&self, step: Step) -> bool {
+        let client = |at: usize| &self.clients[at];
+        match step {
+            Step::Tick | Step::ClockSteps => true,
+            Step::Send(at) | Step::SendRefresh(at) | Step::Leave(at) => !client(at).is_over(),
+            Step::Take(at) => !client(at).requests.is_empty(),
+            Step::TakeFull(at) => self.faults > 0 && !client(at).requests.is_empty(),
+            Step::TakeStray(at) => !client(at).strays.is_empty(),
+            Step::Hear(at) => !client(at).replies.is_empty(),
+            Step::Prove(at) | Step::Heed(at) => !client(at).messages.is_empty(),
+            Step::Change(at, _) | Step::Crash(at, _) => self.faults > 0 && !client(at).is_over(),
+            Step::Force => {
+                self.faults > 0 && self.clients.iter().any(|client| client.phase == Phase::Crashed)
+            }
+        }
+    }
+
+    fn take(&mut self, at: usize, full: bool, rules: &Rules, redis: &mut Redis) -> Result<(), &'static str> {
+        let client = &mut self.clients[at];
+        let request = client.requests.remove(0);
+        // It subscribes in front of its first request.
+        client.ear = Ear::Open;
+        let answer = self.run(at, request.call, full, rules, redis)?;
+        let client = &mut self.clients[at];
+        if [client.asked, client.refreshing].contains(&Some(request)) {
+            client.replies.push((request, answer));
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        at: usize,
+        call: Call,
+        full: bool,
+        rules: &Rules,
+        redis: &mut Redis,
+    ) -> Result<Answer, &'static str> {
+        let moment = Moment { now: self.server_now(), heard: self.heard(rules), full };
+        let (store, answer, told) = redis.run(self.store, at, call, moment);
+        let (before, after) = (redis.view(self.store), redis.view(store));
+        let change =
+            invariants::Change { before: &before, after: &after, by: at, call, moment, top: self.top };
+        change.check(rules)?;
+        self.store = store;
+        self.top = self.top.max(after.fence);
+        if let Some((to, message)) = told
+            && self.clients[to].ear == Ear::Open
+            && self.clients[to].phase == Phase::Waiting
+        {
+            self.clients[to].messages.push(message);
+        }
+        Ok(answer)
+    }
+}
