@@ -35,11 +35,10 @@ async fn c12_the_lock_goes_round_in_the_order_of_arrival_over_all_clients() {
         waiters.push(waiter_of(redis).await);
     }
     holder.release().await.unwrap();
-    for at in 0..waiters.len() {
+    for (claim, bell) in &mut waiters {
         // A newcomer does not get in between, whether it waits or not.
         busy(store.claim("a").attempt(Wait::No).await);
         let (mut late, late_bell) = waiter_of(&second).await;
-        let (claim, bell) = &mut waiters[at];
         bell.heard().await;
         granted(claim.attempt(Wait::Queue).await);
         assert_eq!(late.release().await.unwrap(), Released::NotHeld);
