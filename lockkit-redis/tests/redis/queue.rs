@@ -254,6 +254,34 @@ async fn c8_the_end_of_a_lease_costs_each_client_one_request_and_the_winner_one_
 }
 
 #[tokio::test]
+async fn c6_one_who_looks_after_all_and_is_dropped_leaves_that_to_another() {
+    let store = Store::start().await;
+    let mut holder = holder(&store, "a").await;
+    let mut waiters = hasty_queue(&store, "a", 3).await;
+    let asks =
+        async |(claim, _): &mut Waiter| timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await;
+    sleep(WINDOW / 3).await;
+    store.server.pause().unwrap();
+    assert!(asks(&mut waiters[0]).await.is_err());
+    let (mut first, _) = waiters.remove(0);
+    // The next one does not wait for an answer to somebody who is gone, nor is it told that all is well.
+    assert!(asks(&mut waiters[0]).await.is_err());
+    store.server.resume().unwrap();
+    assert!(busy(waiters[1].0.attempt(Wait::Queue).await).0);
+    let now: Vec<u64> = store.admin.ask(&["TIME"]).await;
+    let living: u64 =
+        store.admin.ask(&["ZCOUNT", &live_key("a"), &format!("{}000000", now[0]), "+inf"]).await;
+    assert_eq!(living, 3);
+    first.release().await.unwrap();
+    holder.release().await.unwrap();
+    for (claim, bell) in &mut waiters {
+        wait_for(claim, bell).await;
+        claim.release().await.unwrap();
+    }
+    assert_clean(&store, "a").await;
+}
+
+#[tokio::test]
 async fn c8_a_thousand_waiters_of_one_client_are_kept_alive_by_two_requests_a_period() {
     let store = Store::start().await;
     let _holder = holder(&store, "a").await;
