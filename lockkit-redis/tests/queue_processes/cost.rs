@@ -33,7 +33,7 @@ pub(crate) fn compete(processes: u64, tasks: u64, hold: u64, most: f64) -> Resul
     let (per_grant, unfair) = (ratio(requests, total), ratio(largest, fewest));
     println!(
         "{processes} processes, {tasks} tasks each, {hold} ms: {per_grant:.3} requests a grant ({requests} for {total}; of \
-         them {} with a script's text and {} to keep waiters alive), {fewest} to {largest} grants a task",
+         them {} with a script's text and {} to keep waiters and leases alive), {fewest} to {largest} grants a task",
         store.calls("eval")?,
         // Beside each text there was a hash that the server did not know.
         requests.saturating_sub(2 * total + store.calls("eval")?),

@@ -95,7 +95,7 @@ pub(crate) fn eventually(what: &str, is_so: impl Fn() -> Result<bool, Failed>) -
         if start.elapsed() > SOON {
             return Err(what.into());
         }
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }
