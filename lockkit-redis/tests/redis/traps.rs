@@ -151,6 +151,34 @@ async fn c13_a_helper_key_of_another_type_stops_the_waiters_of_its_name_alone() 
     }
 }
 
+#[tokio::test]
+async fn c13_waiters_of_a_broken_name_hear_of_it_though_others_look_first() {
+    let store = Store::start().await;
+    let (_a, _b) = (holder(&store, "a").await, holder(&store, "b").await);
+    let others = hasty_queue(&store, "b", 3).await;
+    let (mut waiter, bell) = hasty_queue(&store, "a", 1).await.remove(0);
+    store.admin.ask::<()>(&["DEL", &live_key("a")]).await;
+    store.admin.ask::<()>(&["RPUSH", &live_key("a"), "x"]).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for (mut other, bell) in others {
+        tasks.spawn(async move { wait_for_long(&mut other, &bell).await });
+    }
+    let error = timeout(SOON, async {
+        loop {
+            match waiter.attempt(Wait::Queue).await {
+                Err(error) => break error,
+                Ok(Attempt::Busy { retry_after, .. }) => {
+                    // It comes a moment later than the others, each time.
+                    let _ = timeout(retry_after.unwrap() + WINDOW / 20, bell.heard()).await;
+                }
+                Ok(granted) => panic!("{granted:?}"),
+            }
+        }
+    });
+    assert_eq!(error.await.expect("it hears nothing").kind(), ErrorKind::WrongType);
+    assert!(tasks.try_join_next().is_none(), "another name's waiter ended");
+}
+
 /// As a server that evicts may do.
 #[tokio::test]
 async fn c8_waiters_whose_queue_vanished_queue_again() {
