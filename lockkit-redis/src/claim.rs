@@ -79,7 +79,7 @@ impl RedisClaim {
         let Some(place) = self.place.as_ref().filter(|_| !self.in_doubt) else { return Ok(None) };
         let mut news = place.news(self.takes_short_leases());
         if news == News::Refresh {
-            self.store.refresh(&self.keys.base).await?;
+            self.store.refresh_for(place).await?;
             news = place.news(self.takes_short_leases());
         }
         let pause = match news {

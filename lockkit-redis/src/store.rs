@@ -17,7 +17,7 @@ use crate::{
     script::{Arg, Call},
     sentinel::Sentinels,
     shared::Shared,
-    waiting::{Batch, Rooms},
+    waiting::{Batch, Place, Rooms},
 };
 
 /// A store of locks: one server at a time, or a cluster.
@@ -88,15 +88,19 @@ impl Store {
         answer.map_err(|_| error::opening(&OpenError::Silent, self.config()))
     }
 
-    /// Keeps the waiters of a room alive, and learns what became of them. On one server, all waiters of this process
-    /// whose turn it is; on a cluster each room for itself, so that one is not held up by another's node.
-    pub(crate) async fn refresh(&self, base: &str) -> Result<()> {
-        let rooms = self.rooms();
+    /// Keeps the waiters of a room alive, and learns what became of them, unless another one has done that meanwhile. On
+    /// one server, all waiters of this process whose turn it is; on a cluster each room for itself, so that one is not
+    /// held up by another's node.
+    pub(crate) async fn refresh_for(&self, place: &Place) -> Result<()> {
+        let (rooms, base) = (self.rooms(), place.room());
         let only = self.shared.config.is_cluster().then_some(base);
         let _turn = match only {
             Some(base) => rooms.turn_in(base).lock_owned().await,
             None => rooms.turn().lock_owned().await,
         };
+        if !place.is_due() {
+            return Ok(());
+        }
         for batch in rooms.due(only) {
             match self.refresh_batch(&batch).await {
                 // One room's broken key must not harm the others.

@@ -11,4 +11,5 @@ mod proxy;
 mod queue;
 mod refusal;
 mod support;
+mod traps;
 mod wake;
