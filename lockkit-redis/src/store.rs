@@ -116,7 +116,6 @@ impl Store {
             match self.refresh_batch(&batch).await {
                 Err(error) if batch.base() == base => return Err(error),
                 Err(error) => {
-                    // Its own waiters will be told.
                     tracing::debug!(target: "lockkit", %error, "waiters can't be kept alive");
                     self.rooms().put_off(&batch);
                 }
