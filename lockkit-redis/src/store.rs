@@ -33,7 +33,7 @@ impl Store {
         let channels = config.channels();
         let shared = Arc::new(Shared::new(config));
         let config = &shared.config;
-        let one = |seat| Topology::One(Node::new(Arc::clone(&shared), seat));
+        let one = |seat| Topology::One(Arc::new(Node::new(Arc::clone(&shared), seat)));
         let topology = match config.site() {
             Site::Tcp((host, port)) => one(Seat::At(config.address_of(host, *port))),
             Site::Unix(path) => one(Seat::At(redis::ConnectionAddr::Unix(path.clone()))),
@@ -88,11 +88,11 @@ impl Store {
         answer.map_err(|_| error::opening(&OpenError::Silent, self.config()))
     }
 
-    /// Keeps the waiters of a room alive, and learns what became of them, unless another one has done so meanwhile. On
+    /// Keeps the waiters of a room alive, and learns what became of them, unless another one has done that meanwhile. On
     /// one server, all waiters of this process whose turn it is; on a cluster each room for itself, so that one is not
     /// held up by another's node.
-    pub(crate) async fn refresh(&self, place: &Place) -> Result<()> {
-        let (rooms, base) = (self.rooms(), place.base());
+    pub(crate) async fn refresh_for(&self, place: &Place) -> Result<()> {
+        let (rooms, base) = (self.rooms(), place.room());
         let only = self.shared.config.is_cluster().then_some(base);
         let _turn = match only {
             Some(base) => rooms.turn_in(base).lock_owned().await,
@@ -117,7 +117,7 @@ impl Store {
                 Err(error) if batch.base() == base => return Err(error),
                 Err(error) => {
                     tracing::debug!(target: "lockkit", %error, "waiters can't be kept alive");
-                    self.rooms().ring(&batch);
+                    self.rooms().put_off(&batch);
                 }
                 Ok(()) => {}
             }
@@ -137,7 +137,10 @@ impl Store {
                 [Arg::Text(publish), Arg::Text(&channels)].into_iter().chain(batch.args()).collect();
             let call = Call { script, keys: &names, args: &args };
             let sent = Clock::Boot.now();
-            let answer = stop.run_in_room(self.rooms(), batch.base(), &call).await;
+            let answer = match stop.enter(self.rooms(), batch.base()).await {
+                Ok(()) => stop.run(&call).await,
+                Err(error) => Err(error),
+            };
             let answer = answer.and_then(|reply| {
                 let now = self.rooms().refreshed(batch, stop.link.number(), sent, &reply)?;
                 stop.link.clock().observe(sent, now, Clock::Boot.now());

@@ -117,11 +117,6 @@ impl Place {
         Self { rooms: Arc::clone(rooms), base, owner, seen: None }
     }
 
-    /// What all keys of its room start with.
-    pub(crate) fn base(&self) -> &str {
-        &self.base
-    }
-
     /// What became of the waiter. What was heard is spent by this: a caller that is told to ask must do so.
     pub(crate) fn news(&self, with_proof: bool) -> News {
         let mut inner = self.rooms.lock();
@@ -141,6 +136,11 @@ impl Place {
         }
         let due = room.due_in(waiter);
         if due.is_zero() { News::Refresh } else { News::Waits(due) }
+    }
+
+    /// What it waits for.
+    pub(crate) fn room(&self) -> &str {
+        &self.base
     }
 
     /// Whether the store must still be asked about all waiters: another one may have done so.

@@ -270,7 +270,7 @@ fn scripts() -> Vec<Mutant> {
         script("a refresh that re-creates", &[("refresh", "'XX', 'CH'", "'CH'")], &[DIFFER, PLACE_LEFT]),
         script(
             "a refresh that keeps nobody alive",
-            &[("refresh", "now + ARGV[arg + 2] * 1000", "now - 1")],
+            &[("refresh", "now + liveness * 1000", "now - 1")],
             &["a waiter lost its place"],
         ),
         script("a refresh that leaves a lapsed lock", &[("refresh", "ttl == -2", "false")], &[NOT_GIVEN]),

@@ -6,16 +6,15 @@ local now = clock()
 local answer, arg = {now}, 3
 for first = 1, #KEYS, 4 do
   lock, fence_key, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
-  local seen, places, longest = {0}, {}, 0
-  -- It can be evicted without the other one: then nobody in it has a place any more.
-  local queued = redis.call('EXISTS', queue) == 1
+  -- Where the queue was evicted and the other one was not, they have no places any more.
+  local queued, seen, places, longest = redis.call('EXISTS', queue) == 1, {0}, {}, 0
   local last = arg + 2 * tonumber(ARGV[arg])
   while arg < last do
-    local waiter = ARGV[arg + 1]
-    local alive = redis.call('ZADD', live, 'XX', 'CH', now + ARGV[arg + 2] * 1000, waiter)
+    local waiter, liveness = ARGV[arg + 1], tonumber(ARGV[arg + 2])
+    local alive = redis.call('ZADD', live, 'XX', 'CH', now + liveness * 1000, waiter)
     seen[#seen + 1] = queued and alive or 0
     places[waiter] = #seen
-    longest = math.max(longest, tonumber(ARGV[arg + 2]))
+    longest = math.max(longest, liveness)
     arg = arg + 2
   end
   arg = arg + 1
