@@ -176,7 +176,9 @@ impl Harness for RedisHarness {
             .query_async(&mut admin)
             .await?;
         let waits = |channel: &String| !channel.starts_with(&format!("{}:wake:", self.prefix));
-        leaks.extend(channels.into_iter().filter(waits).map(|channel| format!("a subscription to {channel:?}")));
+        leaks.extend(
+            channels.into_iter().filter(waits).map(|channel| format!("a subscription to {channel:?}")),
+        );
         Ok(leaks)
     }
 
