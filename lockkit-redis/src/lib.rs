@@ -19,7 +19,7 @@
 //! | parameter | default | meaning |
 //! |---|---|---|
 //! | `prefix` | `lockkit` | starts every key: `<prefix>:<kind>:{name}`, where `%`, `{` and `}` of the name are escaped |
-//! | `key` | `escaped` | with `raw`, the lock key of a mutex is its name as it is; see [`Config::with_raw_keys`] |
+//! | `keys` | `escaped` | with `raw`, the lock key of a mutex is its name as it is; see [`Config::with_raw_keys`] |
 //! | `connect_timeout` | `2s` | for opening a connection, and for how long a silent one is trusted |
 //! | `strict` | `false` | with `true`, a server that may evict keys is refused |
 //! | `wait_replicas` | | so many replicas must confirm a grant or a renewal; see [`Config::with_replicas`] |
@@ -46,7 +46,7 @@
 //! +cluster|slots +asking +spublish +ssubscribe +sunsubscribe
 //! ```
 //!
-//! Besides them, `+select` for a database number, `+wait` for `wait_replicas`, the names of mutexes for `key=raw`, and on
+//! Besides them, `+select` for a database number, `+wait` for `wait_replicas`, the names of mutexes for `keys=raw`, and on
 //! sentinels `+sentinel|get-master-addr-by-name`. Without rights on channels, waiters only poll.
 
 mod backend;

@@ -40,6 +40,11 @@ async fn exercise(redis: &Redis) {
         let spec = |mode| ClaimSpec::new(name.clone(), OwnerId::random(), mode, TTL, OP_TIMEOUT);
         let mut holder = redis.claim(spec(mode)).unwrap();
         granted(holder.attempt(Wait::No).await);
+        if mode == Mode::Shared {
+            let mut other = redis.claim(spec(mode)).unwrap();
+            granted(other.attempt(Wait::No).await);
+            assert_eq!(other.release().await.unwrap(), Released::Freed);
+        }
         assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
         assert_eq!(redis.inspect(&name).await.unwrap().holders.len(), 1);
         // A reader waits for nothing but a writer.
@@ -86,6 +91,7 @@ async fn c13_the_documented_rights_are_enough_and_none_is_too_much() {
         allow(&server, &fewer);
         server.ask(["ACL", "LOG", "RESET"]).unwrap();
         server.ask(["FLUSHALL"]).unwrap();
+        server.ask(["SCRIPT", "FLUSH"]).unwrap();
         let url = as_user(&server.url());
         let trial = tokio::spawn(async move {
             if let Ok(redis) = connect(&url).await {
@@ -126,7 +132,9 @@ async fn c13_the_documented_rights_are_enough_for_a_cluster() {
 #[tokio::test]
 async fn c13_without_rights_on_channels_or_hello_waiters_poll() {
     let server = RedisServer::start().unwrap();
-    for without in [&["resetchannels"][..], &["-subscribe"], &["-publish"], &["-hello"], &["-spublish", "-command|info"]] {
+    for without in
+        [&["resetchannels"][..], &["-subscribe"], &["-publish"], &["-hello"], &["-spublish", "-command|info"]]
+    {
         let all = rules("One server").into_iter().chain(without.iter().map(|&rule| rule.to_owned()));
         allow(&server, &all.collect::<Vec<_>>());
         let redis = connect(&as_user(&server.url())).await.unwrap();

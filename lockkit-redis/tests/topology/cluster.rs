@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{
-    ErrorKind, LockName, OwnerId, Kind,
+    ErrorKind, Kind, LockName, OwnerId,
     spi::{Backend as _, Claim, ClaimSpec, Hint, Mode, Pulse, Released, Wait},
 };
 use lockkit_fixture::{RedisCluster, RedisClusterOptions, RedisOptions};
@@ -74,7 +74,8 @@ impl Nodes {
 #[tokio::test]
 async fn c11_all_names_and_kinds_work_wherever_their_slot_is() {
     let nodes = Nodes::start().await;
-    for text in ["a", "{", "}", "{}", "}{", "{a}b", "a{b", "%7B", "🔒", "{🔒}", " ", "*", &"x".repeat(255)] {
+    for text in ["a", "{", "}", "{}", "}{", "{a}b", "a{b", "%7B", "🔒", "{🔒}", " ", "*", &"x".repeat(255)]
+    {
         for (kind, mode) in [
             (Kind::Mutex, Mode::Exclusive),
             (Kind::Election, Mode::Exclusive),
@@ -95,7 +96,7 @@ async fn c11_all_names_and_kinds_work_wherever_their_slot_is() {
 
 #[tokio::test]
 async fn c11_raw_keys_and_their_helpers_are_on_one_node() {
-    let nodes = Nodes::start_with(RedisClusterOptions::default(), "?key=raw").await;
+    let nodes = Nodes::start_with(RedisClusterOptions::default(), "?keys=raw").await;
     for name in ["a", "jobs/7", "🔒"] {
         let mut holder = nodes.claim(name);
         granted(holder.attempt(Wait::No).await);

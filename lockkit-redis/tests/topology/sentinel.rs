@@ -71,7 +71,8 @@ async fn c13_a_primary_that_was_demoted_is_left_for_the_one_that_the_sentinels_n
         sentinel.ask(["SENTINEL", "REMOVE", group.service_name()]).unwrap();
     }
     group.servers()[1].promote().unwrap();
-    group.servers()[0].replicate(&group.servers()[1]).unwrap();
+    // It keeps its data, as its new primary can't be reached.
+    group.servers()[0].ask(["REPLICAOF", "127.0.0.1", "1"]).unwrap();
     let port = group.servers()[1].port().to_string();
     for sentinel in group.sentinels() {
         sentinel.ask(["SENTINEL", "MONITOR", group.service_name(), "127.0.0.1", &port, "2"]).unwrap();
