@@ -1,0 +1,111 @@
+//! A failover without the data: what asynchronous replication costs, made to happen.
+
+use std::time::Duration;
+
+use lockkit::{Released, redis::redis, spi::LossReason};
+use lockkit_conformance::proxy::Proxy;
+use lockkit_fixture::{ClockDirection, RedisOptions, RedisServer};
+use tokio::task::block_in_place;
+
+use crate::support::*;
+
+/// Longer than the failover, which takes about a second.
+const TTL: Duration = Duration::from_secs(4);
+
+/// A primary, and a replica that gets what the primary writes until it is cut off.
+struct Pair {
+    primary: RedisServer,
+    replica: RedisServer,
+    proxy: Proxy,
+}
+
+impl Pair {
+    async fn start(replica: RedisOptions) -> Self {
+        let primary = RedisServer::start().unwrap();
+        let proxy = Proxy::start(([127, 0, 0, 1], primary.port()).into()).await.unwrap();
+        let options = replica.with_primary(proxy.addr().port());
+        let replica = block_in_place(|| {
+            let replica = RedisServer::start_as(options).unwrap();
+            replica.wait_in_sync().unwrap();
+            replica
+        });
+        Self { primary, replica, proxy }
+    }
+
+    fn cut_off(&self) {
+        self.proxy.set(|toxics| toxics.down.hold = true);
+    }
+
+    /// How many replicas confirm a write within 300 ms.
+    async fn confirmations(&self) -> u32 {
+        let client = redis::Client::open(self.primary.url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        // WAIT is about the writes of its own connection.
+        let mut ask = redis::pipe();
+        ask.cmd("SET").arg("marker").arg("x").ignore().cmd("WAIT").arg(1).arg(300);
+        let (confirmed,): (u32,) = ask.query_async(&mut connection).await.unwrap();
+        confirmed
+    }
+
+    fn fail_over(&mut self) {
+        self.primary.kill().unwrap();
+        self.replica.promote().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_c4_a_failover_that_loses_a_lock_grants_it_again_and_the_token_stops_the_first_holder() {
+    let mut pair = Pair::start(RedisOptions::default()).await;
+    let (first, register) = (connect(&pair.primary.url()).await, Register::default());
+    assert_eq!(pair.confirmations().await, 1);
+    pair.cut_off();
+    let stale = Mode::Mutex.lock(&first, "a", with_ttl(TTL)).await.unwrap();
+    assert!(register.write(stale.fencing_token()));
+    assert_eq!(pair.confirmations().await, 0, "the replica must not hear of the grant");
+    pair.fail_over();
+
+    let second = connect(&pair.replica.url()).await;
+    let fresh = Mode::Mutex.try_lock(&second, "a", with_ttl(TTL)).await.unwrap();
+    let fresh = fresh.expect("the new primary never heard of the first grant");
+    assert!(stale.is_held(), "both believe that they hold it: this is the exception async_failover");
+    assert!(fresh.fencing_token() > stale.fencing_token(), "the token must rise all the same");
+    assert!(register.write(fresh.fencing_token()));
+    assert!(!register.write(stale.fencing_token()), "the resource refuses the stale holder");
+
+    assert_eq!(stale.lost().wait().await, LossReason::Expired, "told at the local deadline at the latest");
+    assert!(fresh.is_held());
+    assert_eq!(fresh.release().await.unwrap(), Released::Freed);
+    assert_eq!(keys_but_fences(&pair.replica), [""; 0]);
+    second.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c4_a_new_primary_whose_clock_is_behind_loses_the_order_of_tokens_with_the_data() {
+    let mut pair = Pair::start(RedisOptions::default().with_clock()).await;
+    pair.replica.clock().unwrap().step(Duration::from_secs(60), ClockDirection::Back).unwrap();
+    let first = connect(&pair.primary.url()).await;
+    let known = Mode::Mutex.lock(&first, "known", with_ttl(TTL)).await.unwrap();
+    assert_eq!(pair.confirmations().await, 1);
+    pair.cut_off();
+    let lost = Mode::Mutex.lock(&first, "lost", with_ttl(TTL)).await.unwrap();
+    let (known_token, lost_token) = (known.fencing_token(), lost.fencing_token());
+    assert_eq!(known.release().await.unwrap(), Released::Freed);
+    pair.fail_over();
+
+    let second = connect(&pair.replica.url()).await;
+    let register = Register::default();
+    assert!(register.write(lost_token));
+    let fresh = Mode::Mutex.try_lock(&second, "lost", with_ttl(TTL)).await.unwrap().unwrap();
+    assert!(fresh.fencing_token() < lost_token, "neither the last token nor the time tells the new primary");
+    assert!(!register.write(fresh.fencing_token()), "the resource stays safe, and the new holder can't work");
+    assert_eq!(fresh.release().await.unwrap(), Released::Freed);
+
+    // Where the fence has reached the replica, tokens rise whatever the clock says. The lock stands until the new
+    // primary's clock says that it has lapsed; an operator need not wait for that.
+    let mutex = second.mutex("known").unwrap();
+    assert_eq!(mutex.force_release(known_token).await.unwrap(), Released::Freed);
+    let next = Mode::Mutex.try_lock(&second, "known", with_ttl(TTL)).await.unwrap().unwrap();
+    assert!(next.fencing_token() > known_token);
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+    second.shutdown().await.unwrap();
+}

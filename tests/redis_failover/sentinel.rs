@@ -1,0 +1,211 @@
+//! C1, C3, C4, C8, C10 over a failover by sentinels: the primary is killed, or stopped and let go on.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use lockkit::{Error, FencingToken, LockGuard, Locker, Lost, Released, spi::LossReason};
+use lockkit_fixture::SentinelGroup;
+use tokio::{
+    task::{JoinHandle, block_in_place},
+    time::sleep,
+};
+
+use crate::support::*;
+
+const NAMES: usize = 3;
+/// Outlasts the failover.
+const LONG: Duration = Duration::from_secs(10);
+/// Ends before it.
+const SHORT: Duration = Duration::from_secs(1);
+/// From the fall of the primary to the first new grant.
+const GRANTED_WITHIN: Duration = Duration::from_secs(5);
+/// What was under way at the fall may be answered still.
+const LAST_ANSWER: Duration = Duration::from_millis(50);
+const SLACK: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fall {
+    Killed,
+    Stopped,
+}
+
+/// What the users of a group do before, during and after a failover.
+struct Scene {
+    group: SentinelGroup,
+    holder: Locker,
+    waiter: Locker,
+    long: Vec<LockGuard>,
+    short: Vec<LockGuard>,
+    waiters: Vec<Waiter>,
+}
+
+/// Who wants what another holds.
+struct Waiter {
+    name: String,
+    token: FencingToken,
+    task: JoinHandle<Result<Win, Error>>,
+}
+
+struct Win {
+    guard: LockGuard,
+    at: Instant,
+    /// The holder before has been told by then.
+    told: bool,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let group = block_in_place(|| SentinelGroup::start().unwrap());
+        let (holder, waiter) = (connect(&group.url()).await, connect(&group.url()).await);
+        let (mut long, mut short) = (Vec::new(), Vec::new());
+        for index in 0..NAMES {
+            long.push(hold(&holder, &format!("long {index}"), LONG).await);
+            short.push(hold(&holder, &format!("short {index}"), SHORT).await);
+        }
+        let mut waiters = Vec::new();
+        for held in long.iter().chain(&short) {
+            let name = held.name().as_str().to_owned();
+            let task = tokio::spawn(wait(waiter.clone(), name.clone(), held.lost()));
+            Mode::Mutex.until_waiting(&waiter, &name, 1).await;
+            waiters.push(Waiter { name, token: held.fencing_token(), task });
+        }
+        // What a failover keeps is asked here; that it may lose a grant, elsewhere.
+        eventually("the replicas have the locks and their queues", async || {
+            let keys = waiters.iter().map(|waiter| lock_key(&waiter.name));
+            let keys = keys.flat_map(|key| [format!("{key}:queue"), key]);
+            keys.into_iter().all(|key| group.servers()[1..].iter().all(|replica| has_key(replica, &key)))
+        })
+        .await;
+        Self { group, holder, waiter, long, short, waiters }
+    }
+}
+
+async fn hold(locker: &Locker, name: &str, ttl: Duration) -> LockGuard {
+    Mode::Mutex.lock(locker, name, with_ttl(ttl)).await.unwrap()
+}
+
+async fn wait(locker: Locker, name: String, before: Lost) -> Result<Win, Error> {
+    let guard = Mode::Mutex.lock(&locker, &name, with_ttl(LONG)).await?;
+    Ok(Win { guard, told: before.is_lost(), at: Instant::now() })
+}
+
+/// Users that only try, each its name again and again.
+struct Traffic {
+    done: Arc<AtomicBool>,
+    granted: Arc<Mutex<Vec<Instant>>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Traffic {
+    fn start(locker: &Locker) -> Self {
+        let (done, granted) = (Arc::<AtomicBool>::default(), Arc::<Mutex<_>>::default());
+        let user = |index| try_on(locker.clone(), index, Arc::clone(&done), Arc::clone(&granted));
+        let tasks = (0..NAMES).map(|index| tokio::spawn(user(index))).collect();
+        Self { done, granted, tasks }
+    }
+
+    /// Comes back with the first grant that the primary of then did not give any more.
+    async fn granted_after(&self, fall: Instant) -> Duration {
+        let mut granted = None;
+        eventually("a new grant", async || {
+            granted = self.granted.lock().unwrap().iter().find(|at| **at > fall + LAST_ANSWER).copied();
+            granted.is_some()
+        })
+        .await;
+        granted.unwrap() - fall
+    }
+
+    async fn stop(self) {
+        self.done.store(true, SeqCst);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+    }
+}
+
+async fn try_on(locker: Locker, index: usize, done: Arc<AtomicBool>, granted: Arc<Mutex<Vec<Instant>>>) {
+    let (name, mut last) = (format!("tried {index}"), None);
+    while !done.load(SeqCst) {
+        match Mode::Mutex.try_lock(&locker, &name, with_ttl(SHORT)).await {
+            Ok(Some(guard)) => {
+                granted.lock().unwrap().push(Instant::now());
+                let token = guard.fencing_token();
+                assert!(last.replace(token) < Some(token), "{name}: a token must rise");
+                let _ = guard.release().await; // unknown, if the primary falls now
+            }
+            Ok(None) => {}
+            Err(error) => assert!(error.is_temporary(), "{error:?}"),
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn fail_over(fall: Fall) {
+    let Scene { mut group, holder, waiter, long, short, waiters } = Scene::start().await;
+    let (tries, idle) = (connect(&group.url()).await, connect(&group.url()).await);
+    let traffic = Traffic::start(&tries);
+    sleep(LAST_ANSWER).await;
+    let fell = Instant::now();
+    match fall {
+        Fall::Killed => group.server_mut(0).kill().unwrap(),
+        Fall::Stopped => group.servers()[0].pause().unwrap(),
+    }
+    for held in short {
+        assert_eq!(held.lost().wait().await, LossReason::Expired);
+        let told = fell.elapsed();
+        assert!(!held.is_held());
+        assert!(told < SHORT + SLACK, "{}: told only {told:?} after the fall", held.name());
+    }
+
+    let granted = traffic.granted_after(fell).await;
+    println!("{fall:?}: a try was granted {granted:?} after the fall");
+    let (orphaned, queued): (Vec<_>, Vec<_>) =
+        waiters.into_iter().partition(|waiter| waiter.name.starts_with("short"));
+    let mut last = Duration::ZERO;
+    for Waiter { name, token, task } in orphaned {
+        let Win { guard, at, told } = task.await.unwrap().unwrap();
+        assert!(told, "{name}: granted while its holder still believed");
+        assert!(guard.fencing_token() > token, "{name}: the token must rise");
+        last = last.max(at - fell);
+        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    }
+    println!("{fall:?}: the last waiter was granted {last:?} after the fall");
+
+    for held in &long {
+        held.renew().await.unwrap();
+        assert!(held.is_held(), "{}: the new primary knows it", held.name());
+    }
+    assert!(queued.iter().all(|waiter| !waiter.task.is_finished()));
+    for held in long {
+        assert_eq!(held.release().await.unwrap(), Released::Freed);
+    }
+    for Waiter { name, token, task } in queued {
+        let Win { guard, .. } = task.await.unwrap().unwrap();
+        assert!(guard.fencing_token() > token, "{name}: the token must rise");
+        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    }
+    println!("{fall:?}: all done {:?} after the fall", fell.elapsed());
+    traffic.stop().await;
+    assert!(granted < GRANTED_WITHIN && last < GRANTED_WITHIN, "{granted:?}, {last:?}");
+
+    let new = group.primary().unwrap();
+    for locker in [holder, waiter, tries, idle] {
+        locker.shutdown().await.unwrap();
+    }
+    assert_eq!(keys_but_fences(&group.servers()[new]), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed() {
+    fail_over(Fall::Killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped() {
+    fail_over(Fall::Stopped).await;
+}
