@@ -6,6 +6,9 @@ mod mysql;
 #[cfg(feature = "redis")]
 #[path = "support/redis.rs"]
 mod redis;
+#[cfg(feature = "redis")]
+#[path = "support/redis_topology.rs"]
+mod redis_topology;
 #[cfg(feature = "zk")]
 #[path = "support/zookeeper.rs"]
 mod zookeeper;
@@ -44,7 +47,15 @@ fn mysql() -> Result<Vec<Found>, Box<dyn Error + Send + Sync>> {
 fn redis() -> Result<Vec<Found>, Box<dyn Error + Send + Sync>> {
     let redis = redis::RedisStore::start()?;
     let is_ours = redis.is_ours();
-    Ok(vec![(Arc::new(redis), is_ours)])
+    let mut found: Vec<Found> = vec![(Arc::new(redis), is_ours)];
+    match redis::RedisStore::start_valkey()? {
+        Some(valkey) => found.push((Arc::new(valkey), true)),
+        None => eprintln!("\nWARNING: there is no valkey-server: Valkey is NOT tested\n"),
+    }
+    for store in redis_topology::TopologyStore::start()? {
+        found.push((Arc::new(store), true));
+    }
+    Ok(found)
 }
 
 #[cfg(feature = "zk")]

@@ -33,7 +33,7 @@ impl Store {
         let channels = config.channels();
         let shared = Arc::new(Shared::new(config));
         let config = &shared.config;
-        let one = |seat| Topology::One(Node::new(Arc::clone(&shared), seat));
+        let one = |seat| Topology::One(Arc::new(Node::new(Arc::clone(&shared), seat)));
         let topology = match config.site() {
             Site::Tcp((host, port)) => one(Seat::At(config.address_of(host, *port))),
             Site::Unix(path) => one(Seat::At(redis::ConnectionAddr::Unix(path.clone()))),
@@ -111,7 +111,10 @@ impl Store {
                 [Arg::Text(publish), Arg::Text(&channels)].into_iter().chain(batch.args()).collect();
             let call = Call { script, keys: &names, args: &args };
             let sent = Clock::Boot.now();
-            let answer = stop.run_in_room(self.rooms(), batch.base(), &call).await;
+            let answer = match stop.enter(self.rooms(), batch.base()).await {
+                Ok(()) => stop.run(&call).await,
+                Err(error) => Err(error),
+            };
             let answer = answer.and_then(|reply| {
                 let now = self.rooms().refreshed(batch, stop.link.number(), sent, &reply)?;
                 stop.link.clock().observe(sent, now, Clock::Boot.now());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit::{Released, redis::redis, spi::LossReason};
+use lockkit::{ErrorKind, Released, redis::redis, spi::LossReason};
 use lockkit_conformance::proxy::Proxy;
 use lockkit_fixture::{ClockDirection, RedisOptions, RedisServer};
 use tokio::task::block_in_place;
@@ -76,6 +76,33 @@ async fn c1_c4_a_failover_that_loses_a_lock_grants_it_again_and_the_token_stops_
     assert!(fresh.is_held());
     assert_eq!(fresh.release().await.unwrap(), Released::Freed);
     assert_eq!(keys_but_fences(&pair.replica), [""; 0]);
+    second.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_with_wait_replicas_a_grant_that_no_replica_has_is_an_error_and_leaves_nothing() {
+    let mut pair = Pair::start(RedisOptions::default()).await;
+    let url = format!("{}?wait_replicas=1&wait_timeout=300ms", pair.primary.url());
+    let first = connect(&url).await;
+    for mode in MODES {
+        let kept = mode.lock(&first, "kept", with_ttl(TTL * 10)).await.unwrap();
+        std::mem::forget(kept); // its holder goes down with the primary
+    }
+    pair.cut_off();
+    for mode in MODES {
+        let error = mode.try_lock(&first, "a", with_ttl(TTL)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{mode:?}");
+        assert!(error.to_string().contains("wait_replicas"), "{mode:?}: {error}");
+        assert!(mode.inspect(&first, "a").await.holders.is_empty(), "{mode:?}");
+    }
+    pair.fail_over();
+    let second = connect(&pair.replica.url()).await;
+    for mode in MODES {
+        let kept = mode.try_lock(&second, "kept", with_ttl(TTL)).await.unwrap();
+        assert!(kept.is_none(), "{mode:?}: what was confirmed is known to the new primary");
+        let free = mode.try_lock(&second, "a", with_ttl(TTL)).await.unwrap();
+        assert_eq!(free.unwrap().release().await.unwrap(), Released::Freed);
+    }
     second.shutdown().await.unwrap();
 }
 

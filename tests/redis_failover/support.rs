@@ -20,7 +20,8 @@ pub(crate) async fn connect(url: &str) -> Locker {
 }
 
 fn with_prefix(url: &str) -> String {
-    format!("{url}?prefix={PREFIX}")
+    let and = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{and}prefix={PREFIX}")
 }
 
 /// The modes of lock that exclude all others; with one permit, a semaphore does.

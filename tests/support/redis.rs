@@ -1,4 +1,4 @@
-//! Redis under test: a server of our own, or the one that `LOCKKIT_TEST_REDIS_URL` names.
+//! Redis under test: a server of our own, or the one that `LOCKKIT_TEST_REDIS_URL` names; and Valkey.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs as _},
@@ -24,6 +24,7 @@ const FOREIGN: &str = "another program";
 /// One server. Each case works under a random prefix of its own.
 #[derive(Debug)]
 pub(crate) struct RedisStore {
+    name: &'static str,
     address: Address,
     server: Option<Arc<Mutex<RedisServer>>>,
     descriptor: Descriptor,
@@ -33,11 +34,21 @@ impl RedisStore {
     /// Starts the server, or finds it, and asks it what it can do.
     pub(crate) fn start() -> Result<Self, BoxError> {
         let TestRedis { url, server } = redis_from_env_or_start()?;
-        let address = Address::parse(&url)?;
+        Self::on("redis", &url, server)
+    }
+
+    /// Starts a Valkey, if there is one.
+    pub(crate) fn start_valkey() -> Result<Option<Self>, BoxError> {
+        let server = RedisServer::start_valkey()?;
+        server.map(|server| Self::on("valkey", &server.url(), Some(server))).transpose()
+    }
+
+    fn on(name: &'static str, url: &str, server: Option<RedisServer>) -> Result<Self, BoxError> {
+        let address = Address::parse(url)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let backend = runtime.block_on(address.connect(address.host, "lockkit-probe"))?;
         let descriptor = backend.descriptor().clone();
-        Ok(Self { address, server: server.map(|server| Arc::new(Mutex::new(server))), descriptor })
+        Ok(Self { name, address, server: server.map(|server| Arc::new(Mutex::new(server))), descriptor })
     }
 
     /// Whether it may be stopped and restarted.
@@ -49,7 +60,7 @@ impl RedisStore {
 #[async_trait]
 impl Store for RedisStore {
     fn name(&self) -> &str {
-        "redis"
+        self.name
     }
 
     fn descriptor(&self) -> Descriptor {

@@ -19,6 +19,8 @@ use crate::{family::Family, keys::Keys, link::Link};
 pub(crate) struct Rooms {
     /// Where the messages for this process go.
     client: String,
+    /// A message may come from another server than the one that it comes in from: it proves nothing.
+    gossip: bool,
     inner: Mutex<Inner>,
     /// Some room is empty, and its channel could not be left at once.
     orphans: AtomicBool,
@@ -54,10 +56,11 @@ pub(super) struct Subscription {
 }
 
 impl Rooms {
-    /// `client` names the channel of this process.
-    pub(crate) fn new(client: String) -> Self {
+    /// `client` names the channel of this process; `gossip` if servers forward messages to each other.
+    pub(crate) fn new(client: String, gossip: bool) -> Self {
         Self {
             client,
+            gossip,
             inner: Mutex::default(),
             orphans: AtomicBool::new(false),
             refreshing: tokio::sync::Mutex::default(),
@@ -71,9 +74,10 @@ impl Rooms {
     /// Hears what a connection pushes. Runs inside the connection's own task.
     pub(crate) fn on_push(&self, push: &PushInfo, link: u64) {
         match (&push.kind, &*push.data) {
-            (PushKind::Message | PushKind::SMessage, [_, Value::BulkString(message)]) => {
-                self.on_message(message, link)
+            (PushKind::Message, [_, Value::BulkString(message)]) => {
+                self.on_message(message, link, !self.gossip)
             }
+            (PushKind::SMessage, [_, Value::BulkString(message)]) => self.on_message(message, link, true),
             (PushKind::SUnsubscribe, [Value::BulkString(channel), ..]) => {
                 self.on_unsubscribed(channel, link);
                 // There is room in the queue again, and maybe nobody who sends anything more.
@@ -83,10 +87,10 @@ impl Rooms {
         }
     }
 
-    fn on_message(&self, message: &[u8], link: u64) {
+    fn on_message(&self, message: &[u8], link: u64, may_prove: bool) {
         let Some((owner, handover)) = Handover::from_message(message, link) else { return };
         if let Some(waiter) = self.lock().owners.get_mut(&owner) {
-            waiter.handover = handover;
+            waiter.handover = handover.filter(|_| may_prove);
             waiter.ring();
         }
     }
