@@ -54,7 +54,10 @@ async fn c1_a_step_forward_frees_early_and_a_holder_is_told_at_its_next_renewal(
     for (mode, name, stale, waiter) in holds {
         let (fresh, granted) = waiter.await.unwrap().unwrap();
         assert!(granted - stepped < SOON, "{mode:?} {name}: {:?}", granted - stepped);
-        assert!(stale.is_held(), "{mode:?} {name}: it can't know yet: this is the exception server_clock_step");
+        assert!(
+            stale.is_held(),
+            "{mode:?} {name}: it can't know yet: this is the exception server_clock_step"
+        );
         assert!(fresh.fencing_token() > stale.fencing_token(), "{mode:?} {name}");
         pairs.push((mode, name, stale, fresh));
     }
@@ -145,9 +148,7 @@ async fn c4_tokens_rise_over_steps_and_the_last_one_is_kept_for_a_day() {
     const DAY_MS: i64 = 24 * 3_600_000;
     let server = start();
     let locker = connect(&server.url()).await;
-    for (mode, fence) in
-        [(Mode::Mutex, "mutex"), (Mode::Permit, "semaphore"), (Mode::Write, "rw")]
-    {
+    for (mode, fence) in [(Mode::Mutex, "mutex"), (Mode::Permit, "semaphore"), (Mode::Write, "rw")] {
         let mut last = None;
         for direction in [ClockDirection::Forward, ClockDirection::Back, ClockDirection::Back] {
             for _ in 0..2 {

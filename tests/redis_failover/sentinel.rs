@@ -5,11 +5,12 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
+    thread,
     time::{Duration, Instant},
 };
 
 use lockkit::{Error, FencingToken, LockGuard, Locker, Lost, Released, spi::LossReason};
-use lockkit_fixture::SentinelGroup;
+use lockkit_fixture::{RedisServer, SentinelGroup};
 use tokio::{
     task::{JoinHandle, block_in_place},
     time::sleep,
@@ -149,7 +150,16 @@ async fn try_on(locker: Locker, index: usize, done: Arc<AtomicBool>, granted: Ar
 
 async fn fail_over(fall: Fall) {
     let Scene { mut group, holder, waiter, long, short, waiters } = Scene::start().await;
-    let (tries, idle) = (connect(&group.url()).await, connect(&group.url()).await);
+    let tries = connect(&group.url()).await;
+    let idle = [
+        connect(&group.url()).await,
+        connect(&format!("{}?wait_replicas=1&wait_timeout=200ms", group.url())).await,
+    ];
+    for locker in &idle {
+        // All of their connections are open.
+        let guard = Mode::Mutex.lock(locker, "warm", with_ttl(LONG)).await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    }
     let traffic = Traffic::start(&tries);
     sleep(LAST_ANSWER).await;
     block_in_place(|| match fall {
@@ -191,7 +201,9 @@ async fn fail_over(fall: Fall) {
         assert_eq!(guard.release().await.unwrap(), Released::Freed);
     }
     traffic.stop().await;
-    println!("{fall:?}: the sentinels agreed after {agreed:?}, a try was granted after {granted:?}, a waiter after {last:?}");
+    println!(
+        "{fall:?}: the sentinels agreed after {agreed:?}, a try was granted after {granted:?}, a waiter after {last:?}"
+    );
     assert!(granted < agreed + RECONNECT, "a try was granted {granted:?} after the fall, agreed {agreed:?}");
     // A request to a primary that hangs takes its time.
     assert!(last < agreed.max(OP_TIMEOUT) + RECONNECT, "a waiter was granted {last:?} after the fall");
@@ -200,44 +212,58 @@ async fn fail_over(fall: Fall) {
     if fall == Fall::Stopped {
         old_primary_goes_on(&group, &idle).await;
     }
-    for locker in [holder, waiter, tries, idle] {
+    for locker in [holder, waiter, tries].into_iter().chain(idle) {
         locker.shutdown().await.unwrap();
     }
     assert_eq!(keys_but_fences(&group.servers()[new]), [""; 0]);
-    eventually("nobody is connected to the new primary", async || {
-        connections(&group.servers()[new]) == 0
-    })
-    .await;
+    eventually("nobody is connected to the new primary", async || connections(&group.servers()[new]) == 0)
+        .await;
 }
 
-/// A primary that was stopped does not know that it was replaced, until a sentinel tells it.
-async fn old_primary_goes_on(group: &SentinelGroup, idle: &Locker) {
+/// A primary that was stopped does not know that it was replaced, until a sentinel tells it. Those who were idle meanwhile
+/// don't know it either.
+async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2]) {
     let fresh = connect(&group.url()).await;
-    let mutex = fresh.mutex("old and new").unwrap().with_options(with_ttl(LONG)).unwrap();
-    let believes = mutex.lock().await.unwrap();
-    for sentinel in group.sentinels() {
-        // They correct the old primary's role after 4 times that, by default 8 s.
-        sentinel.ask(["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "300", "INFO-PERIOD", "300"]).unwrap();
-    }
+    let believer = Mode::Mutex.lock(&fresh, "both", with_ttl(LONG)).await.unwrap();
+    let alone = Mode::Mutex.lock(&fresh, "one", with_ttl(LONG)).await.unwrap();
     let old = &group.servers()[0];
     old.resume().unwrap();
-    let resumed = Instant::now();
-    let try_once = Mode::Mutex.try_lock(idle, "old and new", with_ttl(LONG)).await;
-    println!("after SIGCONT: {try_once:?}");
-    block_in_place(|| {
-        while old.is_primary().unwrap() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    });
-    println!("demoted {:?} after SIGCONT", resumed.elapsed());
-    if let Ok(Some(guard)) = try_once {
-        assert!(guard.fencing_token() > believes.fencing_token());
-        println!("lost: {:?} {:?}", guard.lost().wait().await, resumed.elapsed());
+    let (granted, refused) = tokio::join!(
+        Mode::Mutex.try_lock(idle, "both", with_ttl(SHORT)),
+        Mode::Mutex.try_lock(careful, "one", with_ttl(LONG)),
+    );
+    let second = granted.unwrap().expect("the old primary knows of no other grant");
+    assert!(second.is_held() && believer.is_held(), "both believe: this is the exception async_failover");
+    assert!(second.fencing_token() > believer.fencing_token(), "the token tells which is the later one");
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("wait_replicas"), "no replica confirms anything to the old primary: {error}");
+
+    for sentinel in group.sentinels() {
+        // A server that wrongly takes itself for a primary is looked at once in the second, and put right after 4 times
+        // the first. By default these are 2 s and 10 s.
+        sentinel.ask(["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "300", "INFO-PERIOD", "300"]).unwrap();
     }
-    assert!(believes.is_held());
-    assert_eq!(believes.release().await.unwrap(), Released::Freed);
+    block_in_place(|| eventually_demoted(old));
+    let demoted = Instant::now();
+    assert_eq!(second.lost().wait().await, LossReason::Evicted);
+    let told = demoted.elapsed();
+    assert!(told < SHORT, "told only {told:?} after the old primary's end");
+    for (locker, held) in [(idle, believer), (careful, alone)] {
+        let next = Mode::Mutex.try_lock(locker, held.name().as_str(), with_ttl(LONG)).await.unwrap();
+        assert!(next.is_none(), "the new primary knows the lock");
+        assert!(held.is_held());
+        assert_eq!(held.release().await.unwrap(), Released::Freed);
+    }
     fresh.shutdown().await.unwrap();
     eventually("nobody is connected to the old primary", async || connections(old) == 0).await;
+}
+
+fn eventually_demoted(server: &RedisServer) {
+    let start = Instant::now();
+    while server.is_primary().unwrap() {
+        assert!(start.elapsed() < SOON * 2, "the sentinels left the old primary as it is");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
