@@ -27,6 +27,8 @@ pub(crate) enum Topology {
 
 /// A request may be sent on so often. Each time it did nothing, so that it is as good as new.
 const MOST_TURNS: u32 = 24;
+/// So many at once: after that, the nodes don't agree yet.
+const QUICK_TURNS: u32 = 4;
 /// While the keys of a slot are on their way to another node, neither can answer.
 const MOVING_PAUSE: Duration = Duration::from_millis(10);
 
@@ -80,16 +82,17 @@ impl Stop {
     pub(crate) async fn enter(&self, rooms: &Rooms, base: &str) -> RedisResult<()> {
         let channel = if self.asking { None } else { rooms.must_subscribe(base, &self.link) };
         let Some(channel) = channel else { return Ok(()) };
-        match self.link.subscribe(&channel).await {
-            Ok(()) => rooms.subscribed(base, &self.link),
-            Err(error) if error.code().is_none() => return Err(error),
-            Err(error) if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoPerm) => {
+        let Err(error) = self.link.subscribe(&channel).await else { return Ok(()) };
+        rooms.refused(base, &self.link);
+        match error {
+            error if error.code().is_none() => return Err(error),
+            error if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoPerm) => {
                 if self.link.disable_pushes() {
                     tracing::warn!(target: "lockkit", %error, "the server refuses SSUBSCRIBE: waiters only poll");
                 }
             }
             // The script gets the same answer: it is sent on, or the node can't serve now.
-            Err(_) => {}
+            _ => {}
         }
         Ok(())
     }
@@ -155,6 +158,9 @@ impl<'a> Route<'a> {
     /// True if the request has somewhere to go.
     async fn follow(&mut self, error: &RedisError) -> bool {
         let Topology::Cluster(cluster) = self.topology else { return false };
+        if self.turns > QUICK_TURNS {
+            time::sleep(MOVING_PAUSE).await;
+        }
         let redirect = error.redirect_node().and_then(|(address, _)| parse(address));
         match (error.kind(), redirect) {
             (redis::ErrorKind::Server(ServerErrorKind::Moved), Some(address)) => {
