@@ -84,15 +84,13 @@ impl Stop {
         let Some(channel) = channel else { return Ok(()) };
         let Err(error) = self.link.subscribe(&channel).await else { return Ok(()) };
         rooms.refused(base, &self.link);
-        match error {
-            error if error.code().is_none() => return Err(error),
-            error if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoPerm) => {
-                if self.link.disable_pushes() {
-                    tracing::warn!(target: "lockkit", %error, "the server refuses SSUBSCRIBE: waiters only poll");
-                }
-            }
-            // The script gets the same answer: it is sent on, or the node can't serve now.
-            _ => {}
+        if error.code().is_none() {
+            return Err(error);
+        }
+        // Of any other refusal the script hears, too: it is sent on, or the node can't serve now.
+        let forbidden = error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoPerm);
+        if forbidden && self.link.disable_pushes() {
+            tracing::warn!(target: "lockkit", %error, "the server refuses SSUBSCRIBE: waiters only poll");
         }
         Ok(())
     }

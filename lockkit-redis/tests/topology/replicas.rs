@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use lockkit_core::{
-    ErrorKind,
-    spi::{Backend as _, Pulse, Released, Wait},
+    ErrorKind, Kind, LockName, OwnerId,
+    spi::{Backend as _, ClaimSpec, Mode, Pulse, Released, Wait},
 };
-use lockkit_fixture::RedisServer;
+use lockkit_fixture::{RedisOptions, RedisServer, valkey_server};
 use tokio::time::timeout;
 
 use crate::support::*;
@@ -134,4 +134,41 @@ async fn c6_an_attempt_that_is_dropped_while_it_waits_for_replicas_holds_up_nobo
         let _ = claim.release().await;
     }
     assert_eq!(store.admin.ask::<u64>(&["EXISTS", &lock_key("a0"), &lock_key("b")]).await, 0);
+}
+
+/// Which writes a WAIT is about was changed in later versions.
+#[tokio::test]
+async fn c10_valkey_confirms_what_was_written_and_no_more() {
+    let Some(program) = valkey_server() else {
+        eprintln!("not tested: there is no valkey-server");
+        return;
+    };
+    let options = RedisOptions::default().with_program(program);
+    let primary = RedisServer::start_as(options.clone()).unwrap();
+    let admin = Admin::to(&primary).await;
+    let replica = RedisServer::start_as(options.with_primary(primary.port())).unwrap();
+    replica.wait_in_sync().unwrap();
+    admin.ask::<()>(&["SET", "in sync", ""]).await;
+    assert_eq!(admin.ask::<u64>(&["WAIT", "1", "10000"]).await, 1);
+    let redis = connect(&format!("{}{QUERY}", primary.url())).await.unwrap();
+    for (kind, mode) in [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Shared)] {
+        let claim = || {
+            let name = LockName::new(kind, "a").unwrap();
+            redis.claim(ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT)).unwrap()
+        };
+        let mut held = claim();
+        granted(held.attempt(Wait::No).await);
+        replica.pause().unwrap();
+        for _ in 0..2 {
+            let error = held.keep_alive().await.unwrap_err();
+            assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+        }
+        held.release().await.unwrap();
+        let mut fresh = claim();
+        let error = fresh.attempt(Wait::No).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false), "{error}");
+        replica.resume().unwrap();
+        admin.ask::<()>(&["SET", "in sync", ""]).await;
+        assert_eq!(admin.ask::<u64>(&["WAIT", "1", "10000"]).await, 1);
+    }
 }
