@@ -151,10 +151,7 @@ async fn try_on(locker: Locker, index: usize, done: Arc<AtomicBool>, granted: Ar
 async fn fail_over(fall: Fall) {
     let Scene { mut group, holder, waiter, long, short, waiters } = Scene::start().await;
     let tries = connect(&group.url()).await;
-    let idle = [
-        connect(&group.url()).await,
-        connect(&format!("{}?wait_replicas=1&wait_timeout=200ms", group.url())).await,
-    ];
+    let idle = [connect(&group.url()).await, connect(&format!("{}?wait_replicas=1", group.url())).await];
     for locker in &idle {
         // All of their connections are open.
         let guard = Mode::Mutex.lock(locker, "warm", with_ttl(LONG)).await.unwrap();
