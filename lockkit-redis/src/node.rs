@@ -4,6 +4,7 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    time::Duration,
 };
 
 use futures_util::{
@@ -22,6 +23,9 @@ use crate::{
     sentinel::Sentinels,
     shared::Shared as Common,
 };
+
+/// While a primary does not answer, the sentinels are asked this often whether there is another one.
+const SECOND_THOUGHTS: Duration = Duration::from_millis(200);
 
 /// Where a server is.
 #[derive(Clone, Debug)]
@@ -160,11 +164,10 @@ impl fmt::Debug for Node {
 pub(crate) async fn open(common: Arc<Common>, seat: Seat, hears: bool) -> Result<Arc<Link>, OpenError> {
     let number = common.opened.fetch_add(1, Ordering::Relaxed) + 1;
     let connect = async {
-        let address = match &seat {
-            Seat::At(address) => address.clone(),
-            Seat::Primary(sentinels) => sentinels.primary().await?,
-        };
-        handshake(&common, address, number, hears).await
+        match &seat {
+            Seat::At(address) => handshake(&common, address.clone(), number, hears).await,
+            Seat::Primary(sentinels) => open_primary(&common, sentinels, number, hears).await,
+        }
     };
     match time::timeout(common.config.connect_timeout, connect).await {
         Ok(Ok(link)) => {
@@ -173,5 +176,33 @@ pub(crate) async fn open(common: Arc<Common>, seat: Seat, hears: bool) -> Result
         }
         Ok(Err(error)) => Err(error),
         Err(_) => Err(OpenError::Silent),
+    }
+}
+
+/// A primary that hangs takes connections and answers nothing; it may be replaced meanwhile.
+async fn open_primary(
+    common: &Arc<Common>,
+    sentinels: &Sentinels,
+    number: u64,
+    hears: bool,
+) -> Result<Link, OpenError> {
+    let mut address = sentinels.primary().await?;
+    loop {
+        address = tokio::select! {
+            link = handshake(common, address.clone(), number, hears) => return link,
+            other = another_primary(sentinels, &address) => other,
+        };
+    }
+}
+
+/// Comes back when the sentinels name another server.
+async fn another_primary(sentinels: &Sentinels, present: &ConnectionAddr) -> ConnectionAddr {
+    loop {
+        time::sleep(SECOND_THOUGHTS).await;
+        if let Ok(found) = sentinels.primary().await
+            && found != *present
+        {
+            return found;
+        }
     }
 }
