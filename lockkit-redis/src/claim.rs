@@ -182,7 +182,9 @@ impl RedisClaim {
     /// Gives the grant back if too few replicas have it.
     async fn unless_unconfirmed(&mut self, granted: Attempt, waited: Option<Waited>) -> Result<Attempt> {
         let config = self.store.config();
-        let Err(error) = replicas::check(config, self.replicas(), waited, "a grant") else { return Ok(granted) };
+        let Err(error) = replicas::check(config, self.replicas(), waited, "a grant") else {
+            return Ok(granted);
+        };
         match self.release().await {
             Ok(_) => Err(error),
             Err(_) => Err(error.with_outcome_unknown()),

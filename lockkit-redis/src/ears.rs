@@ -9,7 +9,9 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use redis::{ConnectionAddr, ProtocolVersion, PushKind, RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{
+    ConnectionAddr, ProtocolVersion, PushKind, RedisError, RedisResult, Value, aio::MultiplexedConnection,
+};
 use tokio::{sync::OnceCell, task, time};
 
 use crate::{

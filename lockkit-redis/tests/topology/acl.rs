@@ -126,7 +126,9 @@ async fn c13_the_documented_rights_are_enough_for_a_cluster() {
 #[tokio::test]
 async fn c13_without_rights_on_channels_or_hello_waiters_poll() {
     let server = RedisServer::start().unwrap();
-    for without in [&["resetchannels"][..], &["-subscribe"], &["-publish"], &["-hello"], &["-spublish", "-command|info"]] {
+    for without in
+        [&["resetchannels"][..], &["-subscribe"], &["-publish"], &["-hello"], &["-spublish", "-command|info"]]
+    {
         let all = rules("One server").into_iter().chain(without.iter().map(|&rule| rule.to_owned()));
         allow(&server, &all.collect::<Vec<_>>());
         let redis = connect(&as_user(&server.url())).await.unwrap();

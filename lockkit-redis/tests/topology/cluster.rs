@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{
-    ErrorKind, LockName, OwnerId, Kind,
+    ErrorKind, Kind, LockName, OwnerId,
     spi::{Backend as _, Claim, ClaimSpec, Hint, Mode, Pulse, Released, Wait},
 };
 use lockkit_fixture::{RedisCluster, RedisClusterOptions, RedisOptions};
@@ -74,7 +74,8 @@ impl Nodes {
 #[tokio::test]
 async fn c11_all_names_and_kinds_work_wherever_their_slot_is() {
     let nodes = Nodes::start().await;
-    for text in ["a", "{", "}", "{}", "}{", "{a}b", "a{b", "%7B", "🔒", "{🔒}", " ", "*", &"x".repeat(255)] {
+    for text in ["a", "{", "}", "{}", "}{", "{a}b", "a{b", "%7B", "🔒", "{🔒}", " ", "*", &"x".repeat(255)]
+    {
         for (kind, mode) in [
             (Kind::Mutex, Mode::Exclusive),
             (Kind::Election, Mode::Exclusive),

@@ -76,7 +76,8 @@ async fn c10_a_renewal_follows_its_keys_and_a_half_moved_name_is_unavailable_for
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_answers_reach_those_who_asked_while_slots_with_waiters_move() {
     let nodes = Arc::new(Nodes::start().await);
-    let (slot, stop, grants) = (nodes.slot("moves"), Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (slot, stop, grants) =
+        (nodes.slot("moves"), Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut tasks = Vec::new();
     for number in 0..8 {
         let (nodes, stop, grants) = (Arc::clone(&nodes), Arc::clone(&stop), Arc::clone(&grants));
@@ -119,7 +120,12 @@ async fn c1_answers_reach_those_who_asked_while_slots_with_waiters_move() {
 }
 
 /// Locks and unlocks until told to stop; unavailable is no failure, two holders are.
-async fn compete(nodes: Arc<Nodes>, stop: Arc<AtomicBool>, held: Arc<AtomicBool>, newest: Arc<AtomicU64>) -> u64 {
+async fn compete(
+    nodes: Arc<Nodes>,
+    stop: Arc<AtomicBool>,
+    held: Arc<AtomicBool>,
+    newest: Arc<AtomicU64>,
+) -> u64 {
     let mut grants = 0;
     while !stop.load(Ordering::Relaxed) {
         let (mut claim, bell) = nodes.waiter("moves");
@@ -136,7 +142,10 @@ async fn compete(nodes: Arc<Nodes>, stop: Arc<AtomicBool>, held: Arc<AtomicBool>
         };
         if let Some(grant) = granted {
             assert!(!held.swap(true, Ordering::SeqCst), "two holders");
-            assert!(newest.fetch_max(grant.token.get(), Ordering::SeqCst) < grant.token.get(), "an old token");
+            assert!(
+                newest.fetch_max(grant.token.get(), Ordering::SeqCst) < grant.token.get(),
+                "an old token"
+            );
             tokio::task::yield_now().await;
             held.store(false, Ordering::SeqCst);
             grants += 1;
@@ -156,7 +165,14 @@ async fn c1_a_slot_moves_under_load() {
     let (stop, held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let newest = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..8)
-        .map(|_| tokio::spawn(compete(Arc::clone(&nodes), Arc::clone(&stop), Arc::clone(&held), Arc::clone(&newest))))
+        .map(|_| {
+            tokio::spawn(compete(
+                Arc::clone(&nodes),
+                Arc::clone(&stop),
+                Arc::clone(&held),
+                Arc::clone(&newest),
+            ))
+        })
         .collect();
     let mut to = nodes.cluster.owner_of(slot).unwrap();
     for _ in 0..8 {

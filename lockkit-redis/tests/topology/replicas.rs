@@ -78,7 +78,10 @@ async fn c13_a_grant_that_a_frozen_replica_does_not_confirm_is_given_back() {
 async fn c13_more_replicas_than_there_are_is_an_error_that_counts_them() {
     let (store, _replica) = replicated("?wait_replicas=2&wait_timeout=1s").await;
     let error = store.claim("a").attempt(Wait::No).await.unwrap_err();
-    assert!(error.to_string().contains("once 2 replicas") && error.to_string().contains("and 1 did"), "{error}");
+    assert!(
+        error.to_string().contains("once 2 replicas") && error.to_string().contains("and 1 did"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
