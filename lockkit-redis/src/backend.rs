@@ -36,6 +36,11 @@ impl Redis {
     /// replica, and [`Unsupported`](lockkit_core::ErrorKind::Unsupported) if the server may evict keys and the
     /// configuration is strict.
     ///
+    /// [`ErrorKind::Authentication`]: lockkit_core::ErrorKind::Authentication
+    /// [`ErrorKind::ReadOnly`]: lockkit_core::ErrorKind::ReadOnly
+    /// [`ErrorKind::Unavailable`]: lockkit_core::ErrorKind::Unavailable
+    /// [`ErrorKind::Unsupported`]: lockkit_core::ErrorKind::Unsupported
+    ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn connect(config: Config) -> Result<Self> {
