@@ -140,7 +140,7 @@ impl RedisClaim {
                 }
                 Acquired::Granted { now, lease, fence } => {
                     self.strays.settled(now);
-                    let granted = self.granted(fence, lease_for(lease)?)?;
+                    let granted = self.granted(fence, self.lease_for(lease)?)?;
                     return self.unless_unconfirmed(granted, waited).await;
                 }
                 Acquired::Late { .. } if late == 0 => {
@@ -254,6 +254,13 @@ impl RedisClaim {
         }
     }
 
+    /// What is left by the server's clock may be more than was asked for, if that clock was set back; it may be set right
+    /// again.
+    fn lease_for(&self, ms: i64) -> Result<Lease> {
+        let left = u64::try_from(ms).map_err(|_| nonsense())?;
+        Ok(Lease::For(Duration::from_millis(left).min(self.spec.ttl)))
+    }
+
     /// A hand-over gives the claim window only; that must be renewed soon, and counts on the clock of the connections.
     fn takes_short_leases(&self) -> bool {
         self.spec.short_lease && self.spec.clock == Clock::Boot && self.store.config().replicas.is_none()
@@ -297,7 +304,7 @@ impl Claim for RedisClaim {
             Value::Int(lease) => {
                 let confirmed = replicas::check(self.store.config(), self.replicas(), waited, "a renewal");
                 confirmed.map_err(Error::with_outcome_unknown)?;
-                Ok(Pulse::Alive(lease_for(lease)?))
+                Ok(Pulse::Alive(self.lease_for(lease)?))
             }
             _ => Err(nonsense()),
         }
@@ -369,10 +376,6 @@ fn shape(keys: &Keys, mode: Mode) -> Result<(Family, Option<Permits>)> {
 
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
-}
-
-fn lease_for(ms: i64) -> Result<Lease> {
-    u64::try_from(ms).map(|ms| Lease::For(Duration::from_millis(ms))).map_err(|_| nonsense())
 }
 
 fn not_final() -> Error {
