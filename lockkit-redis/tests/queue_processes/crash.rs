@@ -14,7 +14,7 @@ use crate::{
 
 /// Of waiters whose op_timeout is shorter.
 const WINDOW: Duration = Duration::from_millis(500);
-/// For a waiter that is passed over when nobody knows of its death.
+/// For how long the place of one who died stays.
 const LIVENESS: Duration = WINDOW.saturating_mul(2);
 /// What a thing may take longer on a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
@@ -67,7 +67,8 @@ pub(crate) fn killed() -> Result<(), Failed> {
         client.signal(Signal::SIGKILL)?;
         let (guard, took) = release()?;
         println!("granted {took:?} after the release, a killed process waiting first");
-        assert!(took <= LIVENESS + SLACK, "{took:?}");
+        // Nothing at all, if the server knew by then that the connection was closed.
+        assert!(took <= WINDOW + SLACK, "{took:?}");
         let_go(guard)
     })
 }

@@ -24,7 +24,7 @@ fn main() -> Result<(), Failed> {
         ("c12_64_tasks_of_one_process_that_hold_for_2_ms", || cost::compete(1, 64, 2, 2.1)),
         ("c12_8_tasks_of_8_processes_that_hold_for_0_ms", || cost::compete(8, 8, 0, 2.2)),
         ("c12_8_tasks_of_8_processes_that_hold_for_2_ms", || cost::compete(8, 8, 2, 2.2)),
-        ("c9_a_killed_waiter_at_the_head_delays_nobody", crash::killed),
+        ("c9_a_killed_waiter_at_the_head_delays_for_a_claim_window_at_most", crash::killed),
         ("c9_a_stopped_waiter_at_the_head_delays_for_a_claim_window", crash::stopped),
         ("c9_waiters_of_a_killed_process_are_not_waited_for_one_by_one", crash::many_killed),
         ("c6_10_000_names_held_by_one_process_leave_nothing", scale::names),
