@@ -256,8 +256,8 @@ fn scripts() -> Vec<Mutant> {
             &[
                 (
                     "extend",
-                    "if owner ~= ARGV[1] then return owner and -2 or -1 end",
-                    "if owner and owner ~= ARGV[1] then return -2 end",
+                    "if owner ~= ARGV[1] then\n",
+                    "if owner and owner ~= ARGV[1] then\n",
                 ),
                 (
                     "extend",
