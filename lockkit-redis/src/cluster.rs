@@ -11,6 +11,7 @@ use std::{
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisResult, Value};
+use tokio::time;
 
 use crate::{
     error::OpenError,
@@ -171,9 +172,14 @@ struct Range {
     primary: Address,
 }
 
-/// Asks one node. On a connection of its own: a replica knows the map too.
+/// Asks one node, and waits no longer than for any connection: others wait for the same answer.
 async fn slots_told_by(shared: &Shared, address: Address) -> Result<Vec<Range>, OpenError> {
-    let (host, port) = &address;
+    let answer = time::timeout(shared.config.connect_timeout, ask_for_slots(shared, &address)).await;
+    answer.unwrap_or(Err(OpenError::Silent))
+}
+
+/// On a connection of its own: a replica knows the map too.
+async fn ask_for_slots(shared: &Shared, (host, port): &Address) -> Result<Vec<Range>, OpenError> {
     let settings = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
     let seat = shared.config.address_of(host, *port);
     let mut connection = connect(&shared.config, &seat, ProtocolVersion::RESP2, settings).await?;

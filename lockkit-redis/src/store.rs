@@ -1,6 +1,6 @@
 //! Requests to wherever a name's keys are.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use lockkit_core::{Clock, Result};
 use redis::Value;
@@ -19,6 +19,9 @@ use crate::{
     shared::Shared,
     waiting::{Batch, Place, Rooms},
 };
+
+/// By then the next request sees that a connection has been silent for too long, and takes another.
+const MISTRUST: Duration = Duration::from_millis(10);
 
 /// A store of locks: one server at a time, or a cluster.
 pub(crate) struct Store {
@@ -125,7 +128,14 @@ impl Store {
         Ok(())
     }
 
+    /// Others wait for it, and the caller may be very patient: it ends when the connection is trusted no more.
     async fn refresh_batch(&self, batch: &Batch) -> Result<()> {
+        let patience = self.config().connect_timeout.saturating_add(MISTRUST);
+        let answer = time::timeout(patience, self.ask_about(batch)).await;
+        answer.unwrap_or_else(|_| Err(error::opening(&OpenError::Silent, self.config())))
+    }
+
+    async fn ask_about(&self, batch: &Batch) -> Result<()> {
         let Some(keys) = batch.first_keys() else { return Ok(()) };
         let script = &batch.family.scripts().refresh;
         let mut route = self.route(batch.slot());

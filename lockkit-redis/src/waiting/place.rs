@@ -18,6 +18,7 @@ const LEAST_WINDOW: Duration = Duration::from_millis(500);
 
 /// The client of a waiter that can't be told anything.
 pub(crate) const DEAF: &str = "-";
+const LONGEST_PERIOD: Duration = Duration::from_secs(1);
 const SHORTEST_PERIOD: Duration = Duration::from_millis(10);
 
 /// What the store knows of a waiter, and what the waiter has heard.
@@ -62,12 +63,12 @@ impl Waiter {
 /// A waiter that is handed the lock must claim it within its window, and counts as dead if nothing is heard of it for
 /// twice as long.
 pub(crate) fn liveness(window: Duration) -> Duration {
-    window * 2
+    window.saturating_mul(2)
 }
 
-/// A waiter is kept alive this often.
+/// A waiter is kept alive this often, and a message that was lost is missed for no longer.
 pub(crate) fn period(window: Duration) -> Duration {
-    window / 3
+    (window / 3).min(LONGEST_PERIOD)
 }
 
 /// For how long a lock stays with a waiter that does not claim it.

@@ -10,6 +10,7 @@ mod proof;
 mod proxy;
 mod queue;
 mod refusal;
+mod stuck;
 mod support;
 mod traps;
 mod wake;

@@ -21,19 +21,22 @@ end
 
 if limit and limit ~= wanted and (used > 0 or redis.call('EXISTS', queue) == 1) then return {4, now, limit} end
 limit = wanted
-if not others_first and used + count <= limit then
+if used + count <= limit then
   local fence = next_fence(now)
   if not fence then return {3, now} end
-  give(owner, count, fence, now, lease)
-  return {1, now, lease, fence}
+  if not others_first then
+    give(owner, count, fence, now, lease)
+    return {1, now, lease, fence}
+  end
 end
 
 if ARGV[5] ~= '0' then
+  -- Both keys are looked at before the queue is written, so that none of another type leaves it without an end.
+  local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+  redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
   if ARGV[5] == '1' then
-    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
     redis.call('ZADD', queue, 'NX', math.max(now, (tonumber(last) or 0) + 1), waiter)
   end
-  redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
   keep_queue(tonumber(ARGV[6]))
 end
 return {0, now, first_lapse(now)}

@@ -18,10 +18,10 @@ local function next_fence(now)
   return fence < 9007199254740992 and fence or nil
 end
 
--- Holders and grants are gone with the last lease, also if their owners died.
+-- Holders and grants are gone with the last lease, also if their owners died; the limit not before the last waiter.
 local function keep_grants(lease)
   redis.call('PEXPIRE', holders, lease)
-  redis.call('PEXPIRE', grants, lease)
+  if redis.call('PTTL', grants) < lease then redis.call('PEXPIRE', grants, lease) end
 end
 
 -- The fence is written before the grant: if it can't be, because its key is of another type, no permit may be used up.

@@ -25,6 +25,10 @@ for first = 1, #KEYS, 5 do
       if places[waiter] then seen[places[waiter]] = 0 end
     end
   end
+  if used == 0 then
+    -- All permits are free and can't be handed over: a key was lost, or there is no fence left. They have to ask.
+    for place = 2, #seen do seen[place] = 0 end
+  end
   seen[1] = first_lapse(now)
   answer[#answer + 1] = seen
 end

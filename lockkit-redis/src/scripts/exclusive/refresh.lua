@@ -25,6 +25,10 @@ for first = 1, #KEYS, 4 do
     if winner and places[winner] then seen[places[winner]] = 0 end
     ttl = redis.call('PTTL', lock)
   end
+  if ttl == -2 then
+    -- It is free and can't be handed over: a key of the queue was lost, or there is no fence left. They have to ask.
+    for place = 2, #seen do seen[place] = 0 end
+  end
   seen[1] = ttl
   answer[#answer + 1] = seen
 end

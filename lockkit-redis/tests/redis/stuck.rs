@@ -1,0 +1,152 @@
+//! A waiter always finds out in the end, whatever became of the keys that it waits on.
+
+use std::{net::TcpListener, num::NonZeroU32, sync::atomic::Ordering, time::Duration};
+
+use lockkit_core::{
+    ErrorKind, Kind, LockName, OwnerId,
+    spi::{Attempt, Backend as _, ClaimSpec, Mode, Wait},
+};
+use lockkit_fixture::RedisServer;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::{proxy::Proxy, support::*};
+
+fn permits(count: u32, limit: u32, op_timeout: Duration) -> ClaimSpec {
+    let permits = |number| NonZeroU32::new(number).unwrap();
+    let mode = Mode::Permits { count: permits(count), limit: permits(limit) };
+    ClaimSpec::new(LockName::new(Kind::Semaphore, "a").unwrap(), OwnerId::random(), mode, TTL, op_timeout)
+}
+
+fn semaphore_key(part: &str) -> String {
+    format!("lockkit:semaphore:{{a}}:{part}")
+}
+
+/// The keys of the grants must not lapse with the short lease of the one, while the other counts on them.
+#[tokio::test]
+async fn c8_a_patient_waiter_outlives_a_hasty_one_that_was_handed_the_permits() {
+    let store = Store::start().await;
+    let other = connect(&store.server.url()).await.unwrap();
+    let mut holder = store.redis.claim(permits(1, 1, OP_TIMEOUT)).unwrap();
+    granted(holder.attempt(Wait::No).await);
+    let mut hasty = other.claim(permits(1, 1, Duration::from_millis(300))).unwrap();
+    assert!(busy(hasty.attempt(Wait::Queue).await).0);
+    let (mut patient, bell) = ring_for(&store, permits(1, 1, OP_TIMEOUT));
+    assert!(busy(patient.attempt(Wait::Queue).await).0);
+    holder.release().await.unwrap();
+    // The hasty one is told, and never looks.
+    wait_for(&mut patient, &bell).await;
+}
+
+#[tokio::test]
+async fn c8_a_waiter_outlives_the_keys_of_its_queue() {
+    for lost in ["queue", "live"] {
+        let store = Store::start().await;
+        let mut holder = holder(&store, "a").await;
+        let (mut waiter, bell) = ring_for(&store, spec_for("a", TTL, Duration::from_millis(300)));
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
+        store.admin.ask::<()>(&["DEL", &format!("lockkit:mutex:{{a}}:{lost}")]).await;
+        holder.release().await.unwrap();
+        wait_for(&mut waiter, &bell).await;
+    }
+    for lost in ["queue", "live", "grants", "holders"] {
+        let store = Store::start().await;
+        let op_timeout = Duration::from_millis(300);
+        let mut holder = store.redis.claim(permits(2, 2, op_timeout)).unwrap();
+        granted(holder.attempt(Wait::No).await);
+        let (mut waiter, bell) = ring_for(&store, permits(1, 2, op_timeout));
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
+        store.admin.ask::<()>(&["DEL", &semaphore_key(lost)]).await;
+        holder.release().await.unwrap();
+        wait_for(&mut waiter, &bell).await;
+    }
+}
+
+#[tokio::test]
+async fn c13_a_waiter_is_told_that_there_are_no_fences_left() {
+    let store = Store::start().await;
+    let op_timeout = Duration::from_millis(300);
+    let specs = || [spec_for("a", TTL, op_timeout), permits(1, 1, op_timeout)];
+    for ((held, waits), key) in specs().into_iter().zip(specs()).zip([fence_key("a"), semaphore_key("fence")])
+    {
+        let mut holder = store.redis.claim(held).unwrap();
+        granted(holder.attempt(Wait::No).await);
+        let (mut claim, bell) = ring_for(&store, waits);
+        assert!(busy(claim.attempt(Wait::Queue).await).0);
+        store.admin.ask::<()>(&["SET", &key, "9007199254740991"]).await;
+        holder.release().await.unwrap();
+        let told = async {
+            loop {
+                match claim.attempt(Wait::Queue).await {
+                    Err(error) => return error,
+                    Ok(Attempt::Busy { retry_after, .. }) => {
+                        let _ = timeout(retry_after.unwrap(), bell.heard()).await;
+                    }
+                    granted => panic!("{granted:?}"),
+                }
+            }
+        };
+        let error = timeout(SOON, told).await.expect("was told nothing");
+        assert_eq!(error.kind(), ErrorKind::Unexpected, "{error}");
+        assert!(error.to_string().contains("2^53"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn c13_a_cluster_that_says_nothing_is_unavailable() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let url = format!("redis+cluster://127.0.0.1:{port}/?connect_timeout=50ms");
+    let error = timeout(SOON, connect(&url)).await.expect("waits for ever").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// All waiters are kept alive by the one who asks first. It may be very patient.
+#[tokio::test]
+async fn c8_a_waiter_is_not_held_up_by_a_more_patient_one_on_a_dead_connection() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::to(server.port()).await;
+    let redis = connect(&proxy.url("?connect_timeout=1s")).await.unwrap();
+    let mut holder = redis.claim(spec_for("a", Duration::from_secs(1), OP_TIMEOUT)).unwrap();
+    granted(holder.attempt(Wait::No).await);
+    let (long, short) = (Duration::from_secs(100), Duration::from_millis(300));
+    let mut waiters = Vec::new();
+    for op_timeout in [long, short] {
+        let mut claim = redis.claim(spec_for("a", 2 * long, op_timeout)).unwrap();
+        assert!(busy(claim.attempt(Wait::Queue).await).0);
+        waiters.push((claim, op_timeout));
+    }
+    proxy.hold.store(true, Ordering::SeqCst);
+    let mut waiting = JoinSet::new();
+    for (mut claim, op_timeout) in waiters {
+        waiting.spawn(async move {
+            loop {
+                match timeout(op_timeout, claim.attempt(Wait::Queue)).await {
+                    Ok(Ok(Attempt::Granted(_))) => return,
+                    Ok(Ok(Attempt::Busy { retry_after, .. })) => sleep(retry_after.unwrap()).await,
+                    Ok(Err(error)) => assert!(error.is_temporary(), "{error}"),
+                    Err(_) => {}
+                }
+            }
+        });
+    }
+    // Either of them, and it does not give the lock back.
+    timeout(SOON, waiting.join_next()).await.expect("nobody is granted the lock").unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn c8_a_very_patient_waiter_looks_as_often_as_others() {
+    let store = Store::start().await;
+    let other = connect(&store.server.url()).await.unwrap();
+    let minute = Duration::from_secs(60);
+    let mut holder = holder(&store, "a").await;
+    let mut hasty = other.claim(spec_for("a", TTL, Duration::from_millis(300))).unwrap();
+    assert!(busy(hasty.attempt(Wait::Queue).await).0);
+    let (mut patient, bell) = ring_for(&store, spec_for("a", 5 * minute, 2 * minute));
+    assert!(busy(patient.attempt(Wait::Queue).await).0);
+    holder.release().await.unwrap();
+    // The hasty one is told, and never looks.
+    wait_for(&mut patient, &bell).await;
+}
