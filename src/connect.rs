@@ -25,7 +25,18 @@ pub fn registry() -> Registry {
     #[cfg(feature = "redis")]
     lockkit_redis::register(&mut registry);
     #[cfg(not(feature = "redis"))]
-    registry.register_missing(&["redis", "redis+unix", "rediss"], "redis");
+    registry.register_missing(
+        &[
+            "redis",
+            "redis+cluster",
+            "redis+sentinel",
+            "redis+unix",
+            "rediss",
+            "rediss+cluster",
+            "rediss+sentinel",
+        ],
+        "redis",
+    );
     #[cfg(feature = "zk")]
     lockkit_zk::register(&mut registry);
     #[cfg(not(feature = "zk"))]

@@ -1,12 +1,14 @@
-//! Acquire and release through the backend, against the same two scripts through the bare client, in turn.
+//! Acquire and release through the backend, against the same two scripts through the bare client, in turn; and many
+//! tasks on one name.
 
 use std::{
     hint::black_box,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use lockkit_core::{
-    Kind, LockName, OwnerId,
+    Kind, LockName, Locker, OwnerId,
     spi::{Attempt, Backend as _, ClaimSpec, Mode, Wait},
     url::StoreUrl,
 };
@@ -101,41 +103,105 @@ where
     f64::from(pairs) / start.elapsed().as_secs_f64()
 }
 
-fn median(rates: &mut [f64]) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
+/// The median, and the range.
+fn middle(mut values: Vec<f64>) -> String {
+    values.sort_by(f64::total_cmp);
+    format!("{:.2} ({:.2} to {:.2})", values[values.len() / 2], values[0], values[values.len() - 1])
 }
 
-fn line(what: &str, rates: &mut [f64]) -> f64 {
-    let middle = median(rates);
-    println!("  {what:<22} {middle:>8.0} pairs/s ({:.0} to {:.0})", rates[0], rates[rates.len() - 1]);
-    middle
+async fn own_names(server: &RedisServer, redis: &Arc<Redis>) {
+    let (bare, nagle) = (Bare::open(server, true).await, Bare::open(server, false).await);
+    for (tasks, each) in [(1, 6_000), (64, 400)] {
+        let [mut rates, mut ratios, mut nodelay] = [const { Vec::new() }; 3];
+        for _ in 0..ROUNDS {
+            let ours = rate(tasks, each, |name| {
+                let redis = Arc::clone(redis);
+                async move { backend_pairs(&redis, name, each).await }
+            });
+            let ours = ours.await;
+            let floor = rate(tasks, each, |name| bare.clone().pairs(name, each)).await;
+            let other = rate(tasks, each, |name| nagle.clone().pairs(name, each)).await;
+            rates.push(ours);
+            ratios.push(ours / floor);
+            nodelay.push(other / floor);
+        }
+        println!("{tasks} tasks, each on its own name:");
+        println!("  pairs/s                             {}", middle(rates));
+        println!("  of the same scripts, bare client    {}", middle(ratios));
+        println!("  bare, TCP_NODELAY off, of that      {}", middle(nodelay));
+    }
+}
+
+/// One name for 64 tasks of one process, each as often as the others wish.
+async fn one_name(server: &RedisServer, locker: &Locker, hold: Duration) {
+    const TASKS: usize = 64;
+    let [mut rates, mut requests, mut shares] = [const { Vec::new() }; 3];
+    let mut waits = Vec::new();
+    for _ in 0..ROUNDS {
+        let before = calls(server);
+        let end = Instant::now() + Duration::from_secs(1);
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|_| {
+                let mutex = locker.mutex("hot").unwrap();
+                tokio::spawn(async move {
+                    let mut waited = Vec::new();
+                    while Instant::now() < end {
+                        let asked = Instant::now();
+                        let guard = mutex.lock().await.unwrap();
+                        waited.push(asked.elapsed().as_secs_f64() * 1e3);
+                        if !hold.is_zero() {
+                            tokio::time::sleep(hold).await;
+                        }
+                        guard.release().await.unwrap();
+                    }
+                    waited
+                })
+            })
+            .collect();
+        let (mut grants, mut most, mut least) = (0.0, 0.0_f64, f64::MAX);
+        for task in tasks {
+            let waited = task.await.unwrap();
+            let share = f64::from(u32::try_from(waited.len()).unwrap());
+            (grants, most, least) = (grants + share, most.max(share), least.min(share));
+            waits.extend(waited);
+        }
+        rates.push(grants);
+        requests.push((calls(server) - before) / grants);
+        shares.push(most / least);
+    }
+    waits.sort_by(f64::total_cmp);
+    println!("{TASKS} tasks on one name, held for {hold:?}:");
+    println!("  grants/s                            {}", middle(rates));
+    println!("  requests per grant                  {}", middle(requests));
+    println!("  most served / least served          {}", middle(shares));
+    println!(
+        "  wait p50, p99, ms                   {:.1}, {:.1}",
+        waits[waits.len() / 2],
+        waits[waits.len() * 99 / 100]
+    );
+}
+
+/// How many requests the server has had.
+fn calls(server: &RedisServer) -> f64 {
+    let stats = server.ask(["INFO", "commandstats"]).unwrap().text();
+    let calls = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let counts = ["evalsha", "eval", "subscribe", "unsubscribe"].contains(&name);
+        rest.split(',').next()?.parse::<f64>().ok().filter(|_| counts)
+    };
+    stats.lines().filter_map(calls).sum()
 }
 
 fn main() {
     let server = RedisServer::start().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let redis =
-            Redis::connect(Config::from_url(StoreUrl::parse(&server.url()).unwrap()).unwrap()).await.unwrap();
-        let redis = std::sync::Arc::new(redis);
-        let (bare, nagle) = (Bare::open(&server, true).await, Bare::open(&server, false).await);
-        for (tasks, each) in [(1, 6_000), (64, 400)] {
-            let mut rates = [const { Vec::new() }; 3];
-            for _ in 0..ROUNDS {
-                let ours = rate(tasks, each, |name| {
-                    let redis = redis.clone();
-                    async move { backend_pairs(&redis, name, each).await }
-                });
-                rates[0].push(ours.await);
-                rates[1].push(rate(tasks, each, |name| bare.clone().pairs(name, each)).await);
-                rates[2].push(rate(tasks, each, |name| nagle.clone().pairs(name, each)).await);
-            }
-            println!("{tasks} tasks, each on its own name:");
-            let ours = line("backend", &mut rates[0]);
-            let floor = line("bare client", &mut rates[1]);
-            line("bare, TCP_NODELAY off", &mut rates[2]);
-            println!("  backend / bare         {:>8.2}", ours / floor);
+        let config = Config::from_url(StoreUrl::parse(&server.url()).unwrap()).unwrap();
+        let redis = Arc::new(Redis::connect(config.clone()).await.unwrap());
+        own_names(&server, &redis).await;
+        let locker = Locker::new(Redis::connect(config).await.unwrap());
+        for hold in [0, 2] {
+            one_name(&server, &locker, Duration::from_millis(hold)).await;
         }
     });
 }

@@ -31,8 +31,15 @@ impl Redis {
     /// The connection belongs to the tokio runtime that this runs in. A lost one is opened anew by the next request.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if nothing answers, [`ErrorKind::Authentication`], [`ErrorKind::ReadOnly`] for a
-    /// replica, and [`ErrorKind::Unsupported`] if the server may evict keys and the configuration is strict.
+    /// [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers,
+    /// [`Authentication`](lockkit_core::ErrorKind::Authentication), [`ReadOnly`](lockkit_core::ErrorKind::ReadOnly) for a
+    /// replica, and [`Unsupported`](lockkit_core::ErrorKind::Unsupported) if the server may evict keys and the
+    /// configuration is strict.
+    ///
+    /// [`ErrorKind::Authentication`]: lockkit_core::ErrorKind::Authentication
+    /// [`ErrorKind::ReadOnly`]: lockkit_core::ErrorKind::ReadOnly
+    /// [`ErrorKind::Unavailable`]: lockkit_core::ErrorKind::Unavailable
+    /// [`ErrorKind::Unsupported`]: lockkit_core::ErrorKind::Unsupported
     ///
     /// # Cancel safety
     /// Cancel safe.

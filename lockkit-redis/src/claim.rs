@@ -14,6 +14,7 @@ use crate::{
     family::{self, ALL, Family, Permits, Waits},
     keys::Keys,
     link::Link,
+    replicas,
     reply::Acquired,
     route::Stop,
     script::{self, Arg, Call},
@@ -79,7 +80,7 @@ impl RedisClaim {
         let Some(place) = self.place.as_ref().filter(|_| !self.in_doubt) else { return Ok(None) };
         let mut news = place.news(self.takes_short_leases());
         if news == News::Refresh {
-            self.store.refresh(&self.keys.base).await?;
+            self.store.refresh_for(place).await?;
             news = place.news(self.takes_short_leases());
         }
         let pause = match news {
@@ -95,7 +96,7 @@ impl RedisClaim {
     async fn ask(&mut self, wait: Wait) -> Result<Attempt> {
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
         let store = Arc::clone(&self.store);
-        let mut route = store.route(self.keys.slot);
+        let mut route = store.route(self.keys.slot).alone();
         let mut late = 0;
         loop {
             let stop = route.next().await?;
@@ -106,10 +107,18 @@ impl RedisClaim {
             if wait == Wait::Queue && (!stop.link.is_sharded() || !stop.link.pushes()) {
                 self.take_place(&stop.link);
             }
+            if self.place.is_some()
+                && let Err(error) = stop.enter(store.rooms(), &self.keys.base).await
+            {
+                // Nothing was asked.
+                route.arrive::<()>(&stop, Err(error), Phase::Read).await?;
+                continue;
+            }
             let sent = Clock::Boot.now();
-            let reply = self.send(&stop, deadline).await.and_then(|reply| Acquired::from_reply(&reply));
-            let acquired = match route.arrive(&stop, reply, Phase::Write).await {
-                Ok(Some(acquired)) => acquired,
+            let reply = self.send(&stop, deadline).await;
+            let reply = reply.and_then(|(reply, waited)| Ok((Acquired::from_reply(&reply)?, waited)));
+            let (acquired, waited) = match route.arrive(&stop, reply, Phase::Write).await {
+                Ok(Some(answers)) => answers,
                 Ok(None) => {
                     self.strays.refused();
                     continue;
@@ -125,7 +134,7 @@ impl RedisClaim {
             match acquired {
                 Acquired::Busy { now, ttl } => {
                     self.strays.settled(now);
-                    let seen = Sighting { link: stop.link.number(), sent, server_time: now };
+                    let seen = Sighting { link: stop.sender().number(), sent, server_time: now };
                     if wait == Wait::Queue && self.place.is_none() {
                         self.take_place(&stop.link);
                         continue;
@@ -137,7 +146,8 @@ impl RedisClaim {
                 }
                 Acquired::Granted { now, lease, fence } => {
                     self.strays.settled(now);
-                    return self.granted(fence, lease_for(lease)?);
+                    let granted = self.granted(fence, self.lease_for(lease)?)?;
+                    return self.unless_unconfirmed(granted, waited).await;
                 }
                 Acquired::Late { .. } if late == 0 => {
                     self.strays.refused();
@@ -151,9 +161,9 @@ impl RedisClaim {
         }
     }
 
-    async fn send(&mut self, stop: &Stop, deadline: Tick) -> RedisResult<Value> {
+    async fn send(&mut self, stop: &Stop, deadline: Tick) -> RedisResult<(Value, Option<Waited>)> {
         let not_after = stop.link.clock().at(deadline);
-        self.strays.attempt(stop.link.number(), not_after);
+        self.strays.attempt(stop.sender().number(), not_after);
         let (publish, channels) = self.store.channels(&stop.link, &self.keys);
         let waits = if self.place.is_some() { Waits::of(self.spec.mode) } else { Waits::Not };
         let liveness = millis(waiting::liveness(self.window()));
@@ -172,10 +182,23 @@ impl RedisClaim {
         ];
         let args = if self.permits.is_some() { &args[..] } else { &args[..8] };
         let call = Call { script: &self.family.scripts().acquire, keys: &self.keys.of(self.family), args };
-        match &self.place {
-            Some(_) => stop.run_in_room(self.store.rooms(), &self.keys.base, &call).await,
-            None => stop.run(&call).await,
+        stop.run_confirmed(&call, self.replicas()).await
+    }
+
+    /// Gives the grant back if too few replicas have it.
+    async fn unless_unconfirmed(&mut self, granted: Attempt, waited: Option<Waited>) -> Result<Attempt> {
+        let config = self.store.config();
+        let Err(error) = replicas::check(config, self.replicas(), waited, "a grant") else {
+            return Ok(granted);
+        };
+        match self.release().await {
+            Ok(_) => Err(error),
+            Err(_) => Err(error.with_outcome_unknown()),
         }
+    }
+
+    fn replicas(&self) -> Option<(u32, Duration)> {
+        replicas::wanted(self.store.config(), self.spec.op_timeout)
     }
 
     /// Enters the waiting room, before the store may be told to queue us: a message can be faster than the reply.
@@ -242,6 +265,13 @@ impl RedisClaim {
         }
     }
 
+    /// What is left by the server's clock may be more than was asked for, if that clock was set back; it may be set right
+    /// again.
+    fn lease_for(&self, ms: i64) -> Result<Lease> {
+        let left = u64::try_from(ms).map_err(|_| nonsense())?;
+        Ok(Lease::For(Duration::from_millis(left).min(self.spec.ttl)))
+    }
+
     /// A hand-over gives the claim window only; that must be renewed soon, and counts on the clock of the connections.
     fn takes_short_leases(&self) -> bool {
         self.spec.short_lease && self.spec.clock == Clock::Boot && self.store.config().replicas.is_none()
@@ -272,10 +302,21 @@ impl Claim for RedisClaim {
             keys: &self.keys.of_extend(self.family),
             args: &args,
         };
-        let reply = self.store.run(self.keys.slot, Phase::Write, &call).await?;
+        let mut route = self.store.route(self.keys.slot).alone();
+        let (reply, waited) = loop {
+            let stop = route.next().await?;
+            let answers = stop.run_confirmed(&call, self.replicas()).await;
+            if let Some(answers) = route.arrive(&stop, answers, Phase::Write).await? {
+                break answers;
+            }
+        };
         match reply {
             Value::Int(-1 | -2) => Ok(Pulse::Lost(LossReason::Evicted)),
-            Value::Int(lease) => Ok(Pulse::Alive(lease_for(lease)?)),
+            Value::Int(lease) => {
+                let confirmed = replicas::check(self.store.config(), self.replicas(), waited, "a renewal");
+                confirmed.map_err(Error::with_outcome_unknown)?;
+                Ok(Pulse::Alive(self.lease_for(lease)?))
+            }
             _ => Err(nonsense()),
         }
     }
@@ -321,6 +362,9 @@ impl Claim for RedisClaim {
     }
 }
 
+/// What WAIT has answered.
+type Waited = RedisResult<Value>;
+
 /// Which family of scripts a mode uses, and with how many permits.
 fn shape(keys: &Keys, mode: Mode) -> Result<(Family, Option<Permits>)> {
     let permits = |count, limit| Ok((Family::Counted, Some(Permits { count, limit })));
@@ -343,10 +387,6 @@ fn shape(keys: &Keys, mode: Mode) -> Result<(Family, Option<Permits>)> {
 
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
-}
-
-fn lease_for(ms: i64) -> Result<Lease> {
-    u64::try_from(ms).map(|ms| Lease::For(Duration::from_millis(ms))).map_err(|_| nonsense())
 }
 
 fn not_final() -> Error {

@@ -48,8 +48,8 @@ impl Cluster {
         Self { shared, seeds, map: Mutex::default(), asking: tokio::sync::Mutex::default() }
     }
 
-    /// A connection to the node that has a slot.
-    pub(crate) async fn link(&self, slot: u16) -> Result<Arc<Link>, OpenError> {
+    /// The node that has a slot.
+    pub(crate) async fn node_of(&self, slot: u16) -> Result<Arc<Node>, OpenError> {
         let known = {
             let map = self.lock();
             if map.closed {
@@ -57,20 +57,16 @@ impl Cluster {
             }
             if map.doubted { None } else { map.slots.get(usize::from(slot)).cloned().flatten() }
         };
-        let node = match known {
-            Some(node) => node,
-            None => {
-                self.ask_for_the_map().await?;
-                self.lock().slots.get(usize::from(slot)).cloned().flatten().ok_or(OpenError::NoNode(slot))?
-            }
-        };
-        node.link().await.inspect_err(|_| self.doubt())
+        if let Some(node) = known {
+            return Ok(node);
+        }
+        self.ask_for_the_map().await?;
+        self.lock().slots.get(usize::from(slot)).cloned().flatten().ok_or(OpenError::NoNode(slot))
     }
 
-    /// A connection to a node that the cluster named.
-    pub(crate) async fn link_to(&self, address: &Address) -> Result<Arc<Link>, OpenError> {
-        let node = self.lock().node(&self.shared, address);
-        node.link().await.inspect_err(|_| self.doubt())
+    /// A node that the cluster named.
+    pub(crate) fn node_at(&self, address: &Address) -> Arc<Node> {
+        self.lock().node(&self.shared, address)
     }
 
     /// A slot has moved.

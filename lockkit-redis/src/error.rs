@@ -93,7 +93,12 @@ pub(crate) fn may_evict(policy: &str) -> String {
 
 /// Translates an error of the client.
 pub(crate) fn from_redis(error: RedisError, phase: Phase, config: &Config) -> Error {
-    let (kind, meaning) = meaning(&error);
+    let (kind, meaning) = match meaning(&error) {
+        (ErrorKind::Unsupported, _) if config.is_cluster() && error.redirect_node().is_some() => {
+            (ErrorKind::Unavailable, "the nodes of the cluster don't agree yet on where the name's slot is")
+        }
+        meaning => meaning,
+    };
     // A server quotes the arguments of a command that it doesn't know, and AUTH may be one.
     let told = said(&error);
     let said = config.secrets().fold(told.clone(), |said, secret| said.replace(secret, "***"));
@@ -102,10 +107,18 @@ pub(crate) fn from_redis(error: RedisError, phase: Phase, config: &Config) -> Er
         Phase::Read | Phase::Write => format!("{meaning} ({said})"),
     };
     let ours = Error::new(kind, context).with_backend(BACKEND);
-    let unknown = phase == Phase::Write && error.code().is_none();
+    let unknown = phase == Phase::Write && (error.code().is_none() || stopped_halfway(&error));
     let ours = if unknown { ours.with_outcome_unknown() } else { ours };
     if said == told { ours.with_source(error) } else { ours }
 }
+
+/// True if a script was stopped after it may have written: a node that is giving a slot away does not let it create a
+/// key there.
+fn stopped_halfway(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.contains(NON_LOCAL_KEY))
+}
+
+const NON_LOCAL_KEY: &str = "attempted to access a non local key";
 
 /// True if this connection will never take a write again.
 pub(crate) fn is_wrong_role(error: &RedisError) -> bool {
@@ -197,14 +210,19 @@ fn server_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
     }
 }
 
-const NO_RIGHTS: &str = "the user lacks rights; lockkit needs the commands EVAL, EVALSHA, TIME, GET, SET, DEL, \
-                         PTTL, PEXPIRE, PUBLISH, SUBSCRIBE and UNSUBSCRIBE, on the keys and channels of its prefix";
+const NO_RIGHTS: &str = "the user lacks rights; lockkit needs ~<prefix>:* &<prefix>:* +eval +evalsha +time +role \
+                         +config|get +command|info +exists +get +set +del +pttl +pexpire +zadd +zcount +zrange \
+                         +zrangebyscore +zrem +zremrangebyscore +zscore +hget +hmget +hgetall +hexists +hset +hmset \
+                         +hdel +publish +subscribe, on a cluster also +cluster|slots +asking +spublish +ssubscribe \
+                         +sunsubscribe, and with wait_replicas +wait";
 
 /// Some errors have no code of their own, depending on the server's version.
 fn plain_meaning(detail: &str) -> (ErrorKind, &'static str) {
     let has = |text| detail.contains(text);
     if has("user executing the script can't") || has("ACL failure in script") {
         (ErrorKind::PermissionDenied, NO_RIGHTS)
+    } else if has(NON_LOCAL_KEY) {
+        (ErrorKind::Unavailable, "the name's slot is just moving to another node of the cluster")
     } else if has("max number of clients") {
         (ErrorKind::Unavailable, "the server has too many clients")
     } else if has("invalid password") || has("no password is set") || has("without any password configured") {

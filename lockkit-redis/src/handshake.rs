@@ -13,6 +13,7 @@ use redis::{
 
 use crate::{
     config::Config,
+    ears::Ears,
     error::{self, OpenError},
     link::Link,
     shared::Shared,
@@ -21,33 +22,18 @@ use crate::{
 /// How many requests may be queued before callers have to wait for a place in the queue.
 const QUEUE: usize = 1024;
 
-/// Connects to a server, and checks that it can be used.
+/// Connects to a server, and checks that it can be used. Only one who `hears` subscribes to what waiters are told.
 pub(crate) async fn handshake(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     address: ConnectionAddr,
     number: u64,
+    hears: bool,
 ) -> Result<Link, OpenError> {
     let config = &shared.config;
     let ended = Arc::new(AtomicBool::new(false));
-    let on_push = {
-        let (ended, rooms) = (Arc::clone(&ended), Arc::clone(&shared.rooms));
-        move |push: PushInfo| {
-            if push.kind == PushKind::Disconnection {
-                ended.store(true, Ordering::Release);
-                rooms.ring_all();
-            } else {
-                rooms.on_push(&push, number);
-            }
-            Ok::<(), ()>(())
-        }
-    };
-    // The driver bounds each request by op_timeout, so the client must not.
-    let settings = AsyncConnectionConfig::new()
-        .set_response_timeout(None)
-        .set_connection_timeout(None)
-        .set_pipeline_buffer_size(QUEUE);
-    let modern =
-        connect(config, &address, ProtocolVersion::RESP3, settings.clone().set_push_sender(on_push)).await;
+    let settings = settings();
+    let heard = settings.clone().set_push_sender(listener(shared, number, &ended));
+    let modern = connect(config, &address, ProtocolVersion::RESP3, heard).await;
     let (mut connection, modern) = match modern {
         Ok(connection) => (connection, true),
         Err(error) if error::refuses_resp3(&error) => {
@@ -71,8 +57,35 @@ pub(crate) async fn handshake(
     check_eviction(shared, policy.extract_error())?;
     let clock = ServerClock::new(sent, seconds.saturating_mul(1_000_000).saturating_add(micros));
     let sharded = config.is_cluster() && knows_command(&spublish);
-    let pushes = modern && (sharded || subscribe(shared, &mut connection).await?);
-    Ok(Link::new(number, connection, clock, pushes, sharded, ended))
+    let pushes = hears && modern && (sharded || subscribe(shared, &mut connection).await?);
+    let ears = sharded.then(|| Ears::new(Arc::clone(shared), address, number, Arc::clone(&ended)));
+    Ok(Link::new(number, connection, clock, pushes, ears, ended))
+}
+
+/// What a connection that is driven by others has: they bound each request by op_timeout, so the client must not.
+pub(crate) fn settings() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(None)
+        .set_pipeline_buffer_size(QUEUE)
+}
+
+/// Hears what a connection pushes, and that it has ended.
+pub(crate) fn listener(
+    shared: &Shared,
+    number: u64,
+    ended: &Arc<AtomicBool>,
+) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static {
+    let (ended, rooms) = (Arc::clone(ended), Arc::clone(&shared.rooms));
+    move |push| {
+        if push.kind == PushKind::Disconnection {
+            ended.store(true, Ordering::Release);
+            rooms.ring_all();
+        } else {
+            rooms.on_push(&push, number);
+        }
+        Ok(())
+    }
 }
 
 /// Opens a connection and logs in.

@@ -1,28 +1,59 @@
-//! lockkit's backend for Redis: exclusive locks on one server.
+//! lockkit's backend for Redis and Valkey: one server, the primary that sentinels name, or a cluster.
 //!
-//! The lock is a plain string key with a time to live, as `SET key value NX PX` makes it, so that it excludes and
+//! A mutex is a plain string key with a time to live, as `SET key value NX PX` makes it, so that it excludes and
 //! is excluded by other clients which lock in that way. Everything else happens in short scripts, one round trip
-//! each, on the server's clock. Works with Redis 5 and later; from Redis 6 on waiters are woken by push messages.
+//! each, on the server's clock. Works with Redis 5 and later; from Redis 6 on waiters are woken by push messages, on a
+//! cluster from Redis 7 on by messages that stay within a name's slot.
 //!
 //! ```text
-//! redis://[user:password@]host[:port]/[database][?parameter=value&…]
+//! redis://[user:password@]host[:6379]/[database][?parameter=value&…]
 //! redis+unix:///path/to/socket[?db=N&parameter=value&…]
+//! redis+sentinel://[user:password@]host1[:26379],host2,…/service[/database][?parameter=value&…]
+//! redis+cluster://[user:password@]host1[:6379],host2,…/[?parameter=value&…]
 //! ```
+//!
+//! `rediss`, `rediss+sentinel` and `rediss+cluster` are the same over TLS and need the cargo feature `tls`. User and
+//! password are those of the servers that keep the locks. Of sentinels and of the nodes of a cluster, one that answers
+//! is enough.
 //!
 //! | parameter | default | meaning |
 //! |---|---|---|
 //! | `prefix` | `lockkit` | starts every key: `<prefix>:<kind>:{name}`, where `%`, `{` and `}` of the name are escaped |
-//! | `key` | `escaped` | with `raw`, the lock key of a mutex is its name as it is; see [`Config::with_raw_keys`] |
+//! | `keys` | `escaped` | with `raw`, the lock key of a mutex is its name as it is; see [`Config::with_raw_keys`] |
 //! | `connect_timeout` | `2s` | for opening a connection, and for how long a silent one is trusted |
 //! | `strict` | `false` | with `true`, a server that may evict keys is refused |
+//! | `wait_replicas` | | so many replicas must confirm a grant or a renewal; see [`Config::with_replicas`] |
+//! | `wait_timeout` | `1s` | within this time, and within half of `op_timeout` |
+//! | `sentinel_username`, `sentinel_password` | | for sentinels that want a login of their own |
+//! | `ca` | the system's | with TLS: the file with the certificates, in PEM, of the authorities to trust |
+//! | `cert`, `key` | | with TLS: the files with our own certificate and its key, in PEM, if the server asks for one |
 //!
-//! What can break it: Redis replicates asynchronously, so a failover can lose a lock; and leases follow the server's
-//! wall clock. Fencing tokens rise all the same, as they are never below the server's time in microseconds.
+//! What can break it: Redis replicates asynchronously, so a failover can lose a lock, less likely with `wait_replicas`;
+//! and leases follow the server's wall clock. Fencing tokens rise all the same, as they are never below the server's time
+//! in microseconds. While a slot of a cluster moves to another node, renewals of mutexes work and other requests for its
+//! names wait, or fail as unavailable.
+//!
+//! These rights are enough, here for the default prefix:
+//!
+//! ```text
+//! # One server
+//! ~lockkit:* &lockkit:* +eval +evalsha +time +role +config|get +command|info +exists +get +set +del +pttl +pexpire
+//! +zadd +zcount +zrange +zrangebyscore +zrem +zremrangebyscore +zscore +hget +hmget +hgetall +hexists +hset +hmset
+//! +hdel +publish +subscribe
+//! ```
+//! ```text
+//! # A cluster
+//! +cluster|slots +asking +spublish +ssubscribe +sunsubscribe
+//! ```
+//!
+//! Besides them, `+select` for a database number, `+wait` for `wait_replicas`, the names of mutexes for `keys=raw`, and on
+//! sentinels `+sentinel|get-master-addr-by-name`. Without rights on channels, waiters only poll.
 
 mod backend;
 mod claim;
 mod cluster;
 mod config;
+mod ears;
 mod error;
 mod family;
 mod handshake;
@@ -30,6 +61,8 @@ mod inspect;
 mod keys;
 mod link;
 mod node;
+mod pool;
+mod replicas;
 mod reply;
 mod route;
 mod script;

@@ -9,14 +9,12 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt as _;
 use lockkit_core::{Clock, Tick, spi::ServerClock};
 use redis::{Cmd, Pipeline, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection};
-use tokio::task;
 
-use crate::script::Call;
+use crate::{ears::Ears, script::Call};
 
-/// A multiplexed connection, shared by all claims. What is sent on it is applied in the order in which it was sent.
+/// A multiplexed connection, shared by all claims unless a request has it for itself. What is sent on it is applied in the order in which it was sent.
 pub(crate) struct Link {
     number: u64,
     connection: MultiplexedConnection,
@@ -26,8 +24,8 @@ pub(crate) struct Link {
     ended: Arc<AtomicBool>,
     /// False where the server can't push messages, or does not allow it.
     pushes: AtomicBool,
-    /// Messages stay inside a name's slot.
-    sharded: bool,
+    /// There, messages stay inside a name's slot.
+    ears: Option<Ears>,
     /// When the oldest request was sent since the last reply, in ms after `opened`, plus 1; 0 if there is none.
     silent_since: AtomicU64,
 }
@@ -38,7 +36,7 @@ impl Link {
         connection: MultiplexedConnection,
         clock: ServerClock,
         pushes: bool,
-        sharded: bool,
+        ears: Option<Ears>,
         ended: Arc<AtomicBool>,
     ) -> Self {
         Self {
@@ -48,7 +46,7 @@ impl Link {
             opened: Clock::Boot.now(),
             ended,
             pushes: AtomicBool::new(pushes),
-            sharded,
+            ears,
             silent_since: AtomicU64::new(0),
         }
     }
@@ -62,6 +60,11 @@ impl Link {
         &self.clock
     }
 
+    /// It is of no use any more.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -72,11 +75,11 @@ impl Link {
 
     /// How a script tells a waiter.
     pub(crate) fn publish(&self) -> &'static str {
-        if self.sharded { "SPUBLISH" } else { "PUBLISH" }
+        if self.is_sharded() { "SPUBLISH" } else { "PUBLISH" }
     }
 
     pub(crate) fn is_sharded(&self) -> bool {
-        self.sharded
+        self.ears.is_some()
     }
 
     pub(crate) fn disable_pushes(&self) -> bool {
@@ -90,6 +93,11 @@ impl Link {
         since != 0 && Duration::from_millis(self.age().saturating_sub(since)) > patience
     }
 
+    /// True if a request was sent and not answered.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.silent_since.load(Ordering::Relaxed) != 0
+    }
+
     /// Runs a script, with one trip more if the server has forgotten it.
     pub(crate) async fn run(&self, call: &Call<'_>) -> RedisResult<Value> {
         match self.send(&call.by_hash()).await?.extract_error() {
@@ -100,43 +108,62 @@ impl Link {
 
     /// Runs a script about a slot that is on its way to this node.
     pub(crate) async fn run_asking(&self, call: &Call<'_>) -> RedisResult<Value> {
-        let asking = redis::cmd("ASKING");
-        let (_, reply) = self.send_both(&asking, &call.by_hash()).await?;
-        match reply.extract_error() {
-            Err(error) if is_no_script(&error) => {
-                self.send_both(&asking, &call.by_text()).await?.1.extract_error()
-            }
-            reply => reply,
-        }
-    }
-
-    /// Subscribes to a channel of the slot and runs a script right behind it. The first answer is about the
-    /// subscription.
-    pub(crate) async fn subscribe_and_run(
-        &self,
-        channel: &str,
-        call: &Call<'_>,
-    ) -> RedisResult<(RedisResult<Value>, RedisResult<Value>)> {
-        let mut subscribe = redis::cmd("SSUBSCRIBE");
-        subscribe.arg(channel);
-        let (subscribed, reply) = self.send_both(&subscribe, &call.by_hash()).await?;
-        let reply = match reply.extract_error() {
-            Err(error) if is_no_script(&error) => self.send(&call.by_text()).await?.extract_error(),
-            reply => reply,
+        let send = async |script: Cmd| {
+            let mut both = Pipeline::with_capacity(2);
+            both.cmd("ASKING").add_command(script);
+            self.send_all(&both).await?.pop().ok_or_else(missing_answer)?.extract_error()
         };
-        Ok((subscribed.extract_error(), reply))
+        match send(call.by_hash()).await {
+            Err(error) if is_no_script(&error) => send(call.by_text()).await,
+            reply => reply,
+        }
     }
 
-    /// Queues an UNSUBSCRIBE without waiting for its answer. False if the queue is full.
-    pub(crate) fn unsubscribe(&self, channel: &str) -> bool {
-        if self.has_ended() {
-            return true;
+    /// Runs a script, and right behind it WAIT, until so many replicas have what it wrote or `timeout` has passed. The
+    /// second answer tells how many have. Blocks the connection.
+    ///
+    /// WAIT never goes alone: on a connection that has written nothing, it counts every replica.
+    pub(crate) async fn run_and_wait(
+        &self,
+        asking: bool,
+        call: &Call<'_>,
+        replicas: u32,
+        timeout: Duration,
+    ) -> RedisResult<(Value, RedisResult<Value>)> {
+        let mut wait = redis::cmd("WAIT");
+        // 0 would be for ever.
+        wait.arg(replicas).arg(timeout.as_millis().max(1));
+        let send = async |script: Cmd| {
+            let mut all = Pipeline::with_capacity(3);
+            if asking {
+                all.cmd("ASKING");
+            }
+            all.add_command(script).add_command(wait.clone());
+            let mut replies = self.send_all(&all).await?;
+            match (replies.pop(), replies.pop()) {
+                (Some(waited), Some(reply)) => Ok((reply.extract_error(), waited)),
+                _ => Err(missing_answer()),
+            }
+        };
+        let (reply, waited) = match send(call.by_hash()).await? {
+            (Err(error), _) if is_no_script(&error) => send(call.by_text()).await?,
+            answers => answers,
+        };
+        Ok((reply?, waited.extract_error()))
+    }
+
+    /// Subscribes to a channel of the slot.
+    pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
+        match &self.ears {
+            // Boxed, as it is rare and large.
+            Some(ears) => Box::pin(ears.subscribe(channel)).await,
+            None => Ok(()),
         }
-        let mut command = redis::cmd("SUNSUBSCRIBE");
-        command.arg(channel).set_no_response(true);
-        let mut connection = self.connection.clone();
-        // Not cooperative: a task that has used up its budget would find the queue full.
-        task::unconstrained(connection.send_packed_command(&command)).now_or_never().is_some()
+    }
+
+    /// Leaves a channel of the slot, without waiting for an answer. False if the queue is full.
+    pub(crate) fn unsubscribe(&self, channel: &str) -> bool {
+        self.has_ended() || self.ears.as_ref().is_none_or(|ears| ears.unsubscribe(channel))
     }
 
     async fn send(&self, command: &Cmd) -> RedisResult<Value> {
@@ -146,18 +173,11 @@ impl Link {
         Ok(reply)
     }
 
-    async fn send_both(&self, first: &Cmd, second: &Cmd) -> RedisResult<(Value, Value)> {
-        let mut both = Pipeline::with_capacity(2);
-        both.add_command(first.clone()).add_command(second.clone());
+    async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
         self.asked();
-        let replies = self.connection.clone().send_packed_commands(&both, 0, 2).await?;
+        let replies = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await?;
         self.heard();
-        match <[Value; 2]>::try_from(replies) {
-            Ok([first, second]) => Ok((first, second)),
-            Err(_) => {
-                Err((redis::ErrorKind::UnexpectedReturnType, "two requests, and not two answers").into())
-            }
-        }
+        Ok(replies)
     }
 
     fn asked(&self) {
@@ -182,6 +202,10 @@ impl fmt::Debug for Link {
             .field("ended", &self.ended)
             .finish_non_exhaustive()
     }
+}
+
+fn missing_answer() -> redis::RedisError {
+    (redis::ErrorKind::UnexpectedReturnType, "fewer answers than requests").into()
 }
 
 fn is_no_script(error: &redis::RedisError) -> bool {

@@ -4,6 +4,7 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    time::Duration,
 };
 
 use futures_util::{
@@ -18,9 +19,13 @@ use crate::{
     error::{self, OpenError},
     handshake::handshake,
     link::Link,
+    pool::{Alone, Pool},
     sentinel::Sentinels,
     shared::Shared as Common,
 };
+
+/// While a primary does not answer, the sentinels are asked this often whether there is another one.
+const SECOND_THOUGHTS: Duration = Duration::from_millis(200);
 
 /// Where a server is.
 #[derive(Clone, Debug)]
@@ -35,6 +40,8 @@ pub(crate) struct Node {
     common: Arc<Common>,
     seat: Seat,
     state: Mutex<State>,
+    /// Only where requests wait for replicas.
+    pool: Option<Pool>,
 }
 
 #[derive(Default)]
@@ -53,7 +60,18 @@ struct Opening {
 
 impl Node {
     pub(crate) fn new(common: Arc<Common>, seat: Seat) -> Self {
-        Self { common, seat, state: Mutex::default() }
+        let waits = common.config.replicas.is_some();
+        let pool = waits.then(|| Pool::new(Arc::clone(&common), seat.clone())).flatten();
+        Self { common, seat, state: Mutex::default(), pool }
+    }
+
+    /// A connection for one request, where it has to have one for itself.
+    pub(crate) async fn alone(&self) -> Result<Option<Alone>, OpenError> {
+        match &self.pool {
+            // Boxed, as it is rare and large.
+            Some(pool) => Box::pin(pool.link()).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// A connection that is good as far as we know.
@@ -83,6 +101,9 @@ impl Node {
         let link = state.link.take();
         drop(state);
         drop(link);
+        if let Some(pool) = &self.pool {
+            pool.close();
+        }
     }
 
     /// The present connection, or the way to the next one.
@@ -106,7 +127,7 @@ impl Node {
         let opening = match state.opening.as_ref().filter(fresh) {
             Some(opening) => opening.clone(),
             None => {
-                let future = open(Arc::clone(&self.common), self.seat.clone());
+                let future = open(Arc::clone(&self.common), self.seat.clone(), true);
                 let opening = Opening { since: now, future: future.boxed().shared() };
                 state.opening.insert(opening).clone()
             }
@@ -120,6 +141,9 @@ impl Node {
 
     /// Uses this connection no more, if it is still the present one.
     pub(crate) fn retire(&self, link: &Arc<Link>) {
+        if let Some(pool) = &self.pool {
+            pool.retire();
+        }
         let retired = self.lock().link.take_if(|present| Arc::ptr_eq(present, link));
         if retired.is_some() {
             self.common.rooms.ring_all();
@@ -137,14 +161,13 @@ impl fmt::Debug for Node {
     }
 }
 
-async fn open(common: Arc<Common>, seat: Seat) -> Result<Arc<Link>, OpenError> {
+pub(crate) async fn open(common: Arc<Common>, seat: Seat, hears: bool) -> Result<Arc<Link>, OpenError> {
     let number = common.opened.fetch_add(1, Ordering::Relaxed) + 1;
     let connect = async {
-        let address = match &seat {
-            Seat::At(address) => address.clone(),
-            Seat::Primary(sentinels) => sentinels.primary().await?,
-        };
-        handshake(&common, address, number).await
+        match &seat {
+            Seat::At(address) => handshake(&common, address.clone(), number, hears).await,
+            Seat::Primary(sentinels) => open_primary(&common, sentinels, number, hears).await,
+        }
     };
     match time::timeout(common.config.connect_timeout, connect).await {
         Ok(Ok(link)) => {
@@ -153,5 +176,33 @@ async fn open(common: Arc<Common>, seat: Seat) -> Result<Arc<Link>, OpenError> {
         }
         Ok(Err(error)) => Err(error),
         Err(_) => Err(OpenError::Silent),
+    }
+}
+
+/// A primary that hangs takes connections and answers nothing; it may be replaced meanwhile.
+async fn open_primary(
+    common: &Arc<Common>,
+    sentinels: &Sentinels,
+    number: u64,
+    hears: bool,
+) -> Result<Link, OpenError> {
+    let mut address = sentinels.primary().await?;
+    loop {
+        address = tokio::select! {
+            link = handshake(common, address.clone(), number, hears) => return link,
+            other = another_primary(sentinels, &address) => other,
+        };
+    }
+}
+
+/// Comes back when the sentinels name another server.
+async fn another_primary(sentinels: &Sentinels, present: &ConnectionAddr) -> ConnectionAddr {
+    loop {
+        time::sleep(SECOND_THOUGHTS).await;
+        if let Ok(found) = sentinels.primary().await
+            && found != *present
+        {
+            return found;
+        }
     }
 }

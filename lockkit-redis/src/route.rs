@@ -8,9 +8,10 @@ use tokio::time;
 
 use crate::{
     cluster::{Address, Cluster},
-    error::{self, Phase},
+    error::{self, OpenError, Phase},
     link::Link,
     node::Node,
+    pool::Alone,
     script::Call,
     shared::Shared,
     waiting::Rooms,
@@ -20,12 +21,14 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Topology {
     /// One at a time.
-    One(Node),
+    One(Arc<Node>),
     Cluster(Cluster),
 }
 
 /// A request may be sent on so often. Each time it did nothing, so that it is as good as new.
 const MOST_TURNS: u32 = 24;
+/// So many at once: after that, the nodes don't agree yet.
+const QUICK_TURNS: u32 = 4;
 /// While the keys of a slot are on their way to another node, neither can answer.
 const MOVING_PAUSE: Duration = Duration::from_millis(10);
 
@@ -35,6 +38,8 @@ pub(crate) struct Route<'a> {
     shared: &'a Shared,
     topology: &'a Topology,
     slot: u16,
+    /// The request has a connection for itself where it waits for replicas.
+    alone: bool,
     /// Where to go next, for once.
     ask: Option<Address>,
     turns: u32,
@@ -44,52 +49,89 @@ pub(crate) struct Route<'a> {
 #[derive(Debug)]
 pub(crate) struct Stop {
     pub(crate) link: Arc<Link>,
+    alone: Option<Alone>,
     /// The slot is on its way to this node.
     asking: bool,
 }
 
 impl Stop {
+    /// The connection that the request goes on.
+    pub(crate) fn sender(&self) -> &Arc<Link> {
+        self.alone.as_deref().unwrap_or(&self.link)
+    }
+
+    /// As [`run`](Self::run), and if `replicas` are given, waits until so many have confirmed what the script wrote, or
+    /// that time has passed. The second answer tells how many have.
+    pub(crate) async fn run_confirmed(
+        &self,
+        call: &Call<'_>,
+        replicas: Option<(u32, Duration)>,
+    ) -> RedisResult<(Value, Option<RedisResult<Value>>)> {
+        let (Some(link), Some((replicas, timeout))) = (&self.alone, replicas) else {
+            return Ok((self.run(call).await?, None));
+        };
+        let (reply, waited) = Box::pin(link.run_and_wait(self.asking, call, replicas, timeout)).await?;
+        Ok((reply, Some(waited)))
+    }
+
     pub(crate) async fn run(&self, call: &Call<'_>) -> RedisResult<Value> {
         if self.asking { self.link.run_asking(call).await } else { self.link.run(call).await }
     }
 
-    /// As [`run`](Self::run), and before it subscribes to the channel of a room if that has one of its own.
-    pub(crate) async fn run_in_room(&self, rooms: &Rooms, base: &str, call: &Call<'_>) -> RedisResult<Value> {
+    /// Subscribes to the channel of a room if that has one of its own, before the store is told of who waits there.
+    pub(crate) async fn enter(&self, rooms: &Rooms, base: &str) -> RedisResult<()> {
         let channel = if self.asking { None } else { rooms.must_subscribe(base, &self.link) };
-        let Some(channel) = channel else { return self.run(call).await };
-        let (subscribed, reply) = self.link.subscribe_and_run(&channel, call).await?;
-        match subscribed {
-            Ok(_) => rooms.subscribed(base, &self.link),
-            // It goes where the script goes.
-            Err(error) if error.redirect_node().is_some() => {}
-            Err(error) => {
-                if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoPerm)
-                    && self.link.disable_pushes()
-                {
-                    tracing::warn!(target: "lockkit", %error, "the server refuses SSUBSCRIBE: waiters only poll");
-                }
-            }
+        let Some(channel) = channel else { return Ok(()) };
+        let Err(error) = self.link.subscribe(&channel).await else { return Ok(()) };
+        rooms.refused(base, &self.link);
+        if error.code().is_none() {
+            return Err(error);
         }
-        reply
+        // Of any other refusal the script hears, too: it is sent on, or the node can't serve now.
+        let forbidden = error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoPerm);
+        if forbidden && self.link.disable_pushes() {
+            tracing::warn!(target: "lockkit", %error, "the server refuses SSUBSCRIBE: waiters only poll");
+        }
+        Ok(())
     }
 }
 
 impl<'a> Route<'a> {
     pub(crate) fn new(shared: &'a Shared, topology: &'a Topology, slot: u16) -> Self {
-        Self { shared, topology, slot, ask: None, turns: 0 }
+        Self { shared, topology, slot, alone: false, ask: None, turns: 0 }
+    }
+
+    /// For a request that waits for replicas, where the configuration says so.
+    pub(crate) fn alone(mut self) -> Self {
+        self.alone = true;
+        self
     }
 
     /// The next server to ask.
     pub(crate) async fn next(&mut self) -> Result<Stop> {
         self.shared.rooms.sweep();
         let ask = self.ask.take();
-        let link = match (self.topology, &ask) {
-            (Topology::One(node), _) => node.link().await,
-            (Topology::Cluster(cluster), None) => cluster.link(self.slot).await,
-            (Topology::Cluster(cluster), Some(address)) => cluster.link_to(address).await,
+        let stop = self.stop_at(ask).await;
+        stop.map_err(|error| error::opening(&error, &self.shared.config))
+    }
+
+    async fn stop_at(&self, ask: Option<Address>) -> Result<Stop, OpenError> {
+        let asking = ask.is_some();
+        let node = match (self.topology, ask) {
+            (Topology::One(node), _) => Arc::clone(node),
+            (Topology::Cluster(cluster), None) => cluster.node_of(self.slot).await?,
+            (Topology::Cluster(cluster), Some(address)) => cluster.node_at(&address),
         };
-        let link = link.map_err(|error| error::opening(&error, &self.shared.config))?;
-        Ok(Stop { link, asking: ask.is_some() })
+        let open = async {
+            let link = node.link().await?;
+            let alone = if self.alone { node.alone().await? } else { None };
+            Ok(Stop { link, alone, asking })
+        };
+        open.await.inspect_err(|_| {
+            if let Topology::Cluster(cluster) = self.topology {
+                cluster.doubt();
+            }
+        })
     }
 
     /// What a server has answered; `None` if it sends the request on.
@@ -114,6 +156,9 @@ impl<'a> Route<'a> {
     /// True if the request has somewhere to go.
     async fn follow(&mut self, error: &RedisError) -> bool {
         let Topology::Cluster(cluster) = self.topology else { return false };
+        if self.turns > QUICK_TURNS {
+            time::sleep(MOVING_PAUSE).await;
+        }
         let redirect = error.redirect_node().and_then(|(address, _)| parse(address));
         match (error.kind(), redirect) {
             (redis::ErrorKind::Server(ServerErrorKind::Moved), Some(address)) => {
@@ -129,6 +174,9 @@ impl<'a> Route<'a> {
     fn give_up(&self, stop: &Stop, error: RedisError, phase: Phase) -> Error {
         // A primary that was demoted answers READONLY on this connection for ever.
         let useless = error.is_unrecoverable_error() || error::is_wrong_role(&error);
+        if useless {
+            stop.sender().end();
+        }
         match self.topology {
             Topology::One(node) if useless => node.retire(&stop.link),
             Topology::Cluster(cluster) if useless => cluster.retire(&stop.link),

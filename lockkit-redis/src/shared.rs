@@ -22,8 +22,8 @@ impl Shared {
     pub(crate) fn new(config: Config) -> Self {
         let client = format!("{:016x}", client_id());
         Self {
+            rooms: Arc::new(Rooms::new(client, config.is_cluster())),
             config,
-            rooms: Arc::new(Rooms::new(client)),
             opened: AtomicU64::new(0),
             warned: AtomicBool::new(false),
         }

@@ -17,7 +17,7 @@ use crate::{
     script::{Arg, Call},
     sentinel::Sentinels,
     shared::Shared,
-    waiting::{Batch, Rooms},
+    waiting::{Batch, Place, Rooms},
 };
 
 /// By then the next request sees that a connection has been silent for too long, and takes another.
@@ -36,7 +36,7 @@ impl Store {
         let channels = config.channels();
         let shared = Arc::new(Shared::new(config));
         let config = &shared.config;
-        let one = |seat| Topology::One(Node::new(Arc::clone(&shared), seat));
+        let one = |seat| Topology::One(Arc::new(Node::new(Arc::clone(&shared), seat)));
         let topology = match config.site() {
             Site::Tcp((host, port)) => one(Seat::At(config.address_of(host, *port))),
             Site::Unix(path) => one(Seat::At(redis::ConnectionAddr::Unix(path.clone()))),
@@ -91,15 +91,19 @@ impl Store {
         answer.map_err(|_| error::opening(&OpenError::Silent, self.config()))
     }
 
-    /// Keeps the waiters of a room alive, and learns what became of them. On one server, all waiters of this process
-    /// whose turn it is; on a cluster each room for itself, so that one is not held up by another's node.
-    pub(crate) async fn refresh(&self, base: &str) -> Result<()> {
-        let rooms = self.rooms();
+    /// Keeps the waiters of a room alive, and learns what became of them, unless another one has done that meanwhile. On
+    /// one server, all waiters of this process whose turn it is; on a cluster each room for itself, so that one is not
+    /// held up by another's node.
+    pub(crate) async fn refresh_for(&self, place: &Place) -> Result<()> {
+        let (rooms, base) = (self.rooms(), place.room());
         let only = self.shared.config.is_cluster().then_some(base);
         let _turn = match only {
             Some(base) => rooms.turn_in(base).lock_owned().await,
             None => rooms.turn().lock_owned().await,
         };
+        if !place.is_due() {
+            return Ok(());
+        }
         for batch in rooms.due(only) {
             match self.refresh_batch(&batch).await {
                 // One room's broken key must not harm the others.
@@ -115,7 +119,6 @@ impl Store {
             match self.refresh_batch(&batch).await {
                 Err(error) if batch.base() == base => return Err(error),
                 Err(error) => {
-                    // Its own waiters will be told.
                     tracing::debug!(target: "lockkit", %error, "waiters can't be kept alive");
                     self.rooms().put_off(&batch);
                 }
@@ -144,7 +147,10 @@ impl Store {
                 [Arg::Text(publish), Arg::Text(&channels)].into_iter().chain(batch.args()).collect();
             let call = Call { script, keys: &names, args: &args };
             let sent = Clock::Boot.now();
-            let answer = stop.run_in_room(self.rooms(), batch.base(), &call).await;
+            let answer = match stop.enter(self.rooms(), batch.base()).await {
+                Ok(()) => stop.run(&call).await,
+                Err(error) => Err(error),
+            };
             let answer = answer.and_then(|reply| {
                 let now = self.rooms().refreshed(batch, &stop.link, sent, &reply)?;
                 stop.link.clock().observe(sent, now, Clock::Boot.now());

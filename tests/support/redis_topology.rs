@@ -178,8 +178,14 @@ impl Harness for TopologyHarness {
 
     async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {
         let base = self.lock_key(name);
-        self.ask(Cmd::new().arg("DEL").arg([&base, ":grants"].concat()).arg([&base, ":holders"].concat()).arg(base))
-            .await
+        self.ask(
+            Cmd::new()
+                .arg("DEL")
+                .arg([&base, ":grants"].concat())
+                .arg([&base, ":holders"].concat())
+                .arg(base),
+        )
+        .await
     }
 
     async fn leaks(&self) -> Result<Vec<String>, BoxError> {

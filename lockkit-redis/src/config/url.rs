@@ -46,10 +46,10 @@ impl Config {
         if let Some(prefix) = url.params.text("prefix")? {
             config = config.with_prefix(prefix)?;
         }
-        config.raw_keys = match url.params.text("key")?.as_deref() {
+        config.raw_keys = match url.params.text("keys")?.as_deref() {
             None | Some("escaped") => false,
             Some("raw") => true,
-            Some(_) => return Err(invalid("the parameter key must be raw or escaped")),
+            Some(_) => return Err(invalid("the parameter keys must be raw or escaped")),
         };
         if let Some(timeout) = url.params.duration("connect_timeout")? {
             config = config.with_connect_timeout(timeout)?;
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn all_parts_of_a_url_are_used() {
         let config =
-            parse("redis://us:p%40ss@h:7/3?prefix=a:b&key=raw&connect_timeout=250ms&strict=true").unwrap();
+            parse("redis://us:p%40ss@h:7/3?prefix=a:b&keys=raw&connect_timeout=250ms&strict=true").unwrap();
         assert!(matches!(&config.site, Site::Tcp((host, 7)) if host == "h"), "{config:?}");
         assert_eq!((config.database, config.prefix.as_str(), config.raw_keys), (3, "a:b", true));
         assert_eq!((config.connect_timeout, config.strict), (Duration::from_millis(250), true));
@@ -227,7 +227,7 @@ mod tests {
             ("redis://h/?prefix=", ErrorKind::InvalidOption, "key prefix"),
             ("redis://h/?prefix=a%7Bb", ErrorKind::InvalidOption, "key prefix"),
             ("redis://h/?prefix=a%20b", ErrorKind::InvalidOption, "key prefix"),
-            ("redis://h/?key=cooked", ErrorKind::InvalidUrl, "raw or escaped"),
+            ("redis://h/?keys=cooked", ErrorKind::InvalidUrl, "raw or escaped"),
             ("redis://h/?connect_timeout=0s", ErrorKind::InvalidOption, "between 1 ms and 60 s"),
             ("redis://h/?connect_timeout=61s", ErrorKind::InvalidOption, "between 1 ms and 60 s"),
             ("redis+unix:///s?db=-1", ErrorKind::InvalidUrl, "a database number"),

@@ -140,10 +140,21 @@ impl Place {
             });
             return proved.unwrap_or(News::Ask);
         }
-        let now = Clock::Boot.now();
-        let Some(refreshed) = room.refreshed else { return News::Refresh };
-        let due = now.until(refreshed.after(waiter.period()).min(room.lapse));
+        let due = room.due_in(waiter);
         if due.is_zero() { News::Refresh } else { News::Waits(due) }
+    }
+
+    /// What it waits for.
+    pub(crate) fn room(&self) -> &str {
+        &self.base
+    }
+
+    /// Whether the store must still be asked about all waiters: another one may have done so.
+    pub(crate) fn is_due(&self) -> bool {
+        let inner = self.rooms.lock();
+        let waiter = inner.owners.get(&self.owner).filter(|waiter| waiter.queued && !waiter.rung);
+        let room = inner.rooms.get(&self.base);
+        waiter.zip(room).is_some_and(|(waiter, room)| room.due_in(waiter).is_zero())
     }
 
     /// The store answered this waiter itself: it waits, and the lock lapses after `ttl`.
@@ -160,6 +171,12 @@ impl Place {
 }
 
 impl Room {
+    /// How long until this waiter has to look after all.
+    fn due_in(&self, waiter: &Waiter) -> Duration {
+        let due = |refreshed: Tick| refreshed.after(waiter.period()).min(self.lapse);
+        self.refreshed.map_or(Duration::ZERO, |refreshed| Clock::Boot.now().until(due(refreshed)))
+    }
+
     pub(super) fn saw(&mut self, seen: Sighting, ttl: Option<Duration>) {
         self.last_seen = Some(seen);
         // Counted from now: the server's answer is no older.

@@ -119,12 +119,17 @@ impl Rooms {
         batches
     }
 
-    /// Asks about these rooms no more until their next turn.
+    /// Asks about these rooms no more until their next turn. Their waiters ask for themselves, and get the error.
     pub(crate) fn put_off(&self, batch: &Batch) {
         let mut inner = self.lock();
         for turn in &batch.rooms {
             if let Some(room) = inner.rooms.get_mut(&turn.keys.base) {
                 room.refreshed = Some(Clock::Boot.now());
+            }
+            for (owner, ..) in &turn.waiters {
+                if let Some(waiter) = inner.owners.get_mut(owner) {
+                    waiter.ring();
+                }
             }
         }
     }

@@ -19,6 +19,8 @@ use crate::{family::Family, keys::Keys, link::Link};
 pub(crate) struct Rooms {
     /// Where the messages for this process go.
     client: String,
+    /// A message may come from another server than the one that it comes in from: it proves nothing.
+    gossip: bool,
     inner: Mutex<Inner>,
     /// Some room is empty, and its channel could not be left at once.
     orphans: AtomicBool,
@@ -41,22 +43,34 @@ pub(super) struct Room {
     pub(super) last_seen: Option<Sighting>,
     /// When the lock lapses if nobody renews it, as far as we know.
     pub(super) lapse: Tick,
-    pub(super) subscription: Subscription,
+    pub(super) subscriptions: Vec<Subscription>,
     pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// The channel inside the name's slot, where messages stay there.
-#[derive(Default)]
+/// The channel inside the name's slot, where messages stay there: that it was asked for on a connection.
 pub(super) struct Subscription {
-    /// The connection that it was asked for on.
     link: Weak<Link>,
+    number: u64,
     confirmed: bool,
 }
 
+impl Subscription {
+    /// False if it can't be left now.
+    fn leave(&self, channel: &str) -> bool {
+        self.link.upgrade().is_none_or(|link| link.unsubscribe(channel))
+    }
+}
+
 impl Rooms {
-    /// `client` names the channel of this process.
-    pub(crate) fn new(client: String) -> Self {
-        Self { client, inner: Mutex::default(), orphans: AtomicBool::new(false), turn: Arc::default() }
+    /// `client` names the channel of this process; `gossip` if servers forward messages to each other.
+    pub(crate) fn new(client: String, gossip: bool) -> Self {
+        Self {
+            client,
+            gossip,
+            inner: Mutex::default(),
+            orphans: AtomicBool::new(false),
+            turn: Arc::default(),
+        }
     }
 
     pub(crate) fn client(&self) -> &str {
@@ -66,9 +80,11 @@ impl Rooms {
     /// Hears what a connection pushes. Runs inside the connection's own task.
     pub(crate) fn on_push(&self, push: &PushInfo, link: u64) {
         match (&push.kind, &*push.data) {
-            (PushKind::Message | PushKind::SMessage, [_, Value::BulkString(message)]) => {
-                self.on_message(message, link)
+            (PushKind::Message, [_, Value::BulkString(message)]) => {
+                self.on_message(message, link, !self.gossip)
             }
+            (PushKind::SMessage, [_, Value::BulkString(message)]) => self.on_message(message, link, true),
+            (PushKind::SSubscribe, [Value::BulkString(channel), ..]) => self.on_subscribed(channel, link),
             (PushKind::SUnsubscribe, [Value::BulkString(channel), ..]) => {
                 self.on_unsubscribed(channel, link);
                 // There is room in the queue again, and maybe nobody who sends anything more.
@@ -78,25 +94,11 @@ impl Rooms {
         }
     }
 
-    fn on_message(&self, message: &[u8], link: u64) {
+    fn on_message(&self, message: &[u8], link: u64, may_prove: bool) {
         let Some((owner, handover)) = Handover::from_message(message, link) else { return };
         if let Some(waiter) = self.lock().owners.get_mut(&owner) {
-            waiter.handover = handover;
+            waiter.handover = handover.filter(|_| may_prove);
             waiter.ring();
-        }
-    }
-
-    /// We asked for it, or the slot has moved to another node.
-    fn on_unsubscribed(&self, channel: &[u8], link: u64) {
-        let base = std::str::from_utf8(channel)
-            .ok()
-            .and_then(|text| text.strip_suffix(&self.client)?.strip_suffix(":wake:"));
-        let mut inner = self.lock();
-        let Inner { rooms, owners } = &mut *inner;
-        let Some(room) = base.and_then(|base| rooms.get_mut(base)) else { return };
-        if room.subscription.link.upgrade().is_none_or(|known| known.number() == link) {
-            room.subscription = Subscription::default();
-            room.disturb(owners);
         }
     }
 
@@ -128,8 +130,8 @@ impl Rooms {
     ///
     /// Called under the lock, so that the UNSUBSCRIBE is queued before the SUBSCRIBE of a later waiter.
     pub(super) fn close(&self, room: &Room) -> bool {
-        let link = room.subscription.link.upgrade();
-        let closed = link.is_none_or(|link| link.unsubscribe(&self.slot_channel(&room.keys)));
+        let channel = self.slot_channel(&room.keys);
+        let closed = room.subscriptions.iter().all(|known| known.leave(&channel));
         if !closed {
             self.orphans.store(true, Ordering::Release);
         }
@@ -143,22 +145,51 @@ impl Rooms {
         }
         let mut inner = self.lock();
         let room = inner.rooms.get_mut(base)?;
-        let subscription = &mut room.subscription;
-        if !std::ptr::eq(subscription.link.as_ptr(), Arc::as_ptr(link)) {
-            // One who still uses an older connection must not make us forget the subscription on the newer one.
-            if subscription.link.upgrade().is_none_or(|known| known.number() < link.number()) {
-                *subscription = Subscription { link: Arc::downgrade(link), confirmed: false };
-            }
+        match room.subscriptions.iter().find(|known| known.number == link.number()) {
+            Some(known) if known.confirmed => return None,
+            Some(_) => {}
+            None => room.subscriptions.push(Subscription {
+                link: Arc::downgrade(link),
+                number: link.number(),
+                confirmed: false,
+            }),
         }
-        (!subscription.confirmed).then(|| self.slot_channel(&room.keys))
+        Some(self.slot_channel(&room.keys))
     }
 
-    /// The subscription was confirmed on this connection.
-    pub(crate) fn subscribed(&self, base: &str, link: &Arc<Link>) {
+    /// This connection's server does not let us subscribe.
+    pub(crate) fn refused(&self, base: &str, link: &Link) {
         if let Some(room) = self.lock().rooms.get_mut(base) {
-            // Another waiter may have gone on to a newer connection meanwhile.
-            room.subscription.confirmed |= std::ptr::eq(room.subscription.link.as_ptr(), Arc::as_ptr(link));
+            room.subscriptions.retain(|known| known.number != link.number() || known.confirmed);
         }
+    }
+
+    /// Only the node that has the slot confirms: what was subscribed elsewhere is left.
+    fn on_subscribed(&self, channel: &[u8], link: u64) {
+        let mut inner = self.lock();
+        let Some(room) = self.base_of(channel).and_then(|base| inner.rooms.get_mut(base)) else { return };
+        let channel = self.slot_channel(&room.keys);
+        room.subscriptions.retain_mut(|known| {
+            known.confirmed |= known.number == link;
+            known.number == link || !known.leave(&channel)
+        });
+    }
+
+    /// We asked for it, or the slot has moved to another node.
+    fn on_unsubscribed(&self, channel: &[u8], link: u64) {
+        let mut inner = self.lock();
+        let Inner { rooms, owners } = &mut *inner;
+        let Some(room) = self.base_of(channel).and_then(|base| rooms.get_mut(base)) else { return };
+        // What is not confirmed was asked for after what is answered here.
+        let count = room.subscriptions.len();
+        room.subscriptions.retain(|known| known.number != link || !known.confirmed);
+        if room.subscriptions.len() < count {
+            room.disturb(owners);
+        }
+    }
+
+    fn base_of<'a>(&self, channel: &'a [u8]) -> Option<&'a str> {
+        std::str::from_utf8(channel).ok()?.strip_suffix(&self.client)?.strip_suffix(":wake:")
     }
 
     fn slot_channel(&self, keys: &Keys) -> String {
@@ -179,7 +210,7 @@ impl Room {
             refreshed: Some(Clock::Boot.now()),
             last_seen: None,
             lapse: Tick::NEVER,
-            subscription: Subscription::default(),
+            subscriptions: Vec::new(),
             turn: Arc::default(),
         }
     }

@@ -238,7 +238,7 @@ fn scripts() -> Vec<Mutant> {
         ),
         script(
             "a retry that leaves the lease",
-            &[("acquire", "redis.call('SET', lock, owner, 'PX', left)", "")],
+            &[("acquire", "redis.call('PEXPIRE', lock, left)", "")],
             &[TOO_LONG, FALSE, TWO],
         ),
         script(
@@ -256,8 +256,8 @@ fn scripts() -> Vec<Mutant> {
             &[
                 (
                     "extend",
-                    "if owner ~= ARGV[1] then return owner and -2 or -1 end",
-                    "if owner and owner ~= ARGV[1] then return -2 end",
+                    "if owner ~= ARGV[1] then\n",
+                    "if owner and owner ~= ARGV[1] then\n",
                 ),
                 (
                     "extend",
@@ -270,7 +270,7 @@ fn scripts() -> Vec<Mutant> {
         script("a refresh that re-creates", &[("refresh", "'XX', 'CH'", "'CH'")], &[DIFFER, PLACE_LEFT]),
         script(
             "a refresh that keeps nobody alive",
-            &[("refresh", "now + ARGV[arg + 2] * 1000", "now - 1")],
+            &[("refresh", "now + liveness * 1000", "now - 1")],
             &["a waiter lost its place"],
         ),
         script("a refresh that leaves a lapsed lock", &[("refresh", "ttl == -2", "false")], &[NOT_GIVEN]),

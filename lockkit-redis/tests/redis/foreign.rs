@@ -12,7 +12,7 @@ use crate::support::*;
 #[tokio::test]
 async fn c1_a_foreign_lock_is_respected_and_ours_is_seen() {
     for (query, key) in
-        [("", "lockkit:mutex:{jobs/7}"), ("?key=raw", "jobs/7"), ("?prefix=p:q", "p:q:mutex:{jobs/7}")]
+        [("", "lockkit:mutex:{jobs/7}"), ("?keys=raw", "jobs/7"), ("?prefix=p:q", "p:q:mutex:{jobs/7}")]
     {
         let store = Store::start_with(&[], query).await;
         let foreign =
@@ -34,7 +34,7 @@ async fn c1_a_foreign_lock_is_respected_and_ours_is_seen() {
 
 #[tokio::test]
 async fn c14_a_foreign_lock_is_shown_and_never_freed() {
-    let store = Store::start_with(&[], "?key=raw").await;
+    let store = Store::start_with(&[], "?keys=raw").await;
     // It even looks like one of ours, and a fence of ours is still there.
     let mut claim = store.claim("a");
     let token = granted(claim.attempt(Wait::No).await).token;
@@ -55,7 +55,7 @@ async fn c14_a_foreign_lock_is_shown_and_never_freed() {
 
 #[tokio::test]
 async fn c11_a_raw_name_can_not_be_a_helper_key() {
-    let store = Store::start_with(&[], "?key=raw").await;
+    let store = Store::start_with(&[], "?keys=raw").await;
     let error = store.redis.claim(spec("lockkit:raw:{a}:fence")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidName);
     granted(store.claim("{a}").attempt(Wait::No).await);

@@ -68,14 +68,14 @@ async fn c5_giving_up_undoes_an_attempt_that_was_applied() {
 async fn c5_a_refused_attempt_does_not_hide_an_earlier_one_that_was_applied() {
     let store = Store::start().await;
     let mut claim = store.claim("a");
-    for refusal in [ErrorKind::StoreFull, ErrorKind::Unexpected] {
+    for refusal in [ErrorKind::WrongType, ErrorKind::Unexpected] {
         store.server.pause().unwrap();
         assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await.is_err());
         store.server.resume().unwrap();
         store.settle().await;
-        if refusal == ErrorKind::StoreFull {
-            store.admin.ask::<()>(&["PEXPIRE", &lock_key("a"), "20000"]).await;
-            store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "1mb"]).await;
+        if refusal == ErrorKind::WrongType {
+            store.admin.ask::<()>(&["DEL", &fence_key("a")]).await;
+            store.admin.ask::<()>(&["RPUSH", &fence_key("a"), "x"]).await;
         } else {
             // A fence at its end.
             store.admin.ask::<()>(&["SET", &fence_key("a"), "9007199254740991:somebody"]).await;
@@ -83,8 +83,25 @@ async fn c5_a_refused_attempt_does_not_hide_an_earlier_one_that_was_applied() {
         let error = claim.attempt(Wait::Queue).await.unwrap_err();
         assert_eq!((error.kind(), error.is_outcome_unknown()), (refusal, false));
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
-        store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await;
+        store.admin.ask::<()>(&["DEL", &fence_key("a")]).await;
     }
+}
+
+#[tokio::test]
+async fn c5_a_grant_whose_reply_was_lost_is_found_on_a_server_that_is_full_since() {
+    let store = Store::start().await;
+    let mut claim = store.claim("a");
+    store.server.pause().unwrap();
+    assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await.is_err());
+    store.server.resume().unwrap();
+    store.settle().await;
+    store.admin.ask::<()>(&["PEXPIRE", &lock_key("a"), "20000"]).await;
+    store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "1mb"]).await;
+    let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
+    let grant = granted(claim.attempt(Wait::Queue).await);
+    assert!(fence.starts_with(&format!("{}:", grant.token)));
+    assert_eq!(lasts(grant.lease), TTL);
+    assert!(store.admin.ask::<u64>(&["PTTL", &lock_key("a")]).await > 20_000);
 }
 
 #[tokio::test]

@@ -378,7 +378,7 @@ async fn c8_waiters_on_a_connection_that_fell_silent_move_to_a_new_one() {
     let mut holder = store.claim("a");
     granted(holder.attempt(Wait::No).await);
     let waiter = |bell: &Arc<Bell>| {
-        let mut spec = spec_for("a", TTL, Duration::from_millis(300));
+        let mut spec = spec_for("a", TTL, WINDOW);
         spec.hint = lockkit_core::spi::Hint::to(bell);
         redis.claim(spec).unwrap()
     };

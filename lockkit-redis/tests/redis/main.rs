@@ -12,4 +12,5 @@ mod queue;
 mod refusal;
 mod stuck;
 mod support;
+mod traps;
 mod wake;

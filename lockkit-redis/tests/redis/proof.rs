@@ -104,7 +104,7 @@ async fn c3_nothing_is_proved_by_an_answer_on_another_connection() {
 async fn c3_a_waiter_that_looks_late_asks_for_a_whole_lease() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
-    let (mut waiter, bell) = frugal(&store, Duration::from_millis(300)).await;
+    let (mut waiter, bell) = frugal(&store, WINDOW).await;
     holder.release().await.unwrap();
     bell.heard().await;
     sleep(WINDOW * 3 / 5).await;
@@ -115,8 +115,8 @@ async fn c3_a_waiter_that_looks_late_asks_for_a_whole_lease() {
 async fn c1_a_waiter_that_looks_after_its_window_has_nothing() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
-    let (mut waiter, bell) = frugal(&store, Duration::from_millis(300)).await;
-    let (mut second, other) = frugal(&store, Duration::from_millis(300)).await;
+    let (mut waiter, bell) = frugal(&store, WINDOW).await;
+    let (mut second, other) = frugal(&store, WINDOW).await;
     holder.release().await.unwrap();
     bell.heard().await;
     wait_for(&mut second, &other).await;
@@ -142,8 +142,8 @@ async fn c10_a_lock_that_was_handed_over_is_renewed_or_has_its_whole_ttl() {
     let Store { redis, admin, server } = Store::start().await;
     let locker = Locker::new(redis);
     let ttl = Duration::from_secs(2);
-    let options = LockOptions::new().with_ttl(ttl).with_op_timeout(Duration::from_millis(300));
-    for (renewal, requests) in [(Renewal::Manual, 1 + 1 + 1), (Renewal::Auto, 1 + 1)] {
+    let options = LockOptions::new().with_ttl(ttl).with_op_timeout(WINDOW);
+    for renewal in [Renewal::Manual, Renewal::Auto] {
         let mutex = locker.mutex("a").unwrap().with_options(options.clone().with_renewal(renewal)).unwrap();
         let first = mutex.lock().await.unwrap();
         admin.reset_calls().await;
@@ -152,11 +152,12 @@ async fn c10_a_lock_that_was_handed_over_is_renewed_or_has_its_whole_ttl() {
         while admin.ask::<u64>(&["ZCARD", &queue_key("a")]).await == 0 {}
         first.release().await.unwrap();
         let second = waiter.await.unwrap();
-        assert_eq!(admin.requests().await, requests, "{renewal:?}");
         if renewal == Renewal::Manual {
+            // It queued, the other one released, it claimed.
+            assert_eq!(admin.requests().await, 3);
             let left: u64 = admin.ask(&["PTTL", &lock_key("a")]).await;
             assert!(left > 1500, "{left}");
-            sleep(WINDOW * 2).await;
+            sleep(WINDOW * 3 / 2).await;
         } else {
             sleep(ttl * 2).await;
         }

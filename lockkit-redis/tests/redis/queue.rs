@@ -35,11 +35,10 @@ async fn c12_the_lock_goes_round_in_the_order_of_arrival_over_all_clients() {
         waiters.push(waiter_of(redis).await);
     }
     holder.release().await.unwrap();
-    for at in 0..waiters.len() {
+    for (claim, bell) in &mut waiters {
         // A newcomer does not get in between, whether it waits or not.
         busy(store.claim("a").attempt(Wait::No).await);
         let (mut late, late_bell) = waiter_of(&second).await;
-        let (claim, bell) = &mut waiters[at];
         bell.heard().await;
         granted(claim.attempt(Wait::Queue).await);
         assert_eq!(late.release().await.unwrap(), Released::NotHeld);
@@ -252,6 +251,34 @@ async fn c8_the_end_of_a_lease_costs_each_client_one_request_and_the_winner_one_
     assert!((2..=2 * 2 + 1).contains(&requests), "{requests} requests");
     assert!(start.elapsed() < Duration::from_millis(600) + SLACK);
     drop((winner, tasks));
+}
+
+#[tokio::test]
+async fn c6_one_who_looks_after_all_and_is_dropped_leaves_that_to_another() {
+    let store = Store::start().await;
+    let mut holder = holder(&store, "a").await;
+    let mut waiters = hasty_queue(&store, "a", 3).await;
+    let asks =
+        async |(claim, _): &mut Waiter| timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await;
+    sleep(WINDOW / 3).await;
+    store.server.pause().unwrap();
+    assert!(asks(&mut waiters[0]).await.is_err());
+    let (mut first, _) = waiters.remove(0);
+    // The next one does not wait for an answer to somebody who is gone, nor is it told that all is well.
+    assert!(asks(&mut waiters[0]).await.is_err());
+    store.server.resume().unwrap();
+    assert!(busy(waiters[1].0.attempt(Wait::Queue).await).0);
+    let now: Vec<u64> = store.admin.ask(&["TIME"]).await;
+    let living: u64 =
+        store.admin.ask(&["ZCOUNT", &live_key("a"), &format!("{}000000", now[0]), "+inf"]).await;
+    assert_eq!(living, 3);
+    first.release().await.unwrap();
+    holder.release().await.unwrap();
+    for (claim, bell) in &mut waiters {
+        wait_for(claim, bell).await;
+        claim.release().await.unwrap();
+    }
+    assert_clean(&store, "a").await;
 }
 
 #[tokio::test]

@@ -111,50 +111,16 @@ async fn c13_a_database_that_does_not_exist_is_a_url_error() {
 #[tokio::test]
 async fn c13_missing_rights_are_named() {
     let store = Store::start().await;
-    for (rules, works) in [
-        (&["~*", "&*", "+@all", "-evalsha", "-eval"][..], false),
-        (&["~*", "&*", "+@all", "-set"], false),
-        (&["~other*", "&*", "+@all"], false),
-        (
-            &[
-                "~lockkit:*",
-                "&lockkit:*",
-                "-@all",
-                "+evalsha",
-                "+eval",
-                "+time",
-                "+get",
-                "+set",
-                "+del",
-                "+pttl",
-                "+pexpire",
-                "+exists",
-                "+zadd",
-                "+zrange",
-                "+zrem",
-                "+zscore",
-                "+zcount",
-                "+publish",
-                "+subscribe",
-                "+unsubscribe",
-            ],
-            true,
-        ),
+    for rules in [
+        &["~*", "&*", "+@all", "-evalsha", "-eval"][..],
+        &["~*", "&*", "+@all", "-set"],
+        &["~other*", "&*", "+@all"],
     ] {
         let rules: Vec<_> =
             ["ACL", "SETUSER", "u", "reset", "on", ">hunter2"].iter().chain(rules).copied().collect();
         store.admin.ask::<()>(&rules).await;
         let redis = connect(&format!("redis://u:hunter2@127.0.0.1:{}/", store.server.port())).await.unwrap();
         let mut claim = redis.claim(spec("a")).unwrap();
-        if works {
-            granted(claim.attempt(Wait::No).await);
-            let mut waiter = redis.claim(spec("a")).unwrap();
-            assert!(busy(waiter.attempt(Wait::Queue).await).0);
-            assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
-            assert_eq!(redis.inspect(&mutex("a")).await.unwrap().holders.len(), 1);
-            assert_eq!(claim.release().await.unwrap(), Released::Freed);
-            continue;
-        }
         let error = claim.attempt(Wait::No).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         assert!(!error.is_outcome_unknown());

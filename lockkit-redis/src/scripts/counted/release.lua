@@ -5,7 +5,12 @@
 local now = clock()
 if ARGV[2] ~= '' then forget(ARGV[2]) end
 local grant = prune(now, ARGV[1])
-if grant then take(ARGV[1], grant) end
+if grant then
+  take(ARGV[1], grant)
+else
+  -- A primary that was demoted is empty for a while: that is found out by a write, which does nothing.
+  redis.call('ZREM', live, ARGV[1])
+end
 serve(now, ARGV[4], ARGV[5])
 if now <= tonumber(ARGV[3]) then return -1 end
 return grant and 1 or 0

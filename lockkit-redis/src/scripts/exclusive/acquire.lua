@@ -12,7 +12,8 @@ if owner == ARGV[1] then
   local fence, granted_to = string.match(last or '', '^(%d+):(.*)$')
   local left = math.max(redis.call('PTTL', lock), lease)
   if granted_to == owner then
-    redis.call('SET', lock, owner, 'PX', left)
+    -- Nothing that a full server refuses.
+    redis.call('PEXPIRE', lock, left)
   else
     fence = next_fence(now)
     if not fence then return {3, now} end

@@ -7,9 +7,8 @@ if not redis.call('GET', KEYS[1]) and redis.call('EXISTS', KEYS[3]) == 0 then
   local last, fence = redis.call('GET', KEYS[2]), string.format('%.0f:', now)
   -- As texts: both have 16 digits until the year 2286. Whatever else stands there is looked at below.
   if not last or last < fence then
-    local lease = tonumber(ARGV[2])
-    redis.call('SET', KEYS[2], fence .. ARGV[1], 'PX', lease + 86400000)
-    redis.call('SET', KEYS[1], ARGV[1], 'PX', lease)
-    return {1, now, lease, now}
+    redis.call('SET', KEYS[2], fence .. ARGV[1], 'PX', ARGV[2] + 86400000)
+    redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+    return {1, now, tonumber(ARGV[2]), now}
   end
 end

@@ -2,7 +2,11 @@
 -- KEYS lock, fence    ARGV owner, lease in ms, fence
 -- lease in ms | -1 gone | -2 someone else's
 local owner = redis.call('GET', KEYS[1])
-if owner ~= ARGV[1] then return owner and -2 or -1 end
+if owner ~= ARGV[1] then
+  -- A primary that was demoted is empty for a while: that is found out by a write, which does nothing.
+  if not owner then redis.call('DEL', KEYS[1]) end
+  return owner and -2 or -1
+end
 
 local lease = tonumber(ARGV[2])
 local left = redis.call('PTTL', KEYS[1])

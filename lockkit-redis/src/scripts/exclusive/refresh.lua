@@ -1,24 +1,26 @@
 -- Keeps waiters of one client alive, and looks after names whose lock has lapsed.
 -- KEYS lock, fence, queue, live of each name
 -- ARGV PUBLISH or SPUBLISH, channels, then for each name the number of waiters, and for each of them waiter, liveness in ms
--- {now, {ttl, 1 waits or 0 does not, …} for each name}
+-- {now, {ttl, 1 waits or 0 must ask, …} for each name}
 local now = clock()
 local answer, arg = {now}, 3
 for first = 1, #KEYS, 4 do
   lock, fence_key, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
-  local seen, places, longest = {0}, {}, 0
+  -- Where the queue was evicted and the other one was not, they have no places any more.
+  local queued, seen, places, longest = redis.call('EXISTS', queue) == 1, {0}, {}, 0
   local last = arg + 2 * tonumber(ARGV[arg])
   while arg < last do
-    local waiter = ARGV[arg + 1]
-    seen[#seen + 1] = redis.call('ZADD', live, 'XX', 'CH', now + ARGV[arg + 2] * 1000, waiter)
+    local waiter, liveness = ARGV[arg + 1], tonumber(ARGV[arg + 2])
+    local alive = redis.call('ZADD', live, 'XX', 'CH', now + liveness * 1000, waiter)
+    seen[#seen + 1] = queued and alive or 0
     places[waiter] = #seen
-    longest = math.max(longest, tonumber(ARGV[arg + 2]))
+    longest = math.max(longest, liveness)
     arg = arg + 2
   end
   arg = arg + 1
   keep_queue(longest)
   local ttl = redis.call('PTTL', lock)
-  if ttl == -2 and redis.call('EXISTS', queue) == 1 then
+  if ttl == -2 and queued then
     local winner = hand_over(now, next_fence(now), ARGV[1], ARGV[2], places)
     if winner and places[winner] then seen[places[winner]] = 0 end
     ttl = redis.call('PTTL', lock)

@@ -5,9 +5,10 @@
 local owner = redis.call('GET', lock)
 local answer = owner and 2 or 0
 if ARGV[2] ~= '' then forget(ARGV[2]) end
+-- Also if there is none: a primary that was demoted is empty for a while, and refuses this.
+if not owner or owner == ARGV[1] then redis.call('DEL', lock) end
 if owner == ARGV[1] then
   answer = 1
-  redis.call('DEL', lock)
   if redis.call('EXISTS', queue) == 1 then
     local now = clock()
     hand_over(now, next_fence(now), ARGV[4], ARGV[5], {})

@@ -1,0 +1,76 @@
+//! Connections that one request has for itself: WAIT blocks its connection.
+
+use std::{fmt, sync::Arc};
+
+use deadpool::managed::{Manager, Metrics, Object, Pool as Deadpool, PoolError, RecycleError, RecycleResult};
+
+use crate::{
+    error::OpenError,
+    link::Link,
+    node::{Seat, open},
+    shared::Shared,
+};
+
+/// So many requests of one process wait for replicas at once.
+const SIZE: usize = 16;
+
+/// The connections to one server.
+pub(crate) struct Pool(Deadpool<Opener>);
+
+/// A connection until its request is answered. One that was given up meanwhile is closed.
+pub(crate) type Alone = Object<Opener>;
+
+pub(crate) struct Opener {
+    shared: Arc<Shared>,
+    seat: Seat,
+}
+
+impl Pool {
+    pub(crate) fn new(shared: Arc<Shared>, seat: Seat) -> Option<Self> {
+        // Never fails without timeouts.
+        Deadpool::builder(Opener { shared, seat }).max_size(SIZE).build().ok().map(Self)
+    }
+
+    pub(crate) async fn link(&self) -> Result<Alone, OpenError> {
+        self.0.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => error,
+            PoolError::Closed => OpenError::Closed,
+            PoolError::NoRuntimeSpecified => OpenError::NoRuntime,
+            PoolError::Timeout(_) | PoolError::PostCreateHook(_) => OpenError::Silent,
+        })
+    }
+
+    /// Those who are idle now are used no more.
+    pub(crate) fn retire(&self) {
+        self.0.retain(|_, _| false);
+    }
+
+    pub(crate) fn close(&self) {
+        self.0.close();
+    }
+}
+
+impl Manager for Opener {
+    type Type = Arc<Link>;
+    type Error = OpenError;
+
+    async fn create(&self) -> Result<Arc<Link>, OpenError> {
+        open(Arc::clone(&self.shared), self.seat.clone(), false).await
+    }
+
+    async fn recycle(&self, link: &mut Arc<Link>, _: &Metrics) -> RecycleResult<OpenError> {
+        if link.has_ended() || link.is_asked() { Err(RecycleError::message("in use")) } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.0.status()).finish()
+    }
+}
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opener").field("seat", &self.seat).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,42 @@
+//! What replicas have confirmed.
+
+use std::time::Duration;
+
+use lockkit_core::{ErrorKind, Result};
+use redis::{RedisResult, Value};
+
+use crate::{
+    config::Config,
+    error::{self, Phase},
+    script,
+};
+
+/// How many replicas must confirm a write, and for how long a request may wait for that: what is left of its time is for
+/// giving back what they did not confirm.
+pub(crate) fn wanted(config: &Config, op_timeout: Duration) -> Option<(u32, Duration)> {
+    config.replicas.map(|(replicas, timeout)| (replicas, timeout.min(op_timeout / 2)))
+}
+
+/// An error unless enough of them have confirmed it; `waited` is what WAIT has answered, if there was one.
+///
+/// # Errors
+/// How many have, and how many should.
+pub(crate) fn check(
+    config: &Config,
+    wanted: Option<(u32, Duration)>,
+    waited: Option<RedisResult<Value>>,
+    what: &str,
+) -> Result<()> {
+    let (Some((wanted, timeout)), Some(waited)) = (wanted, waited) else { return Ok(()) };
+    let confirmed = waited
+        .and_then(|reply| script::number(&reply))
+        .map_err(|error| error::from_redis(error, Phase::Read, config))?;
+    if confirmed >= i64::from(wanted) {
+        return Ok(());
+    }
+    let reason = format!(
+        "{what} counts only once so many replicas have confirmed it (wait_replicas): {wanted}; within {timeout:?}, \
+         so many did: {confirmed}. Check that the replicas run and keep up, or ask for fewer"
+    );
+    Err(error::ours(ErrorKind::Unavailable, reason))
+}

@@ -1,0 +1,183 @@
+//! A client process. It says when it is ready, does as each line from its parent says, and ends with its input.
+
+use std::{
+    env, fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use libtest_mimic::Failed;
+use lockkit_core::{LockGuard, LockOptions, Locker, Mutex, url::StoreUrl};
+use lockkit_redis::{Config, Redis};
+use tokio::{
+    runtime::{Handle, Runtime},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+/// The URL of the store, then what to do.
+pub(crate) const ROLE: &str = "LOCKKIT_QUEUE_ROLE";
+/// The op_timeout is below the shortest claim window, 500 ms.
+pub(crate) const OP_TIMEOUT: Duration = Duration::from_millis(300);
+
+pub(crate) fn run_if_asked() -> Option<Result<(), Failed>> {
+    let role = env::var(ROLE).ok()?;
+    let words: Vec<_> = role.split(' ').collect();
+    Some(Runtime::new().map_err(Failed::from).and_then(|runtime| runtime.block_on(run(&words))))
+}
+
+async fn run(words: &[&str]) -> Result<(), Failed> {
+    let locker = connect(words[0]).await?;
+    match words[1..] {
+        ["compete", tasks, hold] => compete(&locker, tasks.parse()?, hold.parse()?).await?,
+        ["wait", waiters] => wait(&locker, waiters.parse()?).await?,
+        ["names", names] => hold_names(&locker, names.parse()?).await?,
+        ["crowd", waiters] => crowd(&locker, waiters.parse()?).await?,
+        _ => return Err(format!("what is {words:?}?").into()),
+    }
+    locker.shutdown().await?;
+    drop(locker);
+    // The driver's own task ends when its connection does.
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    timeout(Duration::from_secs(5), async {
+        while tasks() > 0 {
+            sleep(Duration::from_millis(1)).await
+        }
+    })
+    .await?;
+    println!("bye");
+    Ok(())
+}
+
+pub(crate) async fn connect(url: &str) -> Result<Locker, Failed> {
+    let redis = Redis::connect(Config::from_url(StoreUrl::parse(url)?)?).await?;
+    Ok(Locker::new(redis))
+}
+
+pub(crate) fn mutex(locker: &Locker) -> Result<Mutex, Failed> {
+    Ok(locker.mutex("a")?.with_options(LockOptions::new().with_op_timeout(OP_TIMEOUT))?)
+}
+
+fn next_line() -> Option<String> {
+    tokio::task::block_in_place(|| std::io::stdin().lines().next()?.ok())
+}
+
+/// Tasks that take the lock again and again, until told to stop. Says how often each of them got it.
+async fn compete(locker: &Locker, tasks: u64, hold: u64) -> Result<(), Failed> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut running, hold) = (JoinSet::new(), Duration::from_millis(hold));
+    println!("ready");
+    next_line();
+    for _ in 0..tasks {
+        let (mutex, stop) = (locker.mutex("a")?, Arc::clone(&stop));
+        running.spawn(async move {
+            let mut grants = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                let guard = mutex.lock().await.unwrap();
+                grants += 1;
+                if !hold.is_zero() {
+                    sleep(hold).await;
+                }
+                guard.release().await.unwrap();
+            }
+            grants
+        });
+    }
+    next_line();
+    stop.store(true, Ordering::Relaxed);
+    let grants: Vec<_> = running.join_all().await.iter().map(u64::to_string).collect();
+    println!("{}", grants.join(" "));
+    Ok(())
+}
+
+/// Waits for the lock, tells each token, and lets go when told.
+async fn wait(locker: &Locker, waiters: usize) -> Result<(), Failed> {
+    let mut tasks = JoinSet::new();
+    for _ in 0..waiters {
+        let mutex = mutex(locker)?;
+        tasks.spawn(async move { mutex.lock().await.unwrap() });
+    }
+    println!("ready");
+    while let Some(guard) = tasks.join_next().await {
+        let guard: LockGuard = guard?;
+        println!("{}", guard.fencing_token());
+        next_line();
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn hold_names(locker: &Locker, names: usize) -> Result<(), Failed> {
+    let before = resident_kib()?;
+    let mut guards = Vec::with_capacity(names);
+    let mut tasks = JoinSet::new();
+    for name in 0..names {
+        let mutex = locker.mutex(&format!("name {name}"))?;
+        tasks.spawn(async move { mutex.lock().await.unwrap() });
+        if tasks.len() == 64 {
+            guards.extend(tasks.join_next().await.transpose()?);
+        }
+    }
+    guards.extend(tasks.join_all().await);
+    println!("{} {}", before, resident_kib()?);
+    next_line();
+    let mut tasks: JoinSet<_> = guards.into_iter().map(LockGuard::release).collect();
+    while let Some(released) = tasks.join_next().await {
+        released??;
+    }
+    Ok(())
+}
+
+/// Every other waiter loses its patience at some time of the next 300 ms.
+async fn crowd(locker: &Locker, waiters: u64) -> Result<(), Failed> {
+    let holder = mutex(locker)?.lock().await?;
+    let before = resident_kib()?;
+    let mut tasks = JoinSet::new();
+    let go = Arc::new(tokio::sync::Semaphore::new(0));
+    for waiter in 0..waiters {
+        let (mutex, go) = (mutex(locker)?, Arc::clone(&go));
+        tasks.spawn(async move {
+            let patience = async {
+                let _ = go.acquire().await;
+                match waiter % 2 {
+                    0 => std::future::pending().await,
+                    _ => sleep(Duration::from_millis(waiter * 7919 % 300)).await,
+                }
+            };
+            tokio::select! {
+                guard = mutex.lock() => {
+                    let guard = guard.unwrap();
+                    let token = guard.fencing_token();
+                    guard.release().await.unwrap();
+                    Some(token)
+                }
+                () = patience => None,
+            }
+        });
+    }
+    println!("ready");
+    next_line();
+    println!("{} {}", before, resident_kib()?);
+    next_line();
+    go.close();
+    holder.release().await?;
+    let outcomes = timeout(Duration::from_secs(60), tasks.join_all()).await?;
+    let mut tokens: Vec<_> = outcomes.iter().flatten().collect();
+    let granted = tokens.len();
+    tokens.sort();
+    tokens.dedup();
+    if tokens.len() != granted {
+        return Err("a token was given twice".into());
+    }
+    println!("{granted}");
+    Ok(())
+}
+
+fn resident_kib() -> Result<u64, Failed> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}

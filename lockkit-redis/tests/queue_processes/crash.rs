@@ -1,0 +1,103 @@
+//! Processes that die or stop while they wait.
+
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Failed;
+use lockkit_core::LockGuard;
+use nix::sys::signal::Signal;
+use tokio::{runtime::Runtime, task::JoinHandle};
+
+use crate::{
+    child::{connect, mutex},
+    parent::{Client, Store, eventually},
+};
+
+/// Of waiters whose op_timeout is shorter.
+const WINDOW: Duration = Duration::from_millis(500);
+/// For how long the place of one who died stays.
+const LIVENESS: Duration = WINDOW.saturating_mul(2);
+/// What a thing may take longer on a busy machine.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// The lock is held here; a client process waits first, and then a task of ours.
+fn behind(
+    waiters: i64,
+    then: impl FnOnce(
+        &Store,
+        &mut Client,
+        &mut dyn FnMut() -> Result<(LockGuard, Duration), Failed>,
+    ) -> Result<(), Failed>,
+) -> Result<(), Failed> {
+    let (store, runtime) = (Store::start()?, Runtime::new()?);
+    let locker = runtime.block_on(connect(&store.0.url()))?;
+    let holder = runtime.block_on(mutex(&locker)?.lock())?;
+    let mut client = store.client(&format!("wait {waiters}"))?;
+    client.hear()?;
+    store.wait_for_waiters(waiters)?;
+    let ours = mutex(&locker)?;
+    let ours: JoinHandle<lockkit_core::Result<LockGuard>> = runtime.spawn(async move { ours.lock().await });
+    store.wait_for_waiters(waiters + 1)?;
+    let (mut holder, mut ours) = (Some(holder), Some(ours));
+    let mut release = || {
+        let (holder, ours) = (holder.take().ok_or("released twice")?, ours.take().ok_or("released twice")?);
+        runtime.block_on(async {
+            let start = Instant::now();
+            holder.release().await?;
+            let guard = ours.await??;
+            Ok((guard, start.elapsed()))
+        })
+    };
+    then(&store, &mut client, &mut release)?;
+    drop(client);
+    runtime.block_on(locker.shutdown())?;
+    // The places of the dead go by themselves.
+    let start = Instant::now();
+    store.wait_for_waiters(0)?;
+    assert!(start.elapsed() <= LIVENESS + SLACK, "{:?}", start.elapsed());
+    store.assert_clean()
+}
+
+fn let_go(guard: LockGuard) -> Result<(), Failed> {
+    Runtime::new()?.block_on(guard.release())?;
+    Ok(())
+}
+
+pub(crate) fn killed() -> Result<(), Failed> {
+    behind(1, |_, client, release| {
+        client.signal(Signal::SIGKILL)?;
+        let (guard, took) = release()?;
+        println!("granted {took:?} after the release, a killed process waiting first");
+        // Nothing at all, if the server knew by then that the connection was closed.
+        assert!(took <= WINDOW + SLACK, "{took:?}");
+        let_go(guard)
+    })
+}
+
+pub(crate) fn many_killed() -> Result<(), Failed> {
+    behind(100, |store, client, release| {
+        client.signal(Signal::SIGKILL)?;
+        // The server has seen the connection close, and ours is left.
+        eventually("its channel stays", || Ok(store.channels()? == 1))?;
+        let (guard, took) = release()?;
+        println!("granted {took:?} after the release, 100 waiters of a killed process waiting first");
+        assert!(took < SLACK, "{took:?}");
+        let_go(guard)
+    })
+}
+
+pub(crate) fn stopped() -> Result<(), Failed> {
+    behind(1, |_, client, release| {
+        client.signal(Signal::SIGSTOP)?;
+        let (guard, took) = release()?;
+        println!("granted {took:?} after the release, a stopped process waiting first");
+        assert!((WINDOW..=WINDOW + SLACK).contains(&took), "{took:?}");
+        // It goes on, finds that its turn has passed, and waits for the next one.
+        client.signal(Signal::SIGCONT)?;
+        let token = guard.fencing_token().get();
+        let_go(guard)?;
+        assert!(client.hear()?.parse::<u64>()? > token);
+        client.go_on()?;
+        assert_eq!(client.hear()?, "bye");
+        Ok(())
+    })
+}

@@ -1,0 +1,137 @@
+//! A server, its statistics, and client processes.
+
+use std::{
+    env,
+    io::{BufRead as _, BufReader, Lines, Write as _},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::Failed;
+use lockkit_fixture::{RedisReply, RedisServer};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::child::ROLE;
+
+/// What must happen, happens within this.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) struct Store(pub(crate) RedisServer);
+
+impl Store {
+    pub(crate) fn start() -> Result<Self, Failed> {
+        Ok(Self(RedisServer::start()?))
+    }
+
+    fn figure(&self, section: &str, prefix: &str) -> Result<u64, Failed> {
+        let info = self.0.ask(["INFO", section])?.text();
+        let figure = info.lines().find_map(|line| line.strip_prefix(prefix)).unwrap_or("0");
+        let digits: String = figure.chars().take_while(char::is_ascii_digit).collect();
+        Ok(digits.parse()?)
+    }
+
+    /// What clients have sent, without the commands inside their scripts.
+    pub(crate) fn requests(&self) -> Result<u64, Failed> {
+        let commands = ["evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe"];
+        commands.iter().map(|command| self.calls(command)).sum()
+    }
+
+    pub(crate) fn calls(&self, command: &str) -> Result<u64, Failed> {
+        self.figure("commandstats", &format!("cmdstat_{command}:calls="))
+    }
+
+    pub(crate) fn dataset(&self) -> Result<u64, Failed> {
+        self.figure("memory", "used_memory_dataset:")
+    }
+
+    pub(crate) fn integer<const N: usize>(&self, words: [&str; N]) -> Result<i64, Failed> {
+        match self.0.ask(words)? {
+            RedisReply::Integer(number) => Ok(number),
+            other => Err(format!("{words:?}: {other:?}").into()),
+        }
+    }
+
+    pub(crate) fn waiters(&self) -> Result<i64, Failed> {
+        self.integer(["ZCARD", "lockkit:mutex:{a}:queue"])
+    }
+
+    pub(crate) fn wait_for_waiters(&self, waiters: i64) -> Result<(), Failed> {
+        eventually("the queue has not its length", || Ok(self.waiters()? == waiters))
+    }
+
+    /// Fence keys, which lapse, and nothing else: no other key, and no subscription.
+    pub(crate) fn assert_clean(&self) -> Result<(), Failed> {
+        let script = "local left = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
+                      if not string.find(key, ':fence$') or redis.call('PTTL', key) < 0 then left[#left + 1] = key \
+                      end end return table.concat(left, ' ')";
+        let left = self.0.ask(["EVAL", script, "0"])?.text();
+        assert!(left.is_empty(), "{left}");
+        eventually("a subscription is left", || Ok(self.channels()? == 0))
+    }
+
+    pub(crate) fn channels(&self) -> Result<usize, Failed> {
+        Ok(self.0.ask(["PUBSUB", "CHANNELS"])?.elements().len())
+    }
+
+    pub(crate) fn client(&self, role: &str) -> Result<Client, Failed> {
+        let mut process = Command::new(env::current_exe()?)
+            .env(ROLE, format!("{} {role}", self.0.url()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdin = process.stdin.take().ok_or("no stdin")?;
+        let lines = BufReader::new(process.stdout.take().ok_or("no stdout")?).lines();
+        Ok(Client { process, stdin, lines })
+    }
+}
+
+pub(crate) fn eventually(what: &str, is_so: impl Fn() -> Result<bool, Failed>) -> Result<(), Failed> {
+    let start = Instant::now();
+    while !is_so()? {
+        if start.elapsed() > SOON {
+            return Err(what.into());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// A client process; killed when dropped.
+pub(crate) struct Client {
+    process: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Client {
+    pub(crate) fn hear(&mut self) -> Result<String, Failed> {
+        Ok(self.lines.next().ok_or("the client process ended early")??)
+    }
+
+    pub(crate) fn go_on(&mut self) -> Result<(), Failed> {
+        Ok(writeln!(self.stdin)?)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Failed> {
+        Ok(kill(Pid::from_raw(self.process.id().try_into()?), signal)?)
+    }
+
+    /// It has shut down in good order, with no task left.
+    pub(crate) fn assert_ends(mut self) -> Result<(), Failed> {
+        assert_eq!(self.hear()?, "bye");
+        assert!(self.process.wait()?.success());
+        Ok(())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

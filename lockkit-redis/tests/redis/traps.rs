@@ -1,0 +1,243 @@
+//! Servers that refuse for a while, while some wait: nothing is handed over that was not written, and nobody's place is
+//! lost.
+
+use lockkit_core::{
+    Error, ErrorKind,
+    spi::{Attempt, Pulse, Released, Wait},
+};
+use lockkit_fixture::RedisServer;
+use tokio::time::{sleep, timeout};
+
+use crate::support::*;
+
+/// The next look of a waiter that has heard nothing.
+async fn next_look(waiter: &mut Waiter) -> lockkit_core::Result<Attempt> {
+    match waiter.0.attempt(Wait::Queue).await {
+        Ok(Attempt::Busy { retry_after, .. }) => {
+            sleep(retry_after.unwrap()).await;
+            waiter.0.attempt(Wait::Queue).await
+        }
+        answer => answer,
+    }
+}
+
+fn assert_heals(error: &Error, kind: ErrorKind) {
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.is_temporary() && !error.is_outcome_unknown(), "{error}");
+}
+
+async fn serve_in_turn(waiters: Vec<Waiter>) {
+    for (mut waiter, bell) in waiters {
+        wait_for(&mut waiter, &bell).await;
+        assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    }
+}
+
+#[tokio::test]
+async fn c13_a_full_server_still_hands_the_lock_over() {
+    let store = Store::start().await;
+    let fill = async |limit: &str| store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", limit]).await;
+    let mut holder = holder(&store, "a").await;
+    let mut waiters = hasty_queue(&store, "a", 3).await;
+    fill("1mb").await;
+    // A release frees memory, so that the rest of it is not refused, and who is told has the lock.
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    let (first, bell) = &mut waiters[0];
+    bell.heard().await;
+    let owner: String = store.admin.ask(&["GET", &lock_key("a")]).await;
+    assert!(store.admin.ask::<String>(&["GET", &fence_key("a")]).await.ends_with(&format!(":{owner}")));
+    let grant = granted(first.attempt(Wait::Queue).await);
+    assert_eq!(lasts(grant.lease), TTL);
+    assert!(matches!(first.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(rings(&waiters), [1, 0, 0]);
+
+    // A lapse frees none: nobody is told, and nobody has it.
+    store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
+    assert_heals(&next_look(&mut waiters[1]).await.unwrap_err(), ErrorKind::StoreFull);
+    let newcomer = store.claim("a").attempt(Wait::Queue).await.unwrap_err();
+    assert_heals(&newcomer, ErrorKind::StoreFull);
+    assert_eq!(store.admin.ask::<u64>(&["EXISTS", &lock_key("a")]).await, 0);
+    assert_eq!(rings(&waiters), [1, 0, 0]);
+    fill("0").await;
+    serve_in_turn(waiters.split_off(1)).await;
+    assert_clean(&store, "a").await;
+}
+
+#[tokio::test]
+async fn c13_a_loading_server_is_waited_for_and_keeps_the_queue() {
+    let args = ["--enable-debug-command", "yes", "--key-load-delay", "400"];
+    let store =
+        Store::start_with(&[&args[..], &["--loading-process-events-interval-bytes", "1024"]].concat(), "")
+            .await;
+    let filler = "for i = 1, 1000 do redis.call('SET', 'filler' .. i, string.rep('x', 100)) end";
+    store.admin.ask::<()>(&["EVAL", filler, "0"]).await;
+    let mut holder = holder(&store, "a").await;
+    let waiters = hasty_queue(&store, "a", 2).await;
+    let loader = Admin::to(&store.server).await;
+    let reload = tokio::spawn(async move { loader.ask::<()>(&["DEBUG", "RELOAD"]).await });
+    let refused = async {
+        loop {
+            if let Err(error) = holder.keep_alive().await {
+                return error;
+            }
+        }
+    };
+    assert_heals(&timeout(SOON, refused).await.unwrap(), ErrorKind::StoreLoading);
+    reload.await.unwrap();
+    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    store.admin.ask::<()>(&["FLUSHDB", "ASYNC"]).await;
+    assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
+    // Flushed, they queue again; whoever looks first.
+    serve_in_turn(waiters).await;
+}
+
+#[tokio::test]
+async fn c13_a_primary_that_follows_a_dead_one_is_left_and_keeps_the_queue() {
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    for stale in ["yes", "no"] {
+        // With "no" it answers MASTERDOWN, with "yes" READONLY.
+        let store = Store::start_with(&["--replica-serve-stale-data", stale], "").await;
+        let mut holder = holder(&store, "a").await;
+        let mut waiters = hasty_queue(&store, "a", 2).await;
+        store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", &dead]).await;
+        let error = holder.release().await.unwrap_err();
+        assert!(!error.is_outcome_unknown(), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Unavailable), "{error}");
+        let error = next_look(&mut waiters[0]).await.unwrap_err();
+        assert!(!error.is_outcome_unknown(), "{error}");
+        store.admin.ask::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        serve_in_turn(waiters).await;
+        assert_clean(&store, "a").await;
+    }
+}
+
+#[tokio::test]
+async fn c13_a_password_that_was_changed_under_way_is_an_authentication_error() {
+    let store = Store::start().await;
+    let mut holder = holder(&store, "a").await;
+    let mut waiters = hasty_queue(&store, "a", 1).await;
+    store.admin.ask::<()>(&["CONFIG", "SET", "requirepass", "hunter2"]).await;
+    kill_clients(&store).await;
+    waiters[0].1.heard().await;
+    let error = next_look(&mut waiters[0]).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Authentication, false), "{error}");
+    store.admin.ask::<()>(&["CONFIG", "SET", "requirepass", ""]).await;
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    serve_in_turn(waiters).await;
+    assert_clean(&store, "a").await;
+}
+
+#[tokio::test]
+async fn c13_a_helper_key_of_another_type_stops_the_waiters_of_its_name_alone() {
+    let store = Store::start().await;
+    for key in [queue_key("a"), live_key("a"), fence_key("a")] {
+        let _past = holder(&store, "a").await;
+        let mut waiters = hasty_queue(&store, "a", 1).await;
+        let mut holder = holder(&store, "b").await;
+        let mut others = hasty_queue(&store, "b", 2).await;
+        store.admin.ask::<()>(&["DEL", &key, &lock_key("a")]).await;
+        store.admin.ask::<()>(&["RPUSH", &key, "x"]).await;
+        // Looks after both names in one request.
+        assert!(matches!(next_look(&mut others[1]).await.unwrap(), Attempt::Busy { .. }), "{key}");
+        waiters[0].1.heard().await;
+        let error = next_look(&mut waiters[0]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{key}: {error}");
+        assert_eq!(store.admin.ask::<u64>(&["EXISTS", &lock_key("a")]).await, 0, "{key}");
+        holder.release().await.unwrap();
+        serve_in_turn(others).await;
+        store.admin.ask::<()>(&["DEL", &key]).await;
+        serve_in_turn(waiters).await;
+    }
+}
+
+#[tokio::test]
+async fn c13_waiters_of_a_broken_name_hear_of_it_though_others_look_first() {
+    let store = Store::start().await;
+    let (_a, _b) = (holder(&store, "a").await, holder(&store, "b").await);
+    let others = hasty_queue(&store, "b", 3).await;
+    let (mut waiter, bell) = hasty_queue(&store, "a", 1).await.remove(0);
+    store.admin.ask::<()>(&["DEL", &live_key("a")]).await;
+    store.admin.ask::<()>(&["RPUSH", &live_key("a"), "x"]).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for (mut other, bell) in others {
+        tasks.spawn(async move { wait_for_long(&mut other, &bell).await });
+    }
+    let error = timeout(SOON, async {
+        loop {
+            match waiter.attempt(Wait::Queue).await {
+                Err(error) => break error,
+                Ok(Attempt::Busy { retry_after, .. }) => {
+                    // It comes a moment later than the others, each time.
+                    let _ = timeout(retry_after.unwrap() + WINDOW / 20, bell.heard()).await;
+                }
+                Ok(granted) => panic!("{granted:?}"),
+            }
+        }
+    });
+    assert_eq!(error.await.expect("it hears nothing").kind(), ErrorKind::WrongType);
+    assert!(tasks.try_join_next().is_none(), "another name's waiter ended");
+}
+
+/// As a server that evicts may do.
+#[tokio::test]
+async fn c8_waiters_whose_queue_vanished_queue_again() {
+    let store = Store::start().await;
+    for key in [queue_key("a"), live_key("a")] {
+        let mut holder = holder(&store, "a").await;
+        let mut waiters = hasty_queue(&store, "a", 3).await;
+        store.admin.ask::<()>(&["DEL", &key]).await;
+        for waiter in &mut waiters {
+            assert!(matches!(next_look(waiter).await.unwrap(), Attempt::Busy { .. }));
+        }
+        let places: u64 = store.admin.ask(&["ZCARD", &queue_key("a")]).await;
+        let living: u64 = store.admin.ask(&["ZCARD", &live_key("a")]).await;
+        assert_eq!((places, living), (3, 3), "{key}");
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        for (mut waiter, bell) in waiters {
+            lock(&mut waiter, &bell).await;
+            assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+        }
+        assert_clean(&store, "a").await;
+    }
+}
+
+/// A restart without its data: those who wait go on, whoever comes first.
+#[tokio::test]
+async fn c8_a_server_that_forgot_everything_serves_its_waiters() {
+    let mut store = Store::start().await;
+    let past = holder(&store, "a").await;
+    let waiters = hasty_queue(&store, "a", 3).await;
+    store.server.restart().unwrap();
+    for (_, bell) in &waiters {
+        bell.heard().await;
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for (mut waiter, bell) in waiters {
+        tasks.spawn(async move {
+            timeout(SOON, async {
+                loop {
+                    match waiter.attempt(Wait::Queue).await {
+                        Ok(Attempt::Granted(_)) => break,
+                        Ok(Attempt::Busy { retry_after, .. }) => {
+                            let _ = timeout(retry_after.unwrap(), bell.heard()).await;
+                        }
+                        Err(error) => assert!(error.is_temporary(), "{error}"),
+                    }
+                }
+            })
+            .await
+            .unwrap();
+            assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+        });
+    }
+    tasks.join_all().await;
+    drop(past);
+    let keys: Vec<String> = RedisServer::ask(&store.server, ["KEYS", "*"])
+        .unwrap()
+        .elements()
+        .iter()
+        .map(lockkit_fixture::RedisReply::text)
+        .collect();
+    assert_eq!(keys, [fence_key("a")]);
+}

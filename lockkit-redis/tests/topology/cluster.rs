@@ -1,0 +1,201 @@
+//! A cluster whose slots stay where they are, and whose nodes come and go.
+
+use std::{sync::Arc, time::Duration};
+
+use lockkit_core::{
+    ErrorKind, Kind, LockName, OwnerId,
+    spi::{Backend as _, Claim, ClaimSpec, Hint, Mode, Pulse, Released, Wait},
+};
+use lockkit_fixture::{RedisCluster, RedisClusterOptions, RedisOptions};
+use lockkit_redis::Redis;
+
+use crate::support::*;
+
+pub(crate) struct Nodes {
+    pub(crate) redis: Redis,
+    pub(crate) cluster: RedisCluster,
+}
+
+impl Nodes {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(RedisClusterOptions::default(), "").await
+    }
+
+    pub(crate) async fn start_with(options: RedisClusterOptions, query: &str) -> Self {
+        let cluster = RedisCluster::start_with(options).unwrap();
+        let redis = connect(&format!("{}{query}", cluster.url())).await.unwrap();
+        Self { redis, cluster }
+    }
+
+    pub(crate) fn claim(&self, name: &str) -> Box<dyn Claim> {
+        self.redis.claim(spec(name)).unwrap()
+    }
+
+    pub(crate) fn waiter(&self, name: &str) -> (Box<dyn Claim>, Arc<Bell>) {
+        let bell = Arc::new(Bell::default());
+        let mut spec = spec(name);
+        spec.hint = Hint::to(&bell);
+        (self.redis.claim(spec).unwrap(), bell)
+    }
+
+    pub(crate) fn slot(&self, name: &str) -> u16 {
+        self.cluster.slot_of(&lock_key(name)).unwrap()
+    }
+
+    /// How often a node has answered with this error.
+    pub(crate) fn errors(&self, node: usize, code: &str) -> u64 {
+        let stats = self.cluster.nodes()[node].ask(["INFO", "errorstats"]).unwrap().text();
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("errorstat_{code}:count=")));
+        line.map_or(0, |count| count.parse().unwrap())
+    }
+
+    /// All keys of all nodes that are not fences, and all channels of slots.
+    pub(crate) fn left_behind(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        for node in self.cluster.nodes() {
+            for words in [&["KEYS", "*"][..], &["PUBSUB", "SHARDCHANNELS"]] {
+                left.extend(node.ask(words).unwrap().elements().iter().map(|key| key.text()));
+            }
+        }
+        left.retain(|key| !key.ends_with(":fence"));
+        left
+    }
+
+    /// Fails unless nothing is left behind soon.
+    pub(crate) async fn assert_clean(&self) {
+        let deadline = tokio::time::Instant::now() + SOON;
+        while !self.left_behind().is_empty() {
+            assert!(tokio::time::Instant::now() < deadline, "{:?}", self.left_behind());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn c11_all_names_and_kinds_work_wherever_their_slot_is() {
+    let nodes = Nodes::start().await;
+    for text in ["a", "{", "}", "{}", "}{", "{a}b", "a{b", "%7B", "🔒", "{🔒}", " ", "*", &"x".repeat(255)]
+    {
+        for (kind, mode) in [
+            (Kind::Mutex, Mode::Exclusive),
+            (Kind::Election, Mode::Exclusive),
+            (Kind::RwLock, Mode::Shared),
+            (Kind::RwLock, Mode::Exclusive),
+        ] {
+            let name = LockName::new(kind, text).unwrap();
+            let spec = ClaimSpec::new(name.clone(), OwnerId::random(), mode, TTL, OP_TIMEOUT);
+            let mut claim = nodes.redis.claim(spec).unwrap();
+            granted(claim.attempt(Wait::No).await);
+            assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+            assert_eq!(nodes.redis.inspect(&name).await.unwrap().holders.len(), 1);
+            assert_eq!(claim.release().await.unwrap(), Released::Freed, "{text:?}");
+        }
+    }
+    nodes.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c11_raw_keys_and_their_helpers_are_on_one_node() {
+    let nodes = Nodes::start_with(RedisClusterOptions::default(), "?keys=raw").await;
+    for name in ["a", "jobs/7", "🔒"] {
+        let mut holder = nodes.claim(name);
+        granted(holder.attempt(Wait::No).await);
+        let owner = nodes.cluster.owner_of(nodes.cluster.slot_of(name).unwrap()).unwrap();
+        assert_eq!(nodes.cluster.nodes()[owner].ask(["EXISTS", name]).unwrap().text(), "1");
+        let (mut waiter, bell) = nodes.waiter(name);
+        busy(waiter.attempt(Wait::Queue).await);
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        lock(&mut waiter, &bell).await;
+        assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    }
+    let error = nodes.redis.claim(spec("{a}")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidName);
+    nodes.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c8_waiters_for_names_in_many_slots_are_kept_alive_and_woken() {
+    let nodes = Nodes::start().await;
+    let names: Vec<_> = (0..30).map(|number| format!("name {number}")).collect();
+    let mut holders = Vec::new();
+    let mut waiters = Vec::new();
+    for name in &names {
+        let mut holder = nodes.claim(name);
+        granted(holder.attempt(Wait::No).await);
+        holders.push(holder);
+        let bell = Arc::new(Bell::default());
+        // The shortest window: dead after 1 s, so kept alive each 167 ms.
+        let mut spec = spec_for(name, TTL, Duration::from_millis(500));
+        spec.hint = Hint::to(&bell);
+        let mut waiter = nodes.redis.claim(spec).unwrap();
+        busy(waiter.attempt(Wait::Queue).await);
+        waiters.push((waiter, bell));
+    }
+    let end = tokio::time::Instant::now() + Duration::from_millis(1500);
+    while tokio::time::Instant::now() < end {
+        for (waiter, _) in &mut waiters {
+            busy(waiter.attempt(Wait::Queue).await);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for name in &names {
+        assert_eq!(nodes.redis.inspect(&mutex(name)).await.unwrap().waiters, Some(1), "{name}");
+    }
+    for (holder, (waiter, bell)) in holders.iter_mut().zip(&mut waiters) {
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        lock(waiter, bell).await;
+        assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    }
+    nodes.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c4_tokens_rise_over_the_loss_of_a_node() {
+    let options = RedisClusterOptions::default().with_node_timeout(Duration::from_secs(60));
+    let mut nodes = Nodes::start_with(options, "").await;
+    let owner = nodes.cluster.owner_of(nodes.slot("a")).unwrap();
+    let mut claim = nodes.claim("a");
+    let before = granted(claim.attempt(Wait::No).await).token;
+    let (mut waiter, bell) = nodes.waiter("a");
+    busy(waiter.attempt(Wait::Queue).await);
+
+    nodes.cluster.node_mut(owner).kill().unwrap();
+    bell.heard().await;
+    let error = waiter.attempt(Wait::Queue).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    nodes.cluster.node_mut(owner).restart().unwrap();
+    nodes.cluster.wait_settled(SOON).unwrap();
+    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Lost(_)));
+    assert!(granted(waiter.attempt(Wait::Queue).await).token > before);
+    assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    nodes.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c9_a_replica_takes_over_with_locks_and_queue() {
+    let nodes = Nodes::start_with(RedisClusterOptions::default().with_replicas(), "").await;
+    let owner = nodes.cluster.owner_of(nodes.slot("a")).unwrap();
+    let mut holder = nodes.claim("a");
+    let before = granted(holder.attempt(Wait::No).await).token;
+    let (mut waiter, bell) = nodes.waiter("a");
+    busy(waiter.attempt(Wait::Queue).await);
+
+    nodes.cluster.failover(3 + owner).unwrap();
+    nodes.cluster.wait_settled(SOON).unwrap();
+    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    // The old node has dropped the subscription, and said so.
+    bell.heard().await;
+    busy(waiter.attempt(Wait::Queue).await);
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    assert!(lock(&mut waiter, &bell).await.token > before);
+    assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c13_a_node_that_may_evict_is_refused_when_strict() {
+    let evicting = RedisOptions::default().with_args(["--maxmemory-policy", "allkeys-lru"]);
+    let cluster = RedisCluster::start_with(RedisClusterOptions::default().with_nodes(evicting)).unwrap();
+    let error = connect(&format!("{}?strict=true", cluster.url())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    connect(&cluster.url()).await.unwrap();
+}

@@ -1,0 +1,12 @@
+//! Several servers, and the ways to one.
+
+mod acl;
+mod cluster;
+mod migration;
+mod replicas;
+mod sentinel;
+#[allow(dead_code, reason = "each target of tests uses a part of it")]
+#[path = "../redis/support.rs"]
+mod support;
+#[cfg(feature = "tls")]
+mod tls;

@@ -1,0 +1,203 @@
+//! Slots that move to another node.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use lockkit_core::{
+    ErrorKind,
+    spi::{Attempt, Pulse, Released, Wait},
+};
+
+use crate::{cluster::Nodes, support::*};
+
+#[tokio::test]
+async fn c8_a_waiter_is_woken_after_its_slot_has_moved() {
+    let nodes = Nodes::start().await;
+    let slot = nodes.slot("a");
+    let from = nodes.cluster.owner_of(slot).unwrap();
+    let mut holder = nodes.claim("a");
+    let mut last = granted(holder.attempt(Wait::No).await).token;
+    for to in [(from + 1) % 3, (from + 2) % 3, from] {
+        let (mut waiter, bell) = nodes.waiter("a");
+        busy(waiter.attempt(Wait::Queue).await);
+        nodes.cluster.migrate_slot(slot, to).unwrap();
+        // The old node has dropped the subscription, and said so.
+        bell.heard().await;
+        busy(waiter.attempt(Wait::Queue).await);
+        assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        let rings = bell.rings();
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        let token = lock(&mut waiter, &bell).await.token;
+        assert!(bell.rings() > rings && token > last);
+        (holder, last) = (waiter, token);
+    }
+    assert!(nodes.errors(from, "MOVED") > 0);
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    nodes.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c10_a_renewal_follows_its_keys_and_a_half_moved_name_is_unavailable_for_others() {
+    let nodes = Nodes::start().await;
+    let slot = nodes.slot("a");
+    let from = nodes.cluster.owner_of(slot).unwrap();
+    let mut holder = nodes.claim("a");
+    granted(holder.attempt(Wait::No).await);
+    let migration = nodes.cluster.begin_migration(slot, (from + 1) % 3).unwrap();
+    let unavailable = async || {
+        let mut other = nodes.claim("a");
+        let error = other.attempt(Wait::No).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false), "{error}");
+        assert!(error.is_temporary(), "{error}");
+        assert_eq!(other.release().await.unwrap(), Released::NotHeld);
+    };
+    // Neither node has all keys of the script: the name has no queue.
+    unavailable().await;
+    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(nodes.errors(from, "TRYAGAIN") > 0 && nodes.errors(from, "ASK") == 0);
+
+    nodes.cluster.move_keys(&migration).unwrap();
+    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(nodes.errors(from, "ASK") > 0);
+    unavailable().await;
+
+    nodes.cluster.finish_migration(migration).unwrap();
+    assert!(!matches!(nodes.claim("a").attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    granted(nodes.claim("a").attempt(Wait::No).await);
+}
+
+/// Without holding up the tasks that use it.
+async fn migrate(nodes: &Arc<Nodes>, slot: u16, to: usize) {
+    let nodes = Arc::clone(nodes);
+    let moving = tokio::task::spawn_blocking(move || {
+        nodes.cluster.wait_settled(SOON).unwrap();
+        nodes.cluster.migrate_slot(slot, to).unwrap();
+    });
+    moving.await.unwrap();
+}
+
+/// A confirmation that nobody asked for must not shift the answers of other requests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_answers_reach_those_who_asked_while_slots_with_waiters_move() {
+    let nodes = Arc::new(Nodes::start().await);
+    let (slot, stop, grants) =
+        (nodes.slot("moves"), Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = Vec::new();
+    for number in 0..8 {
+        let (nodes, stop, grants) = (Arc::clone(&nodes), Arc::clone(&stop), Arc::clone(&grants));
+        tasks.push(tokio::spawn(async move {
+            let name = format!("stays {number}");
+            let mut last = None;
+            while !stop.load(Ordering::Relaxed) {
+                let mut claim = nodes.claim(&name);
+                let token = granted(claim.attempt(Wait::No).await).token;
+                assert!(last < Some(token));
+                last = Some(token);
+                assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+                assert_eq!(claim.release().await.unwrap(), Released::Freed);
+                grants.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }
+    let mut holder = nodes.claim("moves");
+    granted(holder.attempt(Wait::No).await);
+    let mut to = nodes.cluster.owner_of(slot).unwrap();
+    for _ in 0..6 {
+        let (mut waiter, bell) = nodes.waiter("moves");
+        busy(waiter.attempt(Wait::Queue).await);
+        to = (to + 1) % 3;
+        migrate(&nodes, slot, to).await;
+        bell.heard().await;
+        busy(waiter.attempt(Wait::Queue).await);
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        lock(&mut waiter, &bell).await;
+        holder = waiter;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(grants.load(Ordering::Relaxed) > 20);
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    nodes.assert_clean().await;
+}
+
+/// Locks and unlocks until told to stop; unavailable is no failure, two holders are.
+async fn compete(
+    nodes: Arc<Nodes>,
+    stop: Arc<AtomicBool>,
+    held: Arc<AtomicBool>,
+    newest: Arc<AtomicU64>,
+) -> u64 {
+    let mut grants = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let (mut claim, bell) = nodes.waiter("moves");
+        let granted = loop {
+            match claim.attempt(Wait::Queue).await {
+                Ok(Attempt::Granted(grant)) => break Some(grant),
+                Ok(Attempt::Busy { .. }) => {}
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+            }
+            if stop.load(Ordering::Relaxed) {
+                break None;
+            }
+            let _ = tokio::time::timeout(Duration::from_millis(100), bell.heard()).await;
+        };
+        if let Some(grant) = granted {
+            assert!(!held.swap(true, Ordering::SeqCst), "two holders");
+            assert!(
+                newest.fetch_max(grant.token.get(), Ordering::SeqCst) < grant.token.get(),
+                "an old token"
+            );
+            tokio::task::yield_now().await;
+            held.store(false, Ordering::SeqCst);
+            grants += 1;
+        }
+        while let Err(error) = claim.release().await {
+            assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    grants
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_a_slot_moves_under_load() {
+    let nodes = Arc::new(Nodes::start().await);
+    let slot = nodes.slot("moves");
+    let (stop, held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let newest = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            tokio::spawn(compete(
+                Arc::clone(&nodes),
+                Arc::clone(&stop),
+                Arc::clone(&held),
+                Arc::clone(&newest),
+            ))
+        })
+        .collect();
+    let mut to = nodes.cluster.owner_of(slot).unwrap();
+    for _ in 0..8 {
+        to = (to + 1) % 3;
+        let before = newest.load(Ordering::SeqCst);
+        migrate(&nodes, slot, to).await;
+        let deadline = tokio::time::Instant::now() + SOON;
+        while newest.load(Ordering::SeqCst) == before {
+            assert!(tokio::time::Instant::now() < deadline, "nobody got the lock after the slot has moved");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!((0..3).map(|node| nodes.errors(node, "MOVED")).sum::<u64>() > 0);
+    nodes.assert_clean().await;
+}

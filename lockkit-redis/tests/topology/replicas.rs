@@ -1,0 +1,174 @@
+//! Grants that replicas have to confirm.
+
+use std::time::Duration;
+
+use lockkit_core::{
+    ErrorKind, Kind, LockName, OwnerId,
+    spi::{Backend as _, ClaimSpec, Mode, Pulse, Released, Wait},
+};
+use lockkit_fixture::{RedisOptions, RedisServer, valkey_server};
+use tokio::time::timeout;
+
+use crate::support::*;
+
+const QUERY: &str = "?wait_replicas=1&wait_timeout=500ms";
+
+/// A primary and a backend on it, and a replica in sync.
+async fn replicated(query: &str) -> (Store, RedisServer) {
+    let store = Store::start_with(&[], query).await;
+    let replica = RedisServer::start_replica_of(&store.server).unwrap();
+    in_sync(&store).await;
+    (store, replica)
+}
+
+/// Lets a replica go on, and waits until it has all.
+async fn thaw(store: &Store, replica: &RedisServer) {
+    replica.resume().unwrap();
+    in_sync(store).await;
+}
+
+/// Right after its start, a replica confirms only once a second.
+async fn in_sync(store: &Store) {
+    store.admin.ask::<()>(&["SET", "thaw", ""]).await;
+    assert_eq!(store.admin.ask::<u64>(&["WAIT", "1", "10000"]).await, 1);
+}
+
+fn has_lock(server: &RedisServer, name: &str) -> bool {
+    server.ask(["EXISTS", &lock_key(name)]).unwrap().text() == "1"
+}
+
+#[tokio::test]
+async fn c4_a_grant_that_a_replica_has_confirmed_is_there() {
+    let (store, replica) = replicated("?wait_replicas=1&wait_timeout=3s").await;
+    let mut claim = store.claim("a");
+    for _ in 0..50 {
+        granted(claim.attempt(Wait::No).await);
+        assert!(has_lock(&replica, "a"), "granted before the replica had it");
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+    granted(claim.attempt(Wait::No).await);
+    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    let (mut waiter, bell) = store.waiter("a");
+    busy(waiter.attempt(Wait::Queue).await);
+    claim.release().await.unwrap();
+    lock(&mut waiter, &bell).await;
+    assert!(has_lock(&replica, "a"));
+    assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c13_a_grant_that_a_frozen_replica_does_not_confirm_is_given_back() {
+    let (store, replica) = replicated(QUERY).await;
+    replica.pause().unwrap();
+    // The first request of the connection: a WAIT of its own would count the replica. Then one of many.
+    let mut claim = store.claim("a");
+    for _ in 0..2 {
+        let error = claim.attempt(Wait::No).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("once 1 replicas") && text.contains("and 0 did within 500ms"), "{text}");
+        assert!(!has_lock(&store.server, "a"));
+    }
+    thaw(&store, &replica).await;
+    granted(claim.attempt(Wait::No).await);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c13_more_replicas_than_there_are_is_an_error_that_counts_them() {
+    let (store, _replica) = replicated("?wait_replicas=2&wait_timeout=1s").await;
+    let error = store.claim("a").attempt(Wait::No).await.unwrap_err();
+    assert!(
+        error.to_string().contains("once 2 replicas") && error.to_string().contains("and 1 did"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn c10_a_renewal_that_no_replica_confirms_is_unknown() {
+    let (store, replica) = replicated(QUERY).await;
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    replica.pause().unwrap();
+    for _ in 0..2 {
+        let error = claim.keep_alive().await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+    }
+    thaw(&store, &replica).await;
+    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c5_a_grant_that_is_not_confirmed_and_can_not_be_given_back_is_unknown() {
+    let (store, replica) = replicated("").await;
+    let rules = ["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-del"];
+    store.admin.ask::<()>(&rules).await;
+    let url = format!("redis://u:p@127.0.0.1:{}/{QUERY}", store.server.port());
+    let redis = connect(&url).await.unwrap();
+    replica.pause().unwrap();
+    let mut claim = redis.claim(spec("a")).unwrap();
+    let error = claim.attempt(Wait::No).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+    assert!(has_lock(&store.server, "a"));
+    store.admin.ask::<()>(&["ACL", "SETUSER", "u", "+del"]).await;
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c6_an_attempt_that_is_dropped_while_it_waits_for_replicas_holds_up_nobody() {
+    let (store, replica) = replicated("?wait_replicas=1&wait_timeout=60s").await;
+    replica.pause().unwrap();
+    let mut dropped = Vec::new();
+    // More than there are connections for this.
+    for round in 0..20 {
+        let mut claim = store.claim(&format!("a{round}"));
+        assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::No)).await.is_err());
+        dropped.push(claim);
+    }
+    thaw(&store, &replica).await;
+    let mut other = store.claim("b");
+    granted(timeout(SOON, other.attempt(Wait::No)).await.unwrap());
+    for claim in dropped.iter_mut().chain([&mut other]) {
+        // They were sent on connections that are closed now: not final before their time.
+        let _ = claim.release().await;
+    }
+    assert_eq!(store.admin.ask::<u64>(&["EXISTS", &lock_key("a0"), &lock_key("b")]).await, 0);
+}
+
+/// Which writes a WAIT is about was changed in later versions.
+#[tokio::test]
+async fn c10_valkey_confirms_what_was_written_and_no_more() {
+    let Some(program) = valkey_server() else {
+        eprintln!("not tested: there is no valkey-server");
+        return;
+    };
+    let options = RedisOptions::default().with_program(program);
+    let primary = RedisServer::start_as(options.clone()).unwrap();
+    let admin = Admin::to(&primary).await;
+    let replica = RedisServer::start_as(options.with_primary(primary.port())).unwrap();
+    replica.wait_in_sync().unwrap();
+    admin.ask::<()>(&["SET", "in sync", ""]).await;
+    assert_eq!(admin.ask::<u64>(&["WAIT", "1", "10000"]).await, 1);
+    let redis = connect(&format!("{}{QUERY}", primary.url())).await.unwrap();
+    for (kind, mode) in [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Shared)] {
+        let claim = || {
+            let name = LockName::new(kind, "a").unwrap();
+            redis.claim(ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT)).unwrap()
+        };
+        let mut held = claim();
+        granted(held.attempt(Wait::No).await);
+        replica.pause().unwrap();
+        for _ in 0..2 {
+            let error = held.keep_alive().await.unwrap_err();
+            assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+        }
+        held.release().await.unwrap();
+        let mut fresh = claim();
+        let error = fresh.attempt(Wait::No).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false), "{error}");
+        replica.resume().unwrap();
+        admin.ask::<()>(&["SET", "in sync", ""]).await;
+        assert_eq!(admin.ask::<u64>(&["WAIT", "1", "10000"]).await, 1);
+    }
+}

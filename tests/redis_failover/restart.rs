@@ -1,0 +1,59 @@
+//! A server that is killed and started again: what persistence is worth.
+
+use std::time::Duration;
+
+use lockkit::{Locker, Released};
+use lockkit_fixture::RedisServer;
+
+use crate::support::*;
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// What a try finds after the server was killed and started again under a holder.
+async fn restart_under_a_holder(mut server: RedisServer, expect_kept: bool) {
+    let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
+    for mode in MODES {
+        let held = mode.lock(&first, "a", with_ttl(TTL)).await.unwrap();
+        server.restart().unwrap();
+        let other = try_through_restart(mode, &second).await;
+        assert_eq!(other.is_none(), expect_kept, "{mode:?}");
+        assert!(held.is_held(), "{mode:?}: nobody has told it anything");
+        match other {
+            None => {
+                held.renew().await.unwrap();
+                assert_eq!(held.release().await.unwrap(), Released::Freed, "{mode:?}");
+            }
+            Some(other) => {
+                assert!(other.fencing_token() > held.fencing_token(), "{mode:?}");
+                assert!(is_lost(&held.renew().await.unwrap_err()), "{mode:?}");
+                assert_eq!(other.release().await.unwrap(), Released::Freed);
+            }
+        }
+    }
+    for locker in [first, second] {
+        locker.shutdown().await.unwrap();
+    }
+    assert_eq!(keys_but_fences(&server), [""; 0]);
+}
+
+/// The first try may find the old connection dead.
+async fn try_through_restart(mode: Mode, locker: &Locker) -> Option<lockkit::LockGuard> {
+    let mut answer = None;
+    eventually("the server is back", async || {
+        answer = mode.try_lock(locker, "a", with_ttl(TTL)).await.ok();
+        answer.is_some()
+    })
+    .await;
+    answer.flatten()
+}
+
+#[tokio::test]
+async fn c1_a_server_that_writes_all_to_disk_knows_its_locks_after_a_restart() {
+    let server = RedisServer::start_with(["--appendonly", "yes", "--appendfsync", "always"]).unwrap();
+    restart_under_a_holder(server, true).await;
+}
+
+#[tokio::test]
+async fn c4_a_server_without_persistence_grants_again_after_a_restart_with_larger_tokens() {
+    restart_under_a_holder(RedisServer::start().unwrap(), false).await;
+}

@@ -1,0 +1,274 @@
+//! C1, C3, C4, C8, C10 over a failover by sentinels: the primary is killed, or stopped and let go on.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use lockkit::{Error, FencingToken, LockGuard, Locker, Lost, Released, spi::LossReason};
+use lockkit_fixture::{RedisServer, SentinelGroup};
+use tokio::{
+    task::{JoinHandle, block_in_place},
+    time::sleep,
+};
+
+use crate::support::*;
+
+const NAMES: usize = 3;
+/// Outlasts the failover.
+const LONG: Duration = Duration::from_secs(10);
+/// Ends before it.
+const SHORT: Duration = Duration::from_secs(1);
+/// From the agreement of the sentinels to new grants: the longest pause of a store in trouble, and what that costs.
+const RECONNECT: Duration = Duration::from_millis(1500);
+/// The default for `LONG`.
+const OP_TIMEOUT: Duration = Duration::from_secs(3);
+/// What was under way at the fall may be answered still.
+const LAST_ANSWER: Duration = Duration::from_millis(50);
+const SLACK: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fall {
+    Killed,
+    Stopped,
+}
+
+/// What the users of a group do before, during and after a failover.
+struct Scene {
+    group: SentinelGroup,
+    holder: Locker,
+    waiter: Locker,
+    long: Vec<LockGuard>,
+    short: Vec<LockGuard>,
+    waiters: Vec<Waiter>,
+}
+
+/// Who wants what another holds.
+struct Waiter {
+    name: String,
+    token: FencingToken,
+    task: JoinHandle<Result<Win, Error>>,
+}
+
+struct Win {
+    guard: LockGuard,
+    at: Instant,
+    /// The holder before has been told by then.
+    told: bool,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let group = block_in_place(|| SentinelGroup::start().unwrap());
+        let (holder, waiter) = (connect(&group.url()).await, connect(&group.url()).await);
+        let (mut long, mut short) = (Vec::new(), Vec::new());
+        for index in 0..NAMES {
+            long.push(hold(&holder, &format!("long {index}"), LONG).await);
+            short.push(hold(&holder, &format!("short {index}"), SHORT).await);
+        }
+        let mut waiters = Vec::new();
+        for held in long.iter().chain(&short) {
+            let name = held.name().as_str().to_owned();
+            let task = tokio::spawn(wait(waiter.clone(), name.clone(), held.lost()));
+            Mode::Mutex.until_waiting(&waiter, &name, 1).await;
+            waiters.push(Waiter { name, token: held.fencing_token(), task });
+        }
+        // What a failover keeps is asked here; that it may lose a grant, elsewhere.
+        eventually("the replicas have the locks and their queues", async || {
+            let keys = waiters.iter().map(|waiter| lock_key(&waiter.name));
+            let keys = keys.flat_map(|key| [format!("{key}:queue"), key]);
+            keys.into_iter().all(|key| group.servers()[1..].iter().all(|replica| has_key(replica, &key)))
+        })
+        .await;
+        Self { group, holder, waiter, long, short, waiters }
+    }
+}
+
+async fn hold(locker: &Locker, name: &str, ttl: Duration) -> LockGuard {
+    Mode::Mutex.lock(locker, name, with_ttl(ttl)).await.unwrap()
+}
+
+async fn wait(locker: Locker, name: String, before: Lost) -> Result<Win, Error> {
+    let guard = Mode::Mutex.lock(&locker, &name, with_ttl(LONG)).await?;
+    Ok(Win { guard, told: before.is_lost(), at: Instant::now() })
+}
+
+/// Users that only try, each its name again and again.
+struct Traffic {
+    done: Arc<AtomicBool>,
+    granted: Arc<Mutex<Vec<Instant>>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Traffic {
+    fn start(locker: &Locker) -> Self {
+        let (done, granted) = (Arc::<AtomicBool>::default(), Arc::<Mutex<_>>::default());
+        let user = |index| try_on(locker.clone(), index, Arc::clone(&done), Arc::clone(&granted));
+        let tasks = (0..NAMES).map(|index| tokio::spawn(user(index))).collect();
+        Self { done, granted, tasks }
+    }
+
+    /// Comes back with the first grant that the primary of then did not give any more.
+    async fn granted_after(&self, fall: Instant) -> Duration {
+        let mut granted = None;
+        eventually("a new grant", async || {
+            granted = self.granted.lock().unwrap().iter().find(|at| **at > fall + LAST_ANSWER).copied();
+            granted.is_some()
+        })
+        .await;
+        granted.unwrap() - fall
+    }
+
+    async fn stop(self) {
+        self.done.store(true, SeqCst);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+    }
+}
+
+async fn try_on(locker: Locker, index: usize, done: Arc<AtomicBool>, granted: Arc<Mutex<Vec<Instant>>>) {
+    let (name, mut last) = (format!("tried {index}"), None);
+    while !done.load(SeqCst) {
+        match Mode::Mutex.try_lock(&locker, &name, with_ttl(SHORT)).await {
+            Ok(Some(guard)) => {
+                granted.lock().unwrap().push(Instant::now());
+                let token = guard.fencing_token();
+                assert!(last.replace(token) < Some(token), "{name}: a token must rise");
+                let _ = guard.release().await; // unknown, if the primary falls now
+            }
+            Ok(None) => {}
+            Err(error) => assert!(error.is_temporary(), "{error:?}"),
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn fail_over(fall: Fall) {
+    let Scene { mut group, holder, waiter, long, short, waiters } = Scene::start().await;
+    let tries = connect(&group.url()).await;
+    let idle = [connect(&group.url()).await, connect(&format!("{}?wait_replicas=1", group.url())).await];
+    for locker in &idle {
+        // All of their connections are open.
+        let guard = Mode::Mutex.lock(locker, "warm", with_ttl(LONG)).await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    }
+    let traffic = Traffic::start(&tries);
+    sleep(LAST_ANSWER).await;
+    block_in_place(|| match fall {
+        Fall::Killed => group.server_mut(0).kill().unwrap(),
+        Fall::Stopped => group.servers()[0].pause().unwrap(),
+    });
+    let fell = Instant::now();
+    for held in short {
+        assert_eq!(held.lost().wait().await, LossReason::Expired);
+        let told = fell.elapsed();
+        assert!(!held.is_held());
+        assert!(told < SHORT + SLACK, "{}: told only {told:?} after the fall", held.name());
+    }
+
+    block_in_place(|| group.wait_for_new_primary(0, SOON * 2).unwrap());
+    let agreed = fell.elapsed();
+    let granted = traffic.granted_after(fell).await;
+    let (orphaned, queued): (Vec<_>, Vec<_>) =
+        waiters.into_iter().partition(|waiter| waiter.name.starts_with("short"));
+    let mut last = Duration::ZERO;
+    for Waiter { name, token, task } in orphaned {
+        let Win { guard, at, told } = task.await.unwrap().unwrap();
+        assert!(told, "{name}: granted while its holder still believed");
+        assert!(guard.fencing_token() > token, "{name}: the token must rise");
+        last = last.max(at - fell);
+        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    }
+    for held in &long {
+        held.renew().await.unwrap();
+        assert!(held.is_held(), "{}: the new primary knows it", held.name());
+    }
+    assert!(queued.iter().all(|waiter| !waiter.task.is_finished()));
+    for held in long {
+        assert_eq!(held.release().await.unwrap(), Released::Freed);
+    }
+    for Waiter { name, token, task } in queued {
+        let Win { guard, .. } = task.await.unwrap().unwrap();
+        assert!(guard.fencing_token() > token, "{name}: the token must rise");
+        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    }
+    traffic.stop().await;
+    println!(
+        "{fall:?}: the sentinels agreed after {agreed:?}, a try was granted after {granted:?}, a waiter after {last:?}"
+    );
+    assert!(granted < agreed + RECONNECT, "a try was granted {granted:?} after the fall, agreed {agreed:?}");
+    // A request to a primary that hangs takes its time.
+    assert!(last < agreed.max(OP_TIMEOUT) + RECONNECT, "a waiter was granted {last:?} after the fall");
+
+    let new = group.primary().unwrap();
+    if fall == Fall::Stopped {
+        old_primary_goes_on(&group, &idle).await;
+    }
+    for locker in [holder, waiter, tries].into_iter().chain(idle) {
+        locker.shutdown().await.unwrap();
+    }
+    assert_eq!(keys_but_fences(&group.servers()[new]), [""; 0]);
+    eventually("nobody is connected to the new primary", async || connections(&group.servers()[new]) == 0)
+        .await;
+}
+
+/// A primary that was stopped does not know that it was replaced, until a sentinel tells it. Those who were idle meanwhile
+/// don't know it either.
+async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2]) {
+    let fresh = connect(&group.url()).await;
+    let believer = Mode::Mutex.lock(&fresh, "both", with_ttl(LONG)).await.unwrap();
+    let alone = Mode::Mutex.lock(&fresh, "one", with_ttl(LONG)).await.unwrap();
+    let old = &group.servers()[0];
+    old.resume().unwrap();
+    let (granted, refused) = tokio::join!(
+        Mode::Mutex.try_lock(idle, "both", with_ttl(SHORT)),
+        Mode::Mutex.try_lock(careful, "one", with_ttl(LONG)),
+    );
+    let second = granted.unwrap().expect("the old primary knows of no other grant");
+    assert!(second.is_held() && believer.is_held(), "both believe: this is the exception async_failover");
+    assert!(second.fencing_token() > believer.fencing_token(), "the token tells which is the later one");
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("wait_replicas"), "no replica confirms anything to the old primary: {error}");
+
+    for sentinel in group.sentinels() {
+        // A server that wrongly takes itself for a primary is looked at once in the second, and put right after 4 times
+        // the first. By default these are 2 s and 10 s.
+        sentinel.ask(["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "300", "INFO-PERIOD", "300"]).unwrap();
+    }
+    block_in_place(|| eventually_demoted(old));
+    let demoted = Instant::now();
+    assert_eq!(second.lost().wait().await, LossReason::Evicted);
+    let told = demoted.elapsed();
+    assert!(told < SHORT, "told only {told:?} after the old primary's end");
+    for (locker, held) in [(idle, believer), (careful, alone)] {
+        let next = Mode::Mutex.try_lock(locker, held.name().as_str(), with_ttl(LONG)).await.unwrap();
+        assert!(next.is_none(), "the new primary knows the lock");
+        assert!(held.is_held());
+        assert_eq!(held.release().await.unwrap(), Released::Freed);
+    }
+    fresh.shutdown().await.unwrap();
+    eventually("nobody is connected to the old primary", async || connections(old) == 0).await;
+}
+
+fn eventually_demoted(server: &RedisServer) {
+    let start = Instant::now();
+    while server.is_primary().unwrap() {
+        assert!(start.elapsed() < SOON * 2, "the sentinels left the old primary as it is");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_c3_c4_c8_a_killed_primary_is_followed_and_nobody_believes_for_too_long() {
+    fail_over(Fall::Killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_c3_c4_c8_a_stopped_primary_is_followed_and_when_it_goes_on_it_is_left() {
+    fail_over(Fall::Stopped).await;
+}
