@@ -154,7 +154,9 @@ impl Rooms {
             // Another room of the same name may have been entered since.
             if let Some(room) = room.filter(|room| Arc::ptr_eq(&room.keys, &turn.keys)) {
                 room.saw(seen, script::ttl(*ttl));
-                room.refreshed = Some(sent);
+                if room.disturbed.is_none_or(|at| at < sent) {
+                    room.refreshed = Some(sent);
+                }
             }
             for ((owner, member, _), waits) in turn.waiters.iter().zip(waits) {
                 if (*waits == Value::Int(0) || !link.pushes() && hears(member))
