@@ -9,7 +9,7 @@ use super::{
     Sighting, hears,
     rooms::{Inner, Room, Rooms},
 };
-use crate::{family::Family, keys::Keys, link::Link, script};
+use crate::{family::Family, keys::Keys, script, servers::Link};
 
 /// A script holds the server up, so that it is not given more than this at once.
 const MOST_WAITERS: usize = 512;

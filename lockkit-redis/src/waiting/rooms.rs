@@ -13,7 +13,7 @@ use lockkit_core::{Clock, OwnerId, Tick};
 use redis::{PushInfo, PushKind, Value};
 
 use super::{Handover, Sighting, Waiter};
-use crate::{family::Family, keys::Keys, link::Link};
+use crate::{family::Family, keys::Keys, servers::Link};
 
 /// The waiters, by what they wait for.
 pub(crate) struct Rooms {
