@@ -271,8 +271,12 @@ impl RedisClaim {
     }
 
     /// A hand-over gives the claim window only; that must be renewed soon, and counts on the clock of the connections.
+    /// While a stray attempt may still arrive, the release needs the time of a whole one to be final.
     fn takes_short_leases(&self) -> bool {
-        self.spec.short_lease && self.spec.clock == Clock::Boot && self.store.config().replicas.is_none()
+        !self.strays.is_any()
+            && self.spec.short_lease
+            && self.spec.clock == Clock::Boot
+            && self.store.config().replicas.is_none()
     }
 
     fn window(&self) -> Duration {
