@@ -25,6 +25,16 @@ pub(crate) enum Topology {
     Cluster(Cluster),
 }
 
+impl Topology {
+    /// Somebody else may be in charge by now: that is asked before the next request.
+    pub(crate) fn doubt(&self) {
+        match self {
+            Self::One(node) => node.doubt(),
+            Self::Cluster(cluster) => cluster.doubt(),
+        }
+    }
+}
+
 /// A request may be sent on so often. Each time it did nothing, so that it is as good as new.
 const MOST_TURNS: u32 = 24;
 /// So many at once: after that, the nodes don't agree yet.
@@ -123,8 +133,7 @@ impl<'a> Route<'a> {
             (Topology::Cluster(cluster), Some(address)) => cluster.node_at(&address),
         };
         let open = async {
-            let link = node.link().await?;
-            let alone = if self.alone { node.alone().await? } else { None };
+            let (link, alone) = node.links(self.alone).await?;
             Ok(Stop { link, alone, asking })
         };
         open.await.inspect_err(|_| {
@@ -177,13 +186,15 @@ impl<'a> Route<'a> {
         if useless {
             stop.sender().end();
         }
+        let error = error::from_redis(error, phase, &self.shared.config);
         match self.topology {
             Topology::One(node) if useless => node.retire(&stop.link),
             Topology::Cluster(cluster) if useless => cluster.retire(&stop.link),
-            Topology::Cluster(cluster) => cluster.doubt(),
-            Topology::One(_) => {}
+            // Of any other error another server would not be free.
+            topology if error.is_temporary() => topology.doubt(),
+            _ => {}
         }
-        error::from_redis(error, phase, &self.shared.config)
+        error
     }
 }
 

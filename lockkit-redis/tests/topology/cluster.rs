@@ -49,6 +49,18 @@ impl Nodes {
         line.map_or(0, |count| count.parse().unwrap())
     }
 
+    /// How often the nodes were asked for their map since this was asked last.
+    pub(crate) fn map_requests(&self) -> usize {
+        let mut requests = 0;
+        for node in self.cluster.nodes() {
+            let stats = node.ask(["INFO", "commandstats"]).unwrap().text();
+            let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|slots:calls="));
+            requests += line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap());
+            node.ask(["CONFIG", "RESETSTAT"]).unwrap();
+        }
+        requests
+    }
+
     /// All keys of all nodes that are not fences, and all channels of slots.
     pub(crate) fn left_behind(&self) -> Vec<String> {
         let mut left = Vec::new();
@@ -189,6 +201,20 @@ async fn c9_a_replica_takes_over_with_locks_and_queue() {
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     assert!(lock(&mut waiter, &bell).await.token > before);
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c13_an_error_that_another_node_could_not_help_does_not_ask_for_the_map() {
+    let nodes = Nodes::start().await;
+    assert!(nodes.map_requests() > 0);
+    let owner = nodes.cluster.owner_of(nodes.slot("a")).unwrap();
+    nodes.cluster.nodes()[owner].ask(["SADD", &lock_key("a"), "x"]).unwrap();
+    nodes.map_requests();
+    for _ in 0..5 {
+        let error = nodes.claim("a").attempt(Wait::No).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    }
+    assert_eq!(nodes.map_requests(), 0);
 }
 
 #[tokio::test]
