@@ -13,11 +13,9 @@ use crate::{
     error::{self, Phase},
     family::{self, ALL, Family, Permits, Waits},
     keys::Keys,
-    link::Link,
-    replicas,
     reply::Acquired,
-    route::Stop,
     script::{self, Arg, Call},
+    servers::{Link, Stop, replicas},
     store::Store,
     strays::Strays,
     waiting::{self, News, Place, Sighting, Waiter},
@@ -100,6 +98,9 @@ impl RedisClaim {
         let mut late = 0;
         loop {
             let stop = route.next().await?;
+            if self.is_passed_over(&stop.link) {
+                self.release().await?;
+            }
             // Subscribing costs a request, which a lock that is free can do without.
             if wait == Wait::Queue && (!stop.link.is_sharded() || !stop.link.pushes()) {
                 self.take_place(&stop.link);
@@ -134,6 +135,9 @@ impl RedisClaim {
                     let seen = Sighting { link: stop.sender().number(), sent, server_time: now };
                     if wait == Wait::Queue && self.place.is_none() {
                         self.take_place(&stop.link);
+                        continue;
+                    }
+                    if self.is_passed_over(&stop.link) {
                         continue;
                     }
                     return Ok(self.busy(seen, script::ttl(ttl)));
@@ -209,6 +213,11 @@ impl RedisClaim {
         let waiter = Waiter::new(Arc::clone(&member), window, self.spec.hint.clone());
         self.place = Some(Place::take(self.store.rooms(), &self.keys, self.family, self.spec.owner, waiter));
         self.member = Some(member);
+    }
+
+    /// True if the store believes that it can tell us, and it can't any more: then others are always served before us.
+    fn is_passed_over(&self, link: &Link) -> bool {
+        !link.pushes() && self.member.as_deref().is_some_and(waiting::hears)
     }
 
     fn busy(&mut self, seen: Sighting, ttl: Option<Duration>) -> Attempt {

@@ -12,8 +12,8 @@ use redis::{
 };
 
 #[cfg(feature = "tls")]
-use crate::tls::Tls;
-use crate::{cluster::Address, error, keys::Keyspace};
+use crate::servers::Tls;
+use crate::{error, keys::Keyspace, servers::Address};
 
 const DEFAULT_PREFIX: &str = "lockkit";
 const MAX_PREFIX_BYTES: usize = 64;

@@ -51,27 +51,17 @@
 
 mod backend;
 mod claim;
-mod cluster;
 mod config;
-mod ears;
 mod error;
 mod family;
-mod handshake;
 mod inspect;
 mod keys;
-mod link;
-mod node;
-mod pool;
-mod replicas;
 mod reply;
-mod route;
 mod script;
-mod sentinel;
+mod servers;
 mod shared;
 mod store;
 mod strays;
-#[cfg(feature = "tls")]
-mod tls;
 mod waiting;
 
 use std::sync::Arc;

@@ -7,15 +7,11 @@ use redis::Value;
 use tokio::time;
 
 use crate::{
-    cluster::Cluster,
     config::{Config, Site},
     error::{self, OpenError, Phase},
     keys::Keys,
-    link::Link,
-    node::{Node, Seat},
-    route::{Route, Topology},
     script::{Arg, Call},
-    sentinel::Sentinels,
+    servers::{Cluster, Link, Node, Route, Seat, Sentinels, Topology},
     shared::Shared,
     waiting::{Batch, Place, Rooms},
 };
@@ -157,7 +153,7 @@ impl Store {
                 Err(error) => Err(error),
             };
             let answer = answer.and_then(|reply| {
-                let now = self.rooms().refreshed(batch, stop.link.number(), sent, &reply)?;
+                let now = self.rooms().refreshed(batch, &stop.link, sent, &reply)?;
                 stop.link.clock().observe(sent, now, Clock::Boot.now());
                 Ok(())
             });

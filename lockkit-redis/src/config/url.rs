@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockkit_core::{Error, ErrorKind, Result, url::StoreUrl};
 
 use super::{Config, Login, Site};
-use crate::{cluster::Address, error};
+use crate::{error, servers::Address};
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -68,7 +68,7 @@ impl Config {
 
     #[cfg(feature = "tls")]
     fn use_tls(&mut self, url: &mut StoreUrl) -> Result<()> {
-        self.tls = Some(crate::tls::Tls::from_url(url)?);
+        self.tls = Some(crate::servers::Tls::from_url(url)?);
         Ok(())
     }
 

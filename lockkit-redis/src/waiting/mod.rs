@@ -10,7 +10,7 @@ mod rooms;
 
 pub(crate) use self::{
     handover::{Handover, Sighting},
-    place::{DEAF, News, Place, Waiter, liveness, period, window},
+    place::{DEAF, News, Place, Waiter, hears, liveness, period, window},
     refresh::Batch,
     rooms::Rooms,
 };

@@ -56,8 +56,13 @@ impl Waiter {
 
     /// It is kept alive this often. One that hears nothing asks as often as it is polled.
     pub(super) fn period(&self) -> Duration {
-        if self.member.starts_with(DEAF) { SHORTEST_PERIOD } else { period(self.window) }
+        if hears(&self.member) { period(self.window) } else { SHORTEST_PERIOD }
     }
+}
+
+/// True if the store tells this waiter what becomes of it.
+pub(crate) fn hears(member: &str) -> bool {
+    !member.starts_with(DEAF)
 }
 
 /// A waiter that is handed the lock must claim it within its window, and counts as dead if nothing is heard of it for

@@ -6,10 +6,10 @@ use lockkit_core::{Clock, OwnerId, Tick};
 use redis::{RedisResult, Value};
 
 use super::{
-    Sighting,
+    Sighting, hears,
     rooms::{Inner, Room, Rooms},
 };
-use crate::{family::Family, keys::Keys, script};
+use crate::{family::Family, keys::Keys, script, servers::Link};
 
 /// A script holds the server up, so that it is not given more than this at once.
 const MOST_WAITERS: usize = 512;
@@ -134,11 +134,18 @@ impl Rooms {
         }
     }
 
-    /// The answer to a batch: those who wait no more are rung.
-    pub(crate) fn refreshed(&self, batch: &Batch, link: u64, sent: Tick, reply: &Value) -> RedisResult<i64> {
+    /// The answer to a batch: those who wait no more are rung, and those who are to be told what can't be heard on this
+    /// connection.
+    pub(crate) fn refreshed(
+        &self,
+        batch: &Batch,
+        link: &Link,
+        sent: Tick,
+        reply: &Value,
+    ) -> RedisResult<i64> {
         let Value::Array(fields) = reply else { return Err(script::strange(reply)) };
         let [Value::Int(server_time), answers @ ..] = &**fields else { return Err(script::strange(reply)) };
-        let seen = Sighting { link, sent, server_time: *server_time };
+        let seen = Sighting { link: link.number(), sent, server_time: *server_time };
         let mut inner = self.lock();
         for (turn, answer) in batch.rooms.iter().zip(answers) {
             let Value::Array(answer) = answer else { return Err(script::strange(reply)) };
@@ -147,10 +154,12 @@ impl Rooms {
             // Another room of the same name may have been entered since.
             if let Some(room) = room.filter(|room| Arc::ptr_eq(&room.keys, &turn.keys)) {
                 room.saw(seen, script::ttl(*ttl));
-                room.refreshed = Some(sent);
+                if room.disturbed.is_none_or(|at| at < sent) {
+                    room.refreshed = Some(sent);
+                }
             }
-            for ((owner, ..), waits) in turn.waiters.iter().zip(waits) {
-                if *waits == Value::Int(0)
+            for ((owner, member, _), waits) in turn.waiters.iter().zip(waits) {
+                if (*waits == Value::Int(0) || !link.pushes() && hears(member))
                     && let Some(waiter) = inner.owners.get_mut(owner)
                 {
                     waiter.ring();

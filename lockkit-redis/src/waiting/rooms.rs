@@ -13,7 +13,7 @@ use lockkit_core::{Clock, OwnerId, Tick};
 use redis::{PushInfo, PushKind, Value};
 
 use super::{Handover, Sighting, Waiter};
-use crate::{family::Family, keys::Keys, link::Link};
+use crate::{family::Family, keys::Keys, servers::Link};
 
 /// The waiters, by what they wait for.
 pub(crate) struct Rooms {
@@ -40,6 +40,8 @@ pub(super) struct Room {
     pub(super) waiters: HashSet<OwnerId>,
     /// When the store was last asked about all of them, or the room was entered; `None` if that tells nothing now.
     pub(super) refreshed: Option<Tick>,
+    /// Since when an answer to what was asked before tells nothing.
+    pub(super) disturbed: Option<Tick>,
     pub(super) last_seen: Option<Sighting>,
     /// When the lock lapses if nobody renews it, as far as we know.
     pub(super) lapse: Tick,
@@ -208,6 +210,7 @@ impl Room {
             family,
             waiters: HashSet::new(),
             refreshed: Some(Clock::Boot.now()),
+            disturbed: None,
             last_seen: None,
             lapse: Tick::NEVER,
             subscriptions: Vec::new(),
@@ -218,6 +221,7 @@ impl Room {
     /// What is known of the store may be wrong: the next waiter that looks asks for all.
     fn disturb(&mut self, owners: &mut HashMap<OwnerId, Waiter>) {
         self.refreshed = None;
+        self.disturbed = Some(Clock::Boot.now());
         for owner in &self.waiters {
             if let Some(waiter) = owners.get_mut(owner) {
                 waiter.hint.ring();

@@ -254,11 +254,7 @@ fn scripts() -> Vec<Mutant> {
         script(
             "a renewal that re-creates",
             &[
-                (
-                    "extend",
-                    "if owner ~= ARGV[1] then\n",
-                    "if owner and owner ~= ARGV[1] then\n",
-                ),
+                ("extend", "if owner ~= ARGV[1] then\n", "if owner and owner ~= ARGV[1] then\n"),
                 (
                     "extend",
                     "redis.call('PEXPIRE', KEYS[1], lease) == 0",

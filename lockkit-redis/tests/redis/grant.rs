@@ -38,15 +38,14 @@ async fn c5_a_second_attempt_of_the_same_claim_gets_its_own_token_and_a_full_lea
 }
 
 #[tokio::test]
-async fn c2_no_lease_is_ever_shortened() {
+async fn c2_no_lease_is_ever_shortened_and_none_believed_for_longer_than_its_ttl() {
     let store = Store::start().await;
     let mut claim = store.claim("a");
     granted(claim.attempt(Wait::No).await);
+    // As after a step back of the server's clock, which may be taken back.
     store.admin.ask::<()>(&["PEXPIRE", &lock_key("a"), "100000"]).await;
-    let again = granted(claim.attempt(Wait::No).await);
-    assert_eq!(lasts(again.lease), TTL, "nobody believes for longer than was asked");
-    let Pulse::Alive(lease) = claim.keep_alive().await.unwrap() else { panic!("lost") };
-    assert_eq!(lasts(lease), TTL);
+    assert_eq!(lasts(granted(claim.attempt(Wait::No).await).lease), TTL);
+    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(lease) if lasts(lease) == TTL));
     let ttl: u64 = store.admin.ask(&["PTTL", &lock_key("a")]).await;
     assert!(ttl > 90_000, "{ttl}");
 }

@@ -1,10 +1,15 @@
 //! A waiter always finds out in the end, whatever became of the keys that it waits on.
 
-use std::{net::TcpListener, num::NonZeroU32, sync::atomic::Ordering, time::Duration};
+use std::{
+    net::TcpListener,
+    num::NonZeroU32,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, ClaimSpec, Mode, Wait},
+    spi::{Attempt, Backend as _, ClaimSpec, Hint, Mode, Wait},
 };
 use lockkit_fixture::RedisServer;
 use tokio::{
@@ -149,4 +154,34 @@ async fn c8_a_very_patient_waiter_looks_as_often_as_others() {
     holder.release().await.unwrap();
     // The hasty one is told, and never looks.
     wait_for(&mut patient, &bell).await;
+}
+
+/// Whoever can't be told is passed over. That must not go on for ever, if others keep coming.
+#[tokio::test]
+async fn c12_a_waiter_that_may_hear_no_more_is_not_passed_over_for_ever() {
+    let store = Store::start().await;
+    store.admin.ask::<()>(&["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all"]).await;
+    let port = store.server.port();
+    let redis = connect(&format!("redis://u:p@127.0.0.1:{port}/")).await.unwrap();
+    let mut holder = holder(&store, "a").await;
+    let bell = Arc::new(Bell::default());
+    let mut spec = spec("a");
+    spec.hint = Hint::to(&bell);
+    let mut unlucky = redis.claim(spec).unwrap();
+    assert!(busy(unlucky.attempt(Wait::Queue).await).0);
+    store.admin.ask::<()>(&["ACL", "SETUSER", "u", "resetchannels"]).await;
+    let mut lucky = queue(&store, "a", 2).await;
+    let going_round = async {
+        loop {
+            holder.release().await.unwrap();
+            let (mut next, bell) = lucky.remove(0);
+            wait_for_long(&mut next, &bell).await;
+            lucky.extend(queue(&store, "a", 1).await);
+            holder = next;
+        }
+    };
+    tokio::select! {
+        () = going_round => {}
+        _ = wait_for(&mut unlucky, &bell) => {}
+    }
 }

@@ -66,7 +66,7 @@ async fn c13_a_grant_that_a_frozen_replica_does_not_confirm_is_given_back() {
         let error = claim.attempt(Wait::No).await.unwrap_err();
         assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false), "{error}");
         let text = error.to_string();
-        assert!(text.contains("(wait_replicas): 1; within 500ms, so many did: 0."), "{text}");
+        assert!(text.contains("0 of 1 did within 500ms"), "{text}");
         assert!(!has_lock(&store.server, "a"));
     }
     thaw(&store, &replica).await;
@@ -78,7 +78,7 @@ async fn c13_a_grant_that_a_frozen_replica_does_not_confirm_is_given_back() {
 async fn c13_more_replicas_than_there_are_is_an_error_that_counts_them() {
     let (store, _replica) = replicated("?wait_replicas=2&wait_timeout=1s").await;
     let error = store.claim("a").attempt(Wait::No).await.unwrap_err();
-    assert!(error.to_string().contains("(wait_replicas): 2; within 1s, so many did: 1."), "{error}");
+    assert!(error.to_string().contains("1 of 2 did within 1s"), "{error}");
 }
 
 #[tokio::test]

@@ -6,12 +6,14 @@ use lockkit_core::{Error, Result};
 use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time;
 
-use crate::{
+use super::{
     cluster::{Address, Cluster},
-    error::{self, OpenError, Phase},
     link::Link,
     node::Node,
     pool::Alone,
+};
+use crate::{
+    error::{self, OpenError, Phase},
     script::Call,
     shared::Shared,
     waiting::Rooms,

@@ -11,11 +11,10 @@ use redis::{
     RedisResult, Value, aio::MultiplexedConnection,
 };
 
+use super::{ears::Ears, link::Link};
 use crate::{
     config::Config,
-    ears::Ears,
     error::{self, OpenError},
-    link::Link,
     shared::Shared,
 };
 

@@ -4,12 +4,11 @@ use std::{fmt, sync::Arc};
 
 use deadpool::managed::{Manager, Metrics, Object, Pool as Deadpool, PoolError, RecycleError, RecycleResult};
 
-use crate::{
-    error::OpenError,
+use super::{
     link::Link,
     node::{Seat, open},
-    shared::Shared,
 };
+use crate::{error::OpenError, shared::Shared};
 
 /// So many requests of one process wait for replicas at once.
 const SIZE: usize = 16;

@@ -5,8 +5,8 @@ use std::fmt;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ProtocolVersion};
 
+use super::cluster::Address;
 use crate::{
-    cluster::Address,
     config::{Config, Login},
     error::OpenError,
 };

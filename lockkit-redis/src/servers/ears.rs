@@ -14,10 +14,8 @@ use redis::{
 };
 use tokio::{sync::OnceCell, task, time};
 
-use crate::{
-    handshake::{connect, listener, settings},
-    shared::Shared,
-};
+use super::handshake::{connect, listener, settings};
+use crate::shared::Shared;
 
 /// A connection for subscriptions to the channels of slots, and nothing else; opened by the first one who waits.
 ///

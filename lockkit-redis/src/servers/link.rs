@@ -12,7 +12,8 @@ use std::{
 use lockkit_core::{Clock, Tick, spi::ServerClock};
 use redis::{Cmd, ConnectionAddr, Pipeline, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection};
 
-use crate::{ears::Ears, script::Call};
+use super::ears::Ears;
+use crate::script::Call;
 
 /// A multiplexed connection, shared by all claims unless a request has it for itself. What is sent on it is applied in the order in which it was sent.
 pub(crate) struct Link {

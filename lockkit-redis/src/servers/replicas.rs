@@ -35,8 +35,8 @@ pub(crate) fn check(
         return Ok(());
     }
     let reason = format!(
-        "{what} counts only once so many replicas have confirmed it (wait_replicas): {wanted}; within {timeout:?}, \
-         so many did: {confirmed}. Check that the replicas run and keep up, or ask for fewer"
+        "{what} needs replicas to confirm it (wait_replicas), and {confirmed} of {wanted} did within {timeout:?}; check that \
+         the replicas run and keep up, or ask for fewer"
     );
     Err(error::ours(ErrorKind::Unavailable, reason))
 }

@@ -18,12 +18,14 @@ use lockkit_core::{Clock, Tick};
 use redis::ConnectionAddr;
 use tokio::{runtime::Handle, time};
 
-use crate::{
-    error::{self, OpenError},
+use super::{
     handshake::handshake,
     link::Link,
     pool::{Alone, Pool},
     sentinel::Sentinels,
+};
+use crate::{
+    error::{self, OpenError},
     shared::Shared as Common,
 };
 

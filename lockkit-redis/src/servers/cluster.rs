@@ -13,14 +13,12 @@ use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisResult, Value};
 use tokio::time;
 
-use crate::{
-    error::OpenError,
+use super::{
     handshake::connect,
-    keys::SLOTS,
     link::Link,
     node::{Node, Seat},
-    shared::Shared,
 };
+use crate::{error::OpenError, keys::SLOTS, shared::Shared};
 
 /// A node's host and port.
 pub(crate) type Address = (String, u16);

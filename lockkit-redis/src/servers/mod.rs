@@ -1,0 +1,23 @@
+//! The way to the servers: which there are, which of them has a name's keys, and the connections to them.
+
+mod cluster;
+mod ears;
+mod handshake;
+mod link;
+mod node;
+mod pool;
+pub(crate) mod replicas;
+mod route;
+mod sentinel;
+#[cfg(feature = "tls")]
+mod tls;
+
+#[cfg(feature = "tls")]
+pub(crate) use self::tls::Tls;
+pub(crate) use self::{
+    cluster::{Address, Cluster},
+    link::Link,
+    node::{Node, Seat},
+    route::{Route, Stop, Topology},
+    sentinel::Sentinels,
+};
