@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{Error, Result};
-use redis::{RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{ConnectionAddr, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time;
 
 use super::{
@@ -158,19 +158,19 @@ impl<'a> Route<'a> {
             Err(error) => error,
         };
         self.turns += 1;
-        if self.turns < MOST_TURNS && self.follow(&error).await {
+        if self.turns < MOST_TURNS && self.follow(stop, &error).await {
             return Ok(None);
         }
         Err(self.give_up(stop, error, phase))
     }
 
     /// True if the request has somewhere to go.
-    async fn follow(&mut self, error: &RedisError) -> bool {
+    async fn follow(&mut self, stop: &Stop, error: &RedisError) -> bool {
         let Topology::Cluster(cluster) = self.topology else { return false };
         if self.turns > QUICK_TURNS {
             time::sleep(MOVING_PAUSE).await;
         }
-        let redirect = error.redirect_node().and_then(|(address, _)| parse(address));
+        let redirect = error.redirect_node().and_then(|(address, _)| parse(address, stop.link.address()));
         match (error.kind(), redirect) {
             (redis::ErrorKind::Server(ServerErrorKind::Moved), Some(address)) => {
                 cluster.moved(self.slot, &address)
@@ -200,9 +200,13 @@ impl<'a> Route<'a> {
     }
 }
 
-/// `host:port`, and the host may be an IPv6 address.
-fn parse(address: &str) -> Option<Address> {
+/// `host:port`, and the host may be an IPv6 address. A node that knows no address of the other one leaves it out: it is
+/// behind the one that was `asked`.
+fn parse(address: &str, asked: &ConnectionAddr) -> Option<Address> {
     let (host, port) = address.rsplit_once(':')?;
-    let port = port.parse().ok()?;
-    (!host.is_empty()).then(|| (host.to_owned(), port))
+    let host = match (host, asked) {
+        ("" | "?", ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) => host,
+        (host, _) => host,
+    };
+    Some((host.to_owned(), port.parse().ok()?))
 }
