@@ -75,8 +75,8 @@ impl Node {
     /// A connection that is good as far as we know. For a request that waits for replicas also one that it has for itself,
     /// to the same server: else it would take a lock on one, and release it on another.
     pub(crate) async fn links(&self, alone: bool) -> Result<(Arc<Link>, Option<Alone>), OpenError> {
-        // Boxed, as they are rare and large.
-        if self.doubted.swap(false, Ordering::Relaxed) {
+        // Boxed, as they are rare and large. Each request comes by here, so that it only reads, mostly.
+        if self.doubted.load(Ordering::Relaxed) && self.doubted.swap(false, Ordering::Relaxed) {
             Box::pin(self.think_again()).await;
         }
         loop {
