@@ -189,7 +189,10 @@ impl RedisClaim {
         let Err(error) = replicas::check(config, self.replicas(), waited, "a grant") else {
             return Ok(granted);
         };
-        match self.release().await {
+        let released = self.release().await;
+        // Not before: it is this server that has the lock.
+        self.store.doubt();
+        match released {
             Ok(_) => Err(error),
             Err(_) => Err(error.with_outcome_unknown()),
         }
@@ -316,7 +319,7 @@ impl Claim for RedisClaim {
             Value::Int(-1 | -2) => Ok(Pulse::Lost(LossReason::Evicted)),
             Value::Int(lease) => {
                 let confirmed = replicas::check(self.store.config(), self.replicas(), waited, "a renewal");
-                confirmed.map_err(Error::with_outcome_unknown)?;
+                confirmed.inspect_err(|_| self.store.doubt()).map_err(Error::with_outcome_unknown)?;
                 Ok(Pulse::Alive(self.lease_for(lease)?))
             }
             _ => Err(nonsense()),

@@ -99,7 +99,6 @@ pub(crate) fn from_redis(error: RedisError, phase: Phase, config: &Config) -> Er
         }
         meaning => meaning,
     };
-    // A server quotes the arguments of a command that it doesn't know, and AUTH may be one.
     let told = said(&error);
     let said = config.secrets().fold(told.clone(), |said, secret| said.replace(secret, "***"));
     let context = match phase {
@@ -109,8 +108,13 @@ pub(crate) fn from_redis(error: RedisError, phase: Phase, config: &Config) -> Er
     let ours = Error::new(kind, context).with_backend(BACKEND);
     let unknown = phase == Phase::Write && (error.code().is_none() || stopped_halfway(&error));
     let ours = if unknown { ours.with_outcome_unknown() } else { ours };
-    if said == told { ours.with_source(error) } else { ours }
+    let quotes = error.detail().is_some_and(|detail| detail.contains(QUOTE));
+    if said == told && !quotes { ours.with_source(error) } else { ours }
 }
+
+/// A server quotes the arguments of a command that it doesn't know, and AUTH may be one. It cuts them off, so that a long
+/// password could not be found in it.
+const QUOTE: &str = ", with args beginning with";
 
 /// True if a script was stopped after it may have written: a node that is giving a slot away does not let it create a
 /// key there.
@@ -138,11 +142,12 @@ pub(crate) fn refuses_resp3(error: &RedisError) -> bool {
     }
 }
 
-/// The server's words, without the position in our script.
+/// The server's words, without the position in our script and without our arguments.
 fn said(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => {
             let detail = detail.split(" script: ").next().unwrap_or(detail);
+            let detail = detail.split(QUOTE).next().unwrap_or(detail);
             format!("{code} {detail}")
         }
         (Some(code), None) => code.to_owned(),
@@ -200,6 +205,7 @@ fn server_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         "NOREPLICAS" => (K::Unavailable, "the server takes no writes because too few replicas are connected"),
         "OOM" => (K::StoreFull, "the server is out of memory; raise maxmemory or remove keys"),
         "READONLY" => (K::ReadOnly, "the server is a replica and takes no writes; connect to the primary"),
+        "UNBLOCKED" => (K::Unavailable, "the server was demoted while the request waited for replicas"),
         "WRONGPASS" => (K::Authentication, WRONG_LOGIN),
         "WRONGTYPE" => (
             K::WrongType,
@@ -299,6 +305,7 @@ mod tests {
             ("ERR Error running script (call to f_6b): @user_script:9: OOM command not", K::StoreFull),
             ("BUSY Redis is busy running a script.", K::Unavailable),
             ("MOVED 1234 10.0.0.1:6379", K::Unsupported),
+            ("UNBLOCKED force unblock from blocking operation, instance state changed", K::Unavailable),
             ("ERR max number of clients reached", K::Unavailable),
             ("ERR something else", K::Unexpected),
             ("NEWCODE of a later version", K::Unexpected),
@@ -333,7 +340,12 @@ mod tests {
 
     #[test]
     fn c13_a_server_that_quotes_the_password_is_not_quoted() {
-        let error = translated("ERR unknown command 'AUTH', with args beginning with: 'hunter2' ");
-        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        // Also where it has cut the password off.
+        for quoted in ["hunter2", "hunter"] {
+            let line = format!("ERR unknown command 'AUTH', with args beginning with: '{quoted}' ");
+            let error = translated(&line);
+            assert!(!format!("{error} {error:?}").contains("hunter"), "{error:?}");
+            assert!(error.to_string().contains("unknown command 'AUTH'"), "{error}");
+        }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A mutex is a plain string key with a time to live, as `SET key value NX PX` makes it, so that it excludes and
 //! is excluded by other clients which lock in that way. Everything else happens in short scripts, one round trip
-//! each, on the server's clock. Works with Redis 5 and later; from Redis 6 on waiters are woken by push messages, on a
-//! cluster from Redis 7 on by messages that stay within a name's slot.
+//! each, on the server's clock. Made for Redis 5 and later, tested with Redis 7 and Valkey 9; from Redis 6 on waiters
+//! are woken by push messages, on a cluster from Redis 7 on by messages that stay within a name's slot.
 //!
 //! ```text
 //! redis://[user:password@]host[:6379]/[database][?parameter=value&…]

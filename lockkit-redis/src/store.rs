@@ -58,6 +58,11 @@ impl Store {
         &self.shared.rooms
     }
 
+    /// Too few replicas have confirmed a write: they may follow another primary by now.
+    pub(crate) fn doubt(&self) {
+        self.topology.doubt();
+    }
+
     /// The way to the node that has this slot.
     pub(crate) fn route(&self, slot: u16) -> Route<'_> {
         Route::new(&self.shared, &self.topology, slot)

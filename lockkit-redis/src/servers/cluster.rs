@@ -59,7 +59,11 @@ impl Cluster {
             return Ok(node);
         }
         self.ask_for_the_map().await?;
-        self.lock().slots.get(usize::from(slot)).cloned().flatten().ok_or(OpenError::NoNode(slot))
+        let map = self.lock();
+        if map.closed {
+            return Err(OpenError::Closed);
+        }
+        map.slots.get(usize::from(slot)).cloned().flatten().ok_or(OpenError::NoNode(slot))
     }
 
     /// A node that the cluster named.
@@ -138,6 +142,10 @@ impl Map {
         let node = self.nodes.entry(address.clone()).or_insert_with(|| {
             Arc::new(Node::new(Arc::clone(shared), Seat::At(shared.config.address_of(&address.0, address.1))))
         });
+        if self.closed {
+            // Named by an answer that came after the end.
+            node.close();
+        }
         Arc::clone(node)
     }
 

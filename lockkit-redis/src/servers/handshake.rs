@@ -57,8 +57,8 @@ pub(crate) async fn handshake(
     let clock = ServerClock::new(sent, seconds.saturating_mul(1_000_000).saturating_add(micros));
     let sharded = config.is_cluster() && knows_command(&spublish);
     let pushes = hears && modern && (sharded || subscribe(shared, &mut connection).await?);
-    let ears = sharded.then(|| Ears::new(Arc::clone(shared), address, number, Arc::clone(&ended)));
-    Ok(Link::new(number, connection, clock, pushes, ears, ended))
+    let ears = sharded.then(|| Ears::new(Arc::clone(shared), address.clone(), number, Arc::clone(&ended)));
+    Ok(Link::new(number, address, connection, clock, pushes, ears, ended))
 }
 
 /// What a connection that is driven by others has: they bound each request by op_timeout, so the client must not.

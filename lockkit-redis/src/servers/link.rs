@@ -10,7 +10,7 @@ use std::{
 };
 
 use lockkit_core::{Clock, Tick, spi::ServerClock};
-use redis::{Cmd, Pipeline, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection};
+use redis::{Cmd, ConnectionAddr, Pipeline, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection};
 
 use super::ears::Ears;
 use crate::script::Call;
@@ -18,6 +18,7 @@ use crate::script::Call;
 /// A multiplexed connection, shared by all claims unless a request has it for itself. What is sent on it is applied in the order in which it was sent.
 pub(crate) struct Link {
     number: u64,
+    address: ConnectionAddr,
     connection: MultiplexedConnection,
     clock: ServerClock,
     opened: Tick,
@@ -34,6 +35,7 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn new(
         number: u64,
+        address: ConnectionAddr,
         connection: MultiplexedConnection,
         clock: ServerClock,
         pushes: bool,
@@ -42,6 +44,7 @@ impl Link {
     ) -> Self {
         Self {
             number,
+            address,
             connection,
             clock,
             opened: Clock::Boot.now(),
@@ -55,6 +58,11 @@ impl Link {
     /// Rises from one connection to the next.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Where it goes.
+    pub(crate) fn address(&self) -> &ConnectionAddr {
+        &self.address
     }
 
     pub(crate) fn clock(&self) -> &ServerClock {

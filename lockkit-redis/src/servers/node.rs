@@ -3,7 +3,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -44,6 +47,8 @@ pub(crate) struct Node {
     state: Mutex<State>,
     /// Only where requests wait for replicas.
     pool: Option<Pool>,
+    /// It may have been replaced by another server without knowing it.
+    doubted: AtomicBool,
 }
 
 #[derive(Default)]
@@ -64,20 +69,49 @@ impl Node {
     pub(crate) fn new(common: Arc<Common>, seat: Seat) -> Self {
         let waits = common.config.replicas.is_some();
         let pool = waits.then(|| Pool::new(Arc::clone(&common), seat.clone())).flatten();
-        Self { common, seat, state: Mutex::default(), pool }
+        Self { common, seat, state: Mutex::default(), pool, doubted: AtomicBool::new(false) }
     }
 
-    /// A connection for one request, where it has to have one for itself.
-    pub(crate) async fn alone(&self) -> Result<Option<Alone>, OpenError> {
-        match &self.pool {
-            // Boxed, as it is rare and large.
-            Some(pool) => Box::pin(pool.link()).await.map(Some),
-            None => Ok(None),
+    /// A connection that is good as far as we know. For a request that waits for replicas also one that it has for itself,
+    /// to the same server: else it would take a lock on one, and release it on another.
+    pub(crate) async fn links(&self, alone: bool) -> Result<(Arc<Link>, Option<Alone>), OpenError> {
+        // Boxed, as they are rare and large. Each request comes by here, so that it only reads, mostly.
+        if self.doubted.load(Ordering::Relaxed) && self.doubted.swap(false, Ordering::Relaxed) {
+            Box::pin(self.think_again()).await;
+        }
+        loop {
+            let link = self.link().await?;
+            let Some(pool) = self.pool.as_ref().filter(|_| alone) else { return Ok((link, None)) };
+            let own = Box::pin(pool.link()).await?;
+            if own.address() == link.address() {
+                return Ok((link, Some(own)));
+            }
+            // There was a failover between the two.
+            if own.number() > link.number() {
+                self.retire(&link);
+            } else {
+                drop(own);
+                pool.retire();
+            }
         }
     }
 
-    /// A connection that is good as far as we know.
-    pub(crate) async fn link(&self) -> Result<Arc<Link>, OpenError> {
+    /// The sentinels are asked before the next request, in case that there is another primary now.
+    pub(crate) fn doubt(&self) {
+        self.doubted.store(true, Ordering::Relaxed);
+    }
+
+    async fn think_again(&self) {
+        let Seat::Primary(sentinels) = &self.seat else { return };
+        let Some(link) = self.lock().link.clone() else { return };
+        if let Ok(Ok(found)) = time::timeout(SECOND_THOUGHTS, sentinels.primary()).await
+            && found != *link.address()
+        {
+            self.retire(&link);
+        }
+    }
+
+    async fn link(&self) -> Result<Arc<Link>, OpenError> {
         let opening = match self.current() {
             Ok(link) => return Ok(link),
             Err(opening) => opening?,
@@ -136,20 +170,25 @@ impl Node {
         };
         drop(state);
         if retired.is_some() {
-            self.common.rooms.ring_all();
+            self.replaced();
         }
         Err(Ok(opening))
     }
 
     /// Uses this connection no more, if it is still the present one.
     pub(crate) fn retire(&self, link: &Arc<Link>) {
+        let retired = self.lock().link.take_if(|present| Arc::ptr_eq(present, link));
+        if retired.is_some() {
+            self.replaced();
+        }
+    }
+
+    /// What was opened with a connection that is of no use is of none either, and messages may have been missed.
+    fn replaced(&self) {
         if let Some(pool) = &self.pool {
             pool.retire();
         }
-        let retired = self.lock().link.take_if(|present| Arc::ptr_eq(present, link));
-        if retired.is_some() {
-            self.common.rooms.ring_all();
-        }
+        self.common.rooms.ring_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -31,6 +31,10 @@ impl Pool {
     }
 
     pub(crate) async fn link(&self) -> Result<Alone, OpenError> {
+        // Where one was given up without an answer, the others may be as dead, and each would cost an op_timeout.
+        if !self.0.retain(|link, _| !link.is_asked()).removed.is_empty() {
+            self.retire();
+        }
         self.0.get().await.map_err(|error| match error {
             PoolError::Backend(error) => error,
             PoolError::Closed => OpenError::Closed,

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{Error, Result};
-use redis::{RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{ConnectionAddr, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time;
 
 use super::{
@@ -25,6 +25,16 @@ pub(crate) enum Topology {
     /// One at a time.
     One(Arc<Node>),
     Cluster(Cluster),
+}
+
+impl Topology {
+    /// Somebody else may be in charge by now: that is asked before the next request.
+    pub(crate) fn doubt(&self) {
+        match self {
+            Self::One(node) => node.doubt(),
+            Self::Cluster(cluster) => cluster.doubt(),
+        }
+    }
 }
 
 /// A request may be sent on so often. Each time it did nothing, so that it is as good as new.
@@ -125,8 +135,7 @@ impl<'a> Route<'a> {
             (Topology::Cluster(cluster), Some(address)) => cluster.node_at(&address),
         };
         let open = async {
-            let link = node.link().await?;
-            let alone = if self.alone { node.alone().await? } else { None };
+            let (link, alone) = node.links(self.alone).await?;
             Ok(Stop { link, alone, asking })
         };
         open.await.inspect_err(|_| {
@@ -149,19 +158,19 @@ impl<'a> Route<'a> {
             Err(error) => error,
         };
         self.turns += 1;
-        if self.turns < MOST_TURNS && self.follow(&error).await {
+        if self.turns < MOST_TURNS && self.follow(stop, &error).await {
             return Ok(None);
         }
         Err(self.give_up(stop, error, phase))
     }
 
     /// True if the request has somewhere to go.
-    async fn follow(&mut self, error: &RedisError) -> bool {
+    async fn follow(&mut self, stop: &Stop, error: &RedisError) -> bool {
         let Topology::Cluster(cluster) = self.topology else { return false };
         if self.turns > QUICK_TURNS {
             time::sleep(MOVING_PAUSE).await;
         }
-        let redirect = error.redirect_node().and_then(|(address, _)| parse(address));
+        let redirect = error.redirect_node().and_then(|(address, _)| parse(address, stop.link.address()));
         match (error.kind(), redirect) {
             (redis::ErrorKind::Server(ServerErrorKind::Moved), Some(address)) => {
                 cluster.moved(self.slot, &address)
@@ -179,19 +188,25 @@ impl<'a> Route<'a> {
         if useless {
             stop.sender().end();
         }
+        let error = error::from_redis(error, phase, &self.shared.config);
         match self.topology {
             Topology::One(node) if useless => node.retire(&stop.link),
             Topology::Cluster(cluster) if useless => cluster.retire(&stop.link),
-            Topology::Cluster(cluster) => cluster.doubt(),
-            Topology::One(_) => {}
+            // Of any other error another server would not be free.
+            topology if error.is_temporary() => topology.doubt(),
+            _ => {}
         }
-        error::from_redis(error, phase, &self.shared.config)
+        error
     }
 }
 
-/// `host:port`, and the host may be an IPv6 address.
-fn parse(address: &str) -> Option<Address> {
+/// `host:port`, and the host may be an IPv6 address. A node that knows no address of the other one leaves it out: it is
+/// behind the one that was `asked`.
+fn parse(address: &str, asked: &ConnectionAddr) -> Option<Address> {
     let (host, port) = address.rsplit_once(':')?;
-    let port = port.parse().ok()?;
-    (!host.is_empty()).then(|| (host.to_owned(), port))
+    let host = match (host, asked) {
+        ("" | "?", ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) => host,
+        (host, _) => host,
+    };
+    Some((host.to_owned(), port.parse().ok()?))
 }

@@ -49,6 +49,18 @@ impl Nodes {
         line.map_or(0, |count| count.parse().unwrap())
     }
 
+    /// How often the nodes were asked for their map since this was asked last.
+    pub(crate) fn map_requests(&self) -> usize {
+        let mut requests = 0;
+        for node in self.cluster.nodes() {
+            let stats = node.ask(["INFO", "commandstats"]).unwrap().text();
+            let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|slots:calls="));
+            requests += line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap());
+            node.ask(["CONFIG", "RESETSTAT"]).unwrap();
+        }
+        requests
+    }
+
     /// All keys of all nodes that are not fences, and all channels of slots.
     pub(crate) fn left_behind(&self) -> Vec<String> {
         let mut left = Vec::new();
@@ -189,6 +201,61 @@ async fn c9_a_replica_takes_over_with_locks_and_queue() {
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     assert!(lock(&mut waiter, &bell).await.token > before);
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c8_a_subscription_that_dies_alone_is_noticed_and_made_again() {
+    let nodes = Nodes::start().await;
+    let owner = nodes.cluster.owner_of(nodes.slot("a")).unwrap();
+    let mut holder = nodes.claim("a");
+    granted(holder.attempt(Wait::No).await);
+    let (mut waiter, bell) = nodes.waiter("a");
+    busy(waiter.attempt(Wait::Queue).await);
+    let killed = nodes.cluster.nodes()[owner].ask(["CLIENT", "KILL", "TYPE", "pubsub"]).unwrap();
+    assert_eq!(killed.text(), "1");
+    bell.heard().await;
+    busy(waiter.attempt(Wait::Queue).await);
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    lock(&mut waiter, &bell).await;
+    assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    nodes.assert_clean().await;
+}
+
+#[tokio::test]
+async fn c13_a_cluster_that_is_closed_while_it_is_asked_for_its_map_says_so() {
+    let options = RedisClusterOptions::default().with_node_timeout(Duration::from_secs(60));
+    let mut nodes = Nodes::start_with(options, "?connect_timeout=10s").await;
+    let owner = nodes.cluster.owner_of(nodes.slot("a")).unwrap();
+    granted(nodes.claim("a").attempt(Wait::No).await);
+    nodes.cluster.node_mut(owner).kill().unwrap();
+    let gone = nodes.claim("a").attempt(Wait::No).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::Unavailable, "{gone}");
+    let others: Vec<_> = (0..3).filter(|node| *node != owner).collect();
+    others.iter().for_each(|node| nodes.cluster.nodes()[*node].pause().unwrap());
+    let mut claim = nodes.claim("a");
+    let close = async {
+        // The attempt above is polled first, and has asked by now.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        nodes.redis.close().await.unwrap();
+        others.iter().for_each(|node| nodes.cluster.nodes()[*node].resume().unwrap());
+    };
+    let (error, ()) = tokio::join!(claim.attempt(Wait::No), close);
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+}
+
+#[tokio::test]
+async fn c13_an_error_that_another_node_could_not_help_does_not_ask_for_the_map() {
+    let nodes = Nodes::start().await;
+    assert!(nodes.map_requests() > 0);
+    let owner = nodes.cluster.owner_of(nodes.slot("a")).unwrap();
+    nodes.cluster.nodes()[owner].ask(["SADD", &lock_key("a"), "x"]).unwrap();
+    nodes.map_requests();
+    for _ in 0..5 {
+        let error = nodes.claim("a").attempt(Wait::No).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    }
+    assert_eq!(nodes.map_requests(), 0);
 }
 
 #[tokio::test]

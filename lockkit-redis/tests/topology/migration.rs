@@ -12,6 +12,7 @@ use lockkit_core::{
     ErrorKind,
     spi::{Attempt, Pulse, Released, Wait},
 };
+use lockkit_fixture::{RedisClusterOptions, RedisOptions};
 
 use crate::{cluster::Nodes, support::*};
 
@@ -70,6 +71,24 @@ async fn c10_a_renewal_follows_its_keys_and_a_half_moved_name_is_unavailable_for
     assert!(!matches!(nodes.claim("a").attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     granted(nodes.claim("a").attempt(Wait::No).await);
+}
+
+#[tokio::test]
+async fn c10_nodes_that_know_no_addresses_are_followed() {
+    let nameless = ["--cluster-preferred-endpoint-type", "unknown-endpoint"];
+    let nodes = RedisOptions::default().with_args(nameless);
+    let nodes = Nodes::start_with(RedisClusterOptions::default().with_nodes(nodes), "").await;
+    let slot = nodes.slot("a");
+    let from = nodes.cluster.owner_of(slot).unwrap();
+    let mut holder = nodes.claim("a");
+    granted(holder.attempt(Wait::No).await);
+    let migration = nodes.cluster.begin_migration(slot, (from + 1) % 3).unwrap();
+    nodes.cluster.move_keys(&migration).unwrap();
+    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    nodes.cluster.finish_migration(migration).unwrap();
+    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    assert!(nodes.errors(from, "ASK") > 0 && nodes.errors(from, "MOVED") > 0);
 }
 
 /// Without holding up the tasks that use it.

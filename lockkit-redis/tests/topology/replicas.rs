@@ -113,6 +113,30 @@ async fn c5_a_grant_that_is_not_confirmed_and_can_not_be_given_back_is_unknown()
 }
 
 #[tokio::test]
+async fn c13_a_primary_that_is_demoted_while_replicas_are_waited_for_is_a_temporary_trouble() {
+    let (store, replica) = replicated("?wait_replicas=1&wait_timeout=60s").await;
+    let spec = || spec_for("a", TTL, SOON);
+    let (mut holder, mut other) =
+        (store.redis.claim(spec()).unwrap(), store.redis.claim(spec_for("b", TTL, SOON)).unwrap());
+    granted(holder.attempt(Wait::No).await);
+    replica.pause().unwrap();
+    let demote = async {
+        let waits = async || store.admin.ask::<String>(&["CLIENT", "LIST"]).await.matches("cmd=wait").count();
+        while waits().await < 2
+            || store.admin.ask::<String>(&["INFO", "clients"]).await.contains("blocked_clients:0")
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    };
+    let (renewal, grant, ()) = tokio::join!(holder.keep_alive(), other.attempt(Wait::No), demote);
+    for error in [renewal.unwrap_err(), grant.unwrap_err()] {
+        assert!(error.is_temporary(), "{error:?}");
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn c6_an_attempt_that_is_dropped_while_it_waits_for_replicas_holds_up_nobody() {
     let (store, replica) = replicated("?wait_replicas=1&wait_timeout=60s").await;
     replica.pause().unwrap();

@@ -2,13 +2,47 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lockkit_core::{
     ErrorKind,
     spi::{Backend as _, Pulse, Released, Wait},
 };
 use lockkit_fixture::{RedisOptions, SentinelGroup, SentinelOptions};
+use tokio::time::timeout;
 
 use crate::support::*;
+
+/// Waits until both replicas have a lock. A WAIT would be about the writes of its own connection.
+async fn replicated(group: &SentinelGroup, name: &str) {
+    let deadline = tokio::time::Instant::now() + SOON;
+    let has_lock =
+        |server: usize| group.servers()[server].ask(["EXISTS", &lock_key(name)]).unwrap().text() == "1";
+    while !(has_lock(1) && has_lock(2)) {
+        assert!(tokio::time::Instant::now() < deadline, "the replicas don't get the lock");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The sentinels name the second server from now on; nobody tells the first one.
+fn replace_primary(group: &SentinelGroup) {
+    for sentinel in group.sentinels() {
+        sentinel.ask(["SENTINEL", "REMOVE", group.service_name()]).unwrap();
+    }
+    group.servers()[1].promote().unwrap();
+    let port = group.servers()[1].port().to_string();
+    for sentinel in group.sentinels() {
+        sentinel.ask(["SENTINEL", "MONITOR", group.service_name(), "127.0.0.1", &port, "2"]).unwrap();
+    }
+}
+
+/// The third server follows the second one, and confirms what is written there.
+async fn follow_new_primary(group: &SentinelGroup) {
+    let port = group.servers()[1].port().to_string();
+    group.servers()[2].ask(["REPLICAOF", "127.0.0.1", &port]).unwrap();
+    let admin = Admin::to(&group.servers()[1]).await;
+    admin.ask::<()>(&["SET", "in sync", ""]).await;
+    assert_eq!(admin.ask::<u64>(&["WAIT", "1", "10000"]).await, 1);
+}
 
 /// The sentinels leave all as it is.
 fn calm() -> SentinelOptions {
@@ -47,7 +81,7 @@ async fn c9_a_failover_is_followed_by_holders_and_waiters() {
     let redis = connect(&url).await.unwrap();
     let mut holder = redis.claim(spec("a")).unwrap();
     let before = granted(holder.attempt(Wait::No).await).token;
-    assert_eq!(group.servers()[0].ask(["WAIT", "2", "5000"]).unwrap().text(), "2");
+    replicated(&group, "a").await;
 
     group.sentinels()[0].ask(["SENTINEL", "FAILOVER", group.service_name()]).unwrap();
     let primary = group.wait_for_new_primary(0, SOON).unwrap();
@@ -65,22 +99,63 @@ async fn c13_a_primary_that_was_demoted_is_left_for_the_one_that_the_sentinels_n
     let redis = connect(&group.url()).await.unwrap();
     let mut holder = redis.claim(spec("a")).unwrap();
     granted(holder.attempt(Wait::No).await);
-    assert_eq!(group.servers()[0].ask(["WAIT", "2", "5000"]).unwrap().text(), "2");
+    replicated(&group, "a").await;
     // As an operator does who has no sentinel cut the clients off.
-    for sentinel in group.sentinels() {
-        sentinel.ask(["SENTINEL", "REMOVE", group.service_name()]).unwrap();
-    }
-    group.servers()[1].promote().unwrap();
+    replace_primary(&group);
     // It keeps its data, as its new primary can't be reached.
     group.servers()[0].ask(["REPLICAOF", "127.0.0.1", "1"]).unwrap();
-    let port = group.servers()[1].port().to_string();
-    for sentinel in group.sentinels() {
-        sentinel.ask(["SENTINEL", "MONITOR", group.service_name(), "127.0.0.1", &port, "2"]).unwrap();
-    }
     let error = holder.keep_alive().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
     assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c8_a_primary_that_lost_its_replicas_is_left_for_the_one_that_the_sentinels_name() {
+    for (query, least) in [("?wait_replicas=1&wait_timeout=300ms", "0"), ("", "1")] {
+        let group = SentinelGroup::start_with(calm()).unwrap();
+        let redis = connect(&format!("{}{query}", group.url())).await.unwrap();
+        let mut claim = redis.claim(spec("a")).unwrap();
+        granted(claim.attempt(Wait::No).await);
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        replace_primary(&group);
+        follow_new_primary(&group).await;
+        let old = &group.servers()[0];
+        old.ask(["CONFIG", "SET", "min-replicas-to-write", least]).unwrap();
+        old.ask(["CLIENT", "KILL", "TYPE", "replica"]).unwrap();
+
+        let error = claim.attempt(Wait::No).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        granted(claim.attempt(Wait::No).await);
+        assert_eq!(group.servers()[1].ask(["EXISTS", &lock_key("a")]).unwrap().text(), "1");
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+}
+
+/// Each of the connections that waited for replicas, and that for all else, goes to a primary that hangs.
+#[tokio::test]
+async fn c7_c9_connections_to_a_primary_that_was_replaced_are_left_together() {
+    let group = SentinelGroup::start_with(calm()).unwrap();
+    let redis = connect(&format!("{}?wait_replicas=1", group.url())).await.unwrap();
+    let claim = |name: String| redis.claim(spec(&name)).unwrap();
+    let mut claims: Vec<_> = (0..8).map(|number| claim(format!("a{number}"))).collect();
+    for answer in join_all(claims.iter_mut().map(|claim| claim.attempt(Wait::No))).await {
+        granted(answer);
+    }
+    for claim in &mut claims {
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+    group.servers()[0].pause().unwrap();
+    replace_primary(&group);
+    follow_new_primary(&group).await;
+
+    let mut given_up = claim("b".to_owned());
+    assert!(timeout(Duration::from_millis(200), given_up.attempt(Wait::No)).await.is_err());
+    let mut next = claim("c".to_owned());
+    granted(timeout(SOON, next.attempt(Wait::No)).await.expect("each old connection is waited for"));
+    let released = timeout(SOON, next.release()).await.expect("the release went to the old primary");
+    assert_eq!(released.unwrap(), Released::Freed);
+    assert_eq!(group.servers()[1].ask(["EXISTS", &lock_key("c")]).unwrap().text(), "0");
 }
 
 #[tokio::test]
