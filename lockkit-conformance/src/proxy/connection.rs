@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, pin::pin, time::Duration};
 
+use futures_util::{FutureExt as _, future::FusedFuture as _};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -49,7 +50,7 @@ async fn forward(
     let orphaned = {
         let (mut from_server, to_server) = server.split();
         let (sender, requests) = queue();
-        let mut deliver = pin!(drain(requests, to_server, state.clone(), |t| &t.up));
+        let mut deliver = pin!(drain(requests, to_server, state.clone(), |t| &t.up).fuse());
         {
             let (from_client, to_client) = client.split();
             let (back, replies) = queue();
@@ -69,7 +70,8 @@ async fn forward(
         let late = state.borrow().late;
         let deliver_late = async {
             sleep(late).await;
-            deliver.await
+            // A client may have ended its requests before it was cut off.
+            if deliver.is_terminated() { Ok(()) } else { deliver.await }
         };
         tokio::select! {
             biased;

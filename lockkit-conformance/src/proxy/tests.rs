@@ -148,6 +148,25 @@ async fn delivers_a_request_after_its_client_is_gone() {
 }
 
 #[tokio::test]
+async fn a_client_that_ended_its_requests_before_it_is_cut_off_is_no_trouble() {
+    let (front, back) = (listener().await, listener().await);
+    let (state, seen) = watch::channel(State::default());
+    let mut client = TcpStream::connect(front.local_addr().unwrap()).await.unwrap();
+    let (proxied, _) = front.accept().await.unwrap();
+    let serving = tokio::spawn(connection::serve(proxied, back.local_addr().unwrap(), seen));
+    let (mut server, _) = back.accept().await.unwrap();
+    client.shutdown().await.unwrap();
+    assert_eq!(server.read(&mut [0; 1]).await.unwrap(), 0);
+    state.send_modify(|state| state.client_resets += 1);
+    drop(server);
+    timeout(LONG, serving).await.unwrap().unwrap();
+}
+
+async fn listener() -> TcpListener {
+    TcpListener::bind(("127.0.0.1", 0)).await.unwrap()
+}
+
+#[tokio::test]
 async fn refuses_new_connections() {
     let (proxy, mut old, _ear) = start().await;
     round_trip(&mut old).await.unwrap();
