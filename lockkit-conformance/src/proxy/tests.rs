@@ -153,7 +153,7 @@ async fn a_client_that_ended_its_requests_before_it_is_cut_off_is_no_trouble() {
     let (state, seen) = watch::channel(State::default());
     let mut client = TcpStream::connect(front.local_addr().unwrap()).await.unwrap();
     let (proxied, _) = front.accept().await.unwrap();
-    let serving = tokio::spawn(connection::serve(proxied, back.local_addr().unwrap(), seen));
+    let serving = tokio::spawn(serve(proxied, back.local_addr().unwrap(), seen));
     let (mut server, _) = back.accept().await.unwrap();
     client.shutdown().await.unwrap();
     assert_eq!(server.read(&mut [0; 1]).await.unwrap(), 0);
