@@ -173,3 +173,44 @@ impl Rooms {
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use lockkit_core::{Kind, LockName, spi::Hint};
+    use lockkit_fixture::RedisServer;
+
+    use super::*;
+    use crate::{
+        config::Config,
+        store::Store,
+        waiting::{News, Place, Waiter},
+    };
+
+    #[tokio::test]
+    async fn c8_an_answer_from_before_a_disturbance_does_not_calm_the_waiters() {
+        let server = RedisServer::start().unwrap();
+        let config = Config::new("127.0.0.1", server.port());
+        let keys = Arc::new(config.keyspace().keys(&LockName::new(Kind::Mutex, "a").unwrap()).unwrap());
+        let store = Store::new(config);
+        let (rooms, link) = (store.rooms(), store.route(0).next().await.unwrap().link);
+        let waiter = Waiter::new("c:3000:me".into(), Duration::from_secs(3), Hint::none());
+        let mut place = Place::take(rooms, &keys, keys.family(), OwnerId::random(), waiter);
+        let sent = Clock::Boot.now();
+        place.waits(Sighting { link: link.number(), sent, server_time: 1 }, None);
+        assert!(matches!(place.news(false), News::Waits(_)));
+
+        let answer = Value::Array(vec![Value::Int(1), Value::Array(vec![Value::Int(30_000), Value::Int(1)])]);
+        let ask = || {
+            let [batch] = rooms.due(None).try_into().unwrap();
+            (batch, Clock::Boot.now())
+        };
+        rooms.ring_all();
+        let (batch, sent) = ask();
+        rooms.ring_all();
+        rooms.refreshed(&batch, &link, sent, &answer).unwrap();
+        assert_eq!(place.news(false), News::Refresh);
+        let (batch, sent) = ask();
+        rooms.refreshed(&batch, &link, sent, &answer).unwrap();
+        assert!(matches!(place.news(false), News::Waits(_)));
+    }
+}
