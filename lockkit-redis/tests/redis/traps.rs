@@ -1,9 +1,11 @@
 //! Servers that refuse for a while, while some wait: nothing is handed over that was not written, and nobody's place is
 //! lost.
 
+use std::num::NonZeroU32;
+
 use lockkit_core::{
-    Error, ErrorKind,
-    spi::{Attempt, Pulse, Released, Wait},
+    Error, ErrorKind, Kind, LockName, OwnerId,
+    spi::{Attempt, Backend as _, ClaimSpec, Mode, Pulse, Released, Wait},
 };
 use lockkit_fixture::RedisServer;
 use tokio::time::{sleep, timeout};
@@ -240,4 +242,30 @@ async fn c8_a_server_that_forgot_everything_serves_its_waiters() {
         .map(lockkit_fixture::RedisReply::text)
         .collect();
     assert_eq!(keys, [fence_key("a")]);
+}
+
+/// A primary that was demoted throws its data away before it has the new ones: nothing there says that a lock is gone.
+#[tokio::test]
+async fn c10_an_empty_primary_that_was_demoted_tells_nothing_of_locks() {
+    let permit = NonZeroU32::MIN;
+    let semaphore = (Kind::Semaphore, Mode::Permits { count: permit, limit: permit });
+    for (kind, mode) in [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Shared), semaphore] {
+        for release in [false, true] {
+            let store = Store::start().await;
+            let name = LockName::new(kind, "a").unwrap();
+            let spec = ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT);
+            let mut claim = store.redis.claim(spec).unwrap();
+            granted(claim.attempt(Wait::No).await);
+            store.admin.ask::<()>(&["FLUSHALL"]).await;
+            // Nobody listens there.
+            store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+            let error = if release {
+                claim.release().await.map(drop).unwrap_err()
+            } else {
+                claim.keep_alive().await.map(drop).unwrap_err()
+            };
+            assert_eq!(error.kind(), ErrorKind::ReadOnly, "{mode:?}, release {release}: {error}");
+            assert!(error.is_temporary(), "{error}");
+        }
+    }
 }
