@@ -34,6 +34,8 @@ pub(crate) struct Needs {
     blocking: bool,
     /// Leases end by time; not for stores with the exception `no_lease`.
     lease: bool,
+    /// What else the store must be able to do.
+    ability: Option<Ability>,
     /// A claim's lease is its own, and ends when this claim is not renewed.
     claim_lease: bool,
 }
@@ -50,6 +52,40 @@ enum Subject {
     Permits,
 }
 
+/// A capability that few cases ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ability {
+    Extend,
+    Labels,
+    Names,
+    RaiseFence,
+    Reissue,
+}
+
+impl Ability {
+    fn is_in(self, capabilities: &Capabilities) -> bool {
+        match self {
+            Self::Extend => capabilities.extend,
+            Self::Labels => capabilities.labels,
+            Self::Names => capabilities.names,
+            Self::RaiseFence => capabilities.raise_fence,
+            Self::Reissue => capabilities.reissue,
+        }
+    }
+}
+
+impl fmt::Display for Ability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Extend => "extend",
+            Self::Labels => "labels",
+            Self::Names => "names",
+            Self::RaiseFence => "raise_fence",
+            Self::Reissue => "reissue",
+        })
+    }
+}
+
 impl Needs {
     pub(crate) const EXCLUSIVE: Self = Self::subject(Subject::EachExclusive);
     pub(crate) const MUTEX: Self = Self::subject(Subject::Mutex);
@@ -58,7 +94,7 @@ impl Needs {
 
     const fn subject(subject: Subject) -> Self {
         let (fair, push, blocking, lease, claim_lease) = (false, false, false, false, false);
-        Self { subject, hook: None, fair, push, blocking, lease, claim_lease }
+        Self { subject, hook: None, fair, push, blocking, lease, ability: None, claim_lease }
     }
 
     pub(crate) const fn hook(mut self, hook: Hook) -> Self {
@@ -83,6 +119,11 @@ impl Needs {
 
     pub(crate) const fn lease(mut self) -> Self {
         self.lease = true;
+        self
+    }
+
+    pub(crate) const fn ability(mut self, ability: Ability) -> Self {
+        self.ability = Some(ability);
         self
     }
 
@@ -119,6 +160,11 @@ impl Needs {
         }
         if self.claim_lease && descriptor.lease_scope != LeaseScope::Claim {
             return Some("the store's leases belong to a session or a connection".to_owned());
+        }
+        if let Some(ability) = self.ability
+            && !ability.is_in(capabilities)
+        {
+            return Some(format!("the store does not claim `{ability}`"));
         }
         match self.hook {
             Some(hook) if !hooks.contains(&hook) => Some(format!("the harness has no hook {hook:?}")),

@@ -103,6 +103,11 @@ impl Error {
         }))
     }
 
+    /// What a backend says that lacks a capability.
+    pub(crate) fn unsupported(what: &str) -> Self {
+        Self::new(ErrorKind::Unsupported, format!("this backend has no {what}"))
+    }
+
     /// Sets the status.
     #[must_use]
     pub fn with_status(mut self, status: ErrorStatus) -> Self {

@@ -26,7 +26,7 @@ pub use self::{
     clock::{Clock, Tick},
     error::{Error, ErrorKind, ErrorStatus, Result},
     guard::LockGuard,
-    locker::Locker,
+    locker::{Health, Locker},
     lost::Lost,
     memory::Memory,
     mutex::Mutex,

@@ -1,6 +1,6 @@
 //! The entry point: a store, its keeper, and the defaults of its locks.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::sync::OnceCell;
 
@@ -16,7 +16,7 @@ use crate::{
     options::{CheckedOptions, LockOptions},
     rwlock::RwLock,
     semaphore::Semaphore,
-    spi::{Backend, Capabilities, Descriptor, Inspection, Released},
+    spi::{Backend, Capabilities, Descriptor, Inspection, Released, Role},
     token::FencingToken,
 };
 
@@ -148,7 +148,7 @@ impl Locker {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        self.open("inspect", name)?;
+        self.open().map_err(|closed| self.explain(closed, "inspect", name))?;
         let looking = bounded(self.defaults.limits.op_timeout, self.backend.inspect(name));
         let mut inspection = looking.await.map_err(|error| self.explain(error, "inspect", name))?;
         for holder in &mut inspection.holders {
@@ -168,11 +168,50 @@ impl Locker {
     /// # Cancel safety
     /// Dropped midway it may or may not have been done; doing it again is harmless.
     pub async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
-        self.open("force release", name)?;
+        self.open().map_err(|closed| self.explain(closed, "force release", name))?;
         let Some(stored) = token.get().checked_sub(self.token_base) else { return Ok(Released::NotHeld) };
         let forcing = self.backend.force_release(name, FencingToken::new(stored));
         let forced = bounded(self.defaults.limits.op_timeout, forcing).await;
         forced.map_err(|error| self.explain(error, "force release", name))
+    }
+
+    /// The names that begin with `prefix` and that somebody holds or waits for, of all kinds, in order. An empty
+    /// prefix lists all. What is taken or freed meanwhile may be in it or not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the backend can't list names, or whatever the store says.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
+    pub async fn names(&self, prefix: &str) -> Result<Vec<LockName>> {
+        self.require(self.capabilities().names, "lists of names")?;
+        let explain = |error: Error| error.with_operation("list names").with_backend(self.descriptor().name);
+        self.open().map_err(explain)?;
+        let mut names = Vec::new();
+        for kind in Kind::ALL {
+            names.extend(self.backend.names(kind, prefix).await.map_err(explain)?);
+        }
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// Asks the store for a sign of life. Depends on no lock: it works while nothing is held, and says nothing of
+    /// what is.
+    ///
+    /// # Errors
+    /// The store can't be used now, and why.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
+    pub async fn health(&self) -> Result<Health> {
+        let explain =
+            |error: Error| error.with_operation("check health").with_backend(self.descriptor().name);
+        self.open().map_err(explain)?;
+        let clock = self.keeper.agenda().clock;
+        let asked = clock.now();
+        let role = bounded(self.defaults.limits.op_timeout, self.backend.probe()).await.map_err(explain)?;
+        Ok(Health { role, round_trip: asked.until(clock.now()) })
     }
 
     /// Ends the locker and all its clones in order.
@@ -226,10 +265,9 @@ impl Locker {
         Err(Error::new(ErrorKind::Unsupported, text).with_backend(store))
     }
 
-    fn open(&self, operation: &'static str, name: &LockName) -> Result<()> {
+    fn open(&self) -> Result<()> {
         if self.keeper.agenda().is_draining() {
-            let closed = Error::new(ErrorKind::Closed, "the locker was shut down");
-            return Err(self.explain(closed, operation, name));
+            return Err(Error::new(ErrorKind::Closed, "the locker was shut down"));
         }
         Ok(())
     }
@@ -237,6 +275,16 @@ impl Locker {
     pub(crate) fn explain(&self, error: Error, operation: &'static str, name: &LockName) -> Error {
         error.with_operation(operation).with_backend(self.descriptor().name).with_name(name)
     }
+}
+
+/// A sign of life of the store.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// The part that the server plays which answered.
+    pub role: Role,
+    /// From the request to its answer.
+    pub round_trip: Duration,
 }
 
 impl fmt::Debug for Locker {

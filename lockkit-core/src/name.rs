@@ -11,7 +11,7 @@ pub const MAX_NAME_BYTES: usize = 255;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A leader election. Planned: nothing makes one yet.
+    /// A leader election.
     Election,
     /// A mutual-exclusion lock.
     Mutex,
@@ -22,6 +22,8 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub(crate) const ALL: [Self; 4] = [Self::Election, Self::Mutex, Self::RwLock, Self::Semaphore];
+
     /// The word that stores use for this kind in their keys and paths. It never changes.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

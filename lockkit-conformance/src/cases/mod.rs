@@ -14,6 +14,9 @@ mod c6_cancellation;
 mod c7_release;
 mod c8_waiting;
 mod c9_crash;
+mod fence;
+mod hand_over;
+mod operator;
 mod permits;
 mod read_write;
 
@@ -38,6 +41,9 @@ pub fn all() -> impl Iterator<Item = Case> {
         c14_inspection::CASES,
         read_write::CASES,
         permits::CASES,
+        fence::CASES,
+        hand_over::CASES,
+        operator::CASES,
     ]
     .into_iter()
     .flatten()

@@ -1,11 +1,11 @@
 //! A claim behind a line.
 
-use std::{future, sync::Arc};
+use std::{future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit_core::{
-    OwnerId, Result,
-    spi::{Attachment, Attempt, Claim, Pulse, Released, Wait},
+    FencingToken, OwnerId, Result,
+    spi::{Attachment, Attempt, Claim, ClaimSpec, Hint, Outsiders, Pulse, Reissued, Released, Wait},
 };
 
 use super::line::{Bell, Line, Op};
@@ -15,14 +15,14 @@ pub(super) struct FaultyClaim {
     inner: Box<dyn Claim>,
     line: Arc<Line>,
     /// The inner claim's hint points to it, weakly.
-    _bell: Arc<Bell>,
+    bell: Arc<Bell>,
     owner: OwnerId,
 }
 
 impl FaultyClaim {
     pub(super) fn new(inner: Box<dyn Claim>, line: Arc<Line>, bell: Arc<Bell>, owner: OwnerId) -> Self {
         line.claim_born();
-        Self { inner, line, _bell: bell, owner }
+        Self { inner, line, bell, owner }
     }
 }
 
@@ -39,6 +39,29 @@ impl Claim for FaultyClaim {
 
     async fn release(&mut self) -> Result<Released> {
         self.line.carry(Some(self.owner), Op::Release, self.inner.release()).await
+    }
+
+    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
+        self.line.carry(Some(self.owner), Op::Extend, self.inner.extend(lease)).await
+    }
+
+    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        self.line.carry(Some(self.owner), Op::RaiseFence, self.inner.raise_fence(floor)).await
+    }
+
+    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+        let bell = self.line.bell(to.hint.clone());
+        let mut spec = to.clone();
+        spec.hint = Hint::to(&bell);
+        let reissue = self.inner.reissue(&spec, outsiders);
+        let answer = self.line.carry(Some(self.owner), Op::Reissue, reissue).await;
+        // Also after an unknown outcome: the new owner may have it, and the bell of the former is silent for good.
+        (self.bell, self.owner) = (bell, to.owner);
+        answer
+    }
+
+    fn recorded_owner(&self) -> Option<OwnerId> {
+        self.inner.recorded_owner()
     }
 
     fn attachment(&self) -> Option<Arc<dyn Attachment>> {

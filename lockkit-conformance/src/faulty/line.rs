@@ -33,12 +33,22 @@ pub struct Call {
 pub enum Op {
     /// `Claim::attempt`
     Attempt,
+    /// `Claim::extend`
+    Extend,
     /// `Backend::force_release`
     ForceRelease,
     /// `Backend::inspect`
     Inspect,
     /// `Claim::keep_alive`
     KeepAlive,
+    /// `Backend::names`
+    Names,
+    /// `Backend::probe`
+    Probe,
+    /// `Claim::raise_fence`
+    RaiseFence,
+    /// `Claim::reissue`
+    Reissue,
     /// `Claim::release`
     Release,
 }

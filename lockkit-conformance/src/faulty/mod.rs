@@ -3,12 +3,12 @@
 mod claim;
 mod line;
 
-use std::sync::Arc;
+use std::{future, sync::Arc};
 
 use async_trait::async_trait;
 use lockkit_core::{
-    FencingToken, LockName, Result,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Hint, Inspection, Released},
+    FencingToken, Kind, LockName, Result,
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Hint, Inspection, Released, Role},
 };
 
 use self::claim::FaultyClaim;
@@ -57,6 +57,22 @@ impl Backend for Faulty {
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         self.line.carry(None, Op::ForceRelease, self.inner.force_release(name, token)).await
+    }
+
+    async fn probe(&self) -> Result<Role> {
+        self.line.carry(None, Op::Probe, self.inner.probe()).await
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        self.line.carry(None, Op::Names, self.inner.names(kind, prefix)).await
+    }
+
+    async fn changed(&self, name: &LockName) {
+        if self.line.is_mute() {
+            future::pending().await
+        }
+        self.inner.changed(name).await;
+        self.line.woke();
     }
 
     async fn close(&self) -> Result<()> {

@@ -12,8 +12,8 @@ use super::{claim::MemoryClaim, store::Store};
 use crate::{
     clock::{Clock, Tick},
     error::{Error, ErrorKind, Result},
-    name::LockName,
-    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Hint, Inspection, Mode, Released},
+    name::{Kind, LockName},
+    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Hint, Inspection, Mode, Released, Role},
     token::FencingToken,
 };
 
@@ -32,7 +32,11 @@ static DESCRIPTOR: Descriptor = Descriptor::new("memory")
             .with_fair()
             .with_push()
             .with_waiter_count()
-            .with_labels(),
+            .with_labels()
+            .with_names()
+            .with_extend()
+            .with_reissue()
+            .with_raise_fence(),
     )
     .with_poll(POLL, POLL)
     .with_takeover_delay(TAKEOVER_DELAY);
@@ -119,6 +123,14 @@ impl Backend for Memory {
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         Ok(self.shared.with(|store, now, wakes| store.force_release(name, token, now, wakes)))
+    }
+
+    async fn probe(&self) -> Result<Role> {
+        Ok(Role::Primary)
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        Ok(self.shared.with(|store, now, _| store.names(kind, prefix, now)))
     }
 
     async fn close(&self) -> Result<()> {

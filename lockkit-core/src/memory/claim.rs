@@ -1,13 +1,14 @@
 //! One owner's dealings with the embedded store.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
 use super::backend::Shared;
 use crate::{
     error::Result,
-    spi::{Attempt, Claim, ClaimSpec, Pulse, Released, Wait},
+    spi::{Attempt, Claim, ClaimSpec, Outsiders, Pulse, Reissued, Released, Wait},
+    token::FencingToken,
 };
 
 /// A claim on a [`Memory`](super::Memory). No call of it ever waits, so none can be dropped half-way.
@@ -31,6 +32,23 @@ impl Claim for MemoryClaim {
 
     async fn keep_alive(&mut self) -> Result<Pulse> {
         Ok(self.shared.with(|store, now, wakes| store.keep_alive(&self.spec, now, wakes)))
+    }
+
+    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
+        Ok(self.shared.with(|store, now, wakes| store.extend(&self.spec, lease, now, wakes)))
+    }
+
+    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        Ok(self.shared.with(|store, now, _| store.raise_fence(&self.spec, floor, now)))
+    }
+
+    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+        let reissued =
+            self.shared.with(|store, now, wakes| store.reissue(&self.spec, to, outsiders, now, wakes));
+        if let Reissued::Granted(_) = reissued {
+            self.spec.clone_from(to);
+        }
+        Ok(reissued)
     }
 
     async fn release(&mut self) -> Result<Released> {

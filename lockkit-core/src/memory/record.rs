@@ -7,7 +7,8 @@ use crate::{
     clock::Tick,
     error::{Error, ErrorKind, Result},
     spi::{
-        Attempt, ClaimSpec, Grant, Hint, Holder, Inspection, Lease, LossReason, Mode, Pulse, Released, Wait,
+        Attempt, ClaimSpec, Grant, Hint, Holder, Inspection, Lease, LossReason, Mode, Outsiders, Pulse,
+        Reissued, Released, Wait,
     },
     token::{FencingToken, OwnerId},
 };
@@ -48,6 +49,12 @@ impl Record {
 
     pub(super) fn is_idle(&self) -> bool {
         self.holders.is_empty() && self.queue.is_empty()
+    }
+
+    /// Whether anybody holds it or waits for it now, ended leases aside.
+    pub(super) fn is_used(&self, now: Tick) -> bool {
+        self.holders.iter().any(|holding| holding.lives(now))
+            || self.queue.iter().any(|waiting| waiting.lives(now))
     }
 
     /// Drops the leases that have ended and the waiters that have stopped asking.
@@ -102,14 +109,55 @@ impl Record {
     }
 
     pub(super) fn keep_alive(&mut self, spec: &ClaimSpec, now: Tick) -> Pulse {
-        let Some(holding) = self.holders.iter_mut().find(|holding| holding.owner == spec.owner) else {
+        self.extend(spec.owner, spec.ttl, now)
+    }
+
+    /// As a renewal, for a lease of another length.
+    pub(super) fn extend(&mut self, owner: OwnerId, lease: Duration, now: Tick) -> Pulse {
+        let Some(holding) = self.holders.iter_mut().find(|holding| holding.owner == owner) else {
             return Pulse::Lost(LossReason::Evicted);
         };
         if !holding.lives(now) {
             return Pulse::Lost(LossReason::Expired);
         }
-        holding.extend(spec.ttl, now);
+        holding.extend(lease, now);
         Pulse::Alive(holding.lease(now))
+    }
+
+    /// Raises the token of a grant, and with it all that come after.
+    pub(super) fn raise_fence(
+        &mut self,
+        owner: OwnerId,
+        floor: FencingToken,
+        last_token: &mut u64,
+        now: Tick,
+    ) -> Option<FencingToken> {
+        let mine = |holding: &&mut Holding| holding.owner == owner && holding.lives(now);
+        let holding = self.holders.iter_mut().find(mine)?;
+        holding.token = holding.token.max(floor);
+        *last_token = (*last_token).max(holding.token.get());
+        Some(holding.token)
+    }
+
+    /// Gives the grant of one owner to another, unless those who wait are to be served first.
+    pub(super) fn reissue(
+        &mut self,
+        from: OwnerId,
+        to: &ClaimSpec,
+        outsiders: Outsiders,
+        last_token: &mut u64,
+        now: Tick,
+    ) -> Reissued {
+        let Some(former) = self.take(|holding| holding.owner == from, now) else { return Reissued::NotHeld };
+        let somebody_waits = self.queue.iter().any(|waiting| waiting.lives(now));
+        if (outsiders == Outsiders::First && somebody_waits) || former.mode != to.mode {
+            return Reissued::Yielded;
+        }
+        *last_token += 1;
+        let holding = Holding::new(to, FencingToken::new(*last_token), now);
+        let grant = holding.grant(now);
+        self.holders.push(holding);
+        Reissued::Granted(grant)
     }
 
     pub(super) fn release(&mut self, owner: OwnerId, now: Tick) -> Released {

@@ -1,13 +1,16 @@
 //! The model: all names and the token counter. Pure state; the caller brings the time and does the ringing.
 
-use std::collections::{HashMap, hash_map::Entry};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    time::Duration,
+};
 
 use super::record::Record;
 use crate::{
     clock::Tick,
     error::Result,
-    name::LockName,
-    spi::{Attempt, ClaimSpec, Hint, Inspection, LossReason, Pulse, Released, Wait},
+    name::{Kind, LockName},
+    spi::{Attempt, ClaimSpec, Hint, Inspection, LossReason, Outsiders, Pulse, Reissued, Released, Wait},
     token::FencingToken,
 };
 
@@ -61,6 +64,46 @@ impl Store {
         pulse.unwrap_or(Pulse::Lost(LossReason::Evicted))
     }
 
+    /// Extends the lease of a grant by another length.
+    pub(super) fn extend(
+        &mut self,
+        spec: &ClaimSpec,
+        lease: Duration,
+        now: Tick,
+        wakes: &mut Vec<Hint>,
+    ) -> Pulse {
+        let pulse = self.change(&spec.name, now, wakes, |record, _| record.extend(spec.owner, lease, now));
+        pulse.unwrap_or(Pulse::Lost(LossReason::Evicted))
+    }
+
+    /// Raises the token of a grant, and the counter with it.
+    pub(super) fn raise_fence(
+        &mut self,
+        spec: &ClaimSpec,
+        floor: FencingToken,
+        now: Tick,
+    ) -> Option<FencingToken> {
+        let record = self.records.get_mut(&spec.name)?;
+        record.raise_fence(spec.owner, floor, &mut self.last_token, now)
+    }
+
+    /// Gives a grant to another owner.
+    pub(super) fn reissue(
+        &mut self,
+        from: &ClaimSpec,
+        to: &ClaimSpec,
+        outsiders: Outsiders,
+        now: Tick,
+        wakes: &mut Vec<Hint>,
+    ) -> Reissued {
+        let mut last_token = self.last_token;
+        let reissued = self.change(&from.name, now, wakes, |record, _| {
+            record.reissue(from.owner, to, outsiders, &mut last_token, now)
+        });
+        self.last_token = last_token;
+        reissued.unwrap_or(Reissued::NotHeld)
+    }
+
     /// Gives up a grant or a place in the queue.
     pub(super) fn release(&mut self, spec: &ClaimSpec, now: Tick, wakes: &mut Vec<Hint>) -> Released {
         let released = self.change(&spec.name, now, wakes, |record, _| record.release(spec.owner, now));
@@ -82,6 +125,12 @@ impl Store {
     /// Looks at a name without touching it.
     pub(super) fn inspect(&self, name: &LockName, now: Tick) -> Inspection {
         self.records.get(name).map_or_else(|| Inspection::new(Vec::new(), Some(0)), |r| r.inspect(now))
+    }
+
+    /// The names in use of one kind that begin with `prefix`.
+    pub(super) fn names(&self, kind: Kind, prefix: &str, now: Tick) -> Vec<LockName> {
+        let in_use = self.records.iter().filter(|(_, record)| record.is_used(now)).map(|(name, _)| name);
+        in_use.filter(|name| name.kind() == kind && name.as_str().starts_with(prefix)).cloned().collect()
     }
 
     /// The number of names that are in use now.

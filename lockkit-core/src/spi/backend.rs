@@ -1,11 +1,15 @@
 //! The store behind a [`Locker`](crate::Locker).
 
-use std::fmt;
+use std::{fmt, future};
 
 use async_trait::async_trait;
 
-use super::{Claim, ClaimSpec, Descriptor, Inspection, Released};
-use crate::{error::Result, name::LockName, token::FencingToken};
+use super::{Claim, ClaimSpec, Descriptor, Inspection, Released, Role};
+use crate::{
+    error::{Error, Result},
+    name::{Kind, LockName},
+    token::FencingToken,
+};
 
 /// One store: it makes claims, inspects locks and closes its connections.
 ///
@@ -50,6 +54,46 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// Whatever the store says.
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released>;
+
+    /// Asks the store for a sign of life, with one cheap request that changes nothing, and tells the part that its
+    /// server plays.
+    ///
+    /// # Behavior
+    /// * Depends on no lock: it works while nothing is held, and says nothing of what is.
+    ///
+    /// # Errors
+    /// Whatever the store says: it can't be used now.
+    async fn probe(&self) -> Result<Role> {
+        self.inspect(&LockName::new(Kind::Mutex, "lockkit health")?).await?;
+        Ok(Role::Unknown)
+    }
+
+    /// The names of one kind that begin with `prefix` and that somebody holds or waits for. Only where the capability
+    /// `names` is on.
+    ///
+    /// # Behavior
+    /// * Changes nothing, and blocks nobody for long: a store with many names is asked page by page.
+    /// * A name that is taken or freed meanwhile may be in it or not; each name is in it once, in no order.
+    ///
+    /// # Errors
+    /// Whatever the store says.
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        let _ = (kind, prefix);
+        Err(Error::unsupported("lists of names"))
+    }
+
+    /// Completes when the holders of a name may have changed since it was called; for observers of elections. By
+    /// default never: the core looks again now and then anyhow.
+    ///
+    /// # Behavior
+    /// * May complete for no reason, and may miss a change.
+    ///
+    /// # Cancel safety
+    /// Must be cancel safe, and must leave nothing in the store when it is dropped.
+    async fn changed(&self, name: &LockName) {
+        let _ = name;
+        future::pending().await
+    }
 
     /// Closes connections and ends the backend's own tasks.
     ///

@@ -157,6 +157,14 @@ pub struct Capabilities {
     pub waiter_count: bool,
     /// `inspect` knows the label that the holder gave.
     pub labels: bool,
+    /// The names in use can be listed.
+    pub names: bool,
+    /// A lease can be renewed for another length than the claim's ttl.
+    pub extend: bool,
+    /// A held grant can be handed to another owner of the process in one request.
+    pub reissue: bool,
+    /// The token of a held grant can be raised.
+    pub raise_fence: bool,
 }
 
 impl Capabilities {
@@ -171,6 +179,10 @@ impl Capabilities {
             push: false,
             waiter_count: false,
             labels: false,
+            names: false,
+            extend: false,
+            reissue: false,
+            raise_fence: false,
         }
     }
 
@@ -220,6 +232,34 @@ impl Capabilities {
     #[must_use]
     pub const fn with_labels(mut self) -> Self {
         self.labels = true;
+        self
+    }
+
+    /// Adds lists of names.
+    #[must_use]
+    pub const fn with_names(mut self) -> Self {
+        self.names = true;
+        self
+    }
+
+    /// Adds leases of another length.
+    #[must_use]
+    pub const fn with_extend(mut self) -> Self {
+        self.extend = true;
+        self
+    }
+
+    /// Adds hand-over inside the process.
+    #[must_use]
+    pub const fn with_reissue(mut self) -> Self {
+        self.reissue = true;
+        self
+    }
+
+    /// Adds tokens that can be raised.
+    #[must_use]
+    pub const fn with_raise_fence(mut self) -> Self {
+        self.raise_fence = true;
         self
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::{Attachment, Caller, Hint};
 use crate::{
     clock::{Clock, Tick},
-    error::Result,
+    error::{Error, Result},
     name::LockName,
     token::{FencingToken, OwnerId},
 };
@@ -73,6 +73,79 @@ pub trait Claim: fmt::Debug + Send + 'static {
     fn attachment(&self) -> Option<Arc<dyn Attachment>> {
         None
     }
+
+    /// The owner that the store knows the grant by, if that is not the one of the [`ClaimSpec`]. Asked once, right
+    /// after the grant.
+    fn recorded_owner(&self) -> Option<OwnerId> {
+        None
+    }
+
+    /// Renews the lease of a grant, once, for `lease` instead of the claim's ttl. Only where the capability `extend`
+    /// is on.
+    ///
+    /// # Behavior
+    /// * As [`keep_alive`](Self::keep_alive): it never shortens a lease and never re-creates one.
+    ///
+    /// # Errors
+    /// Every error means *unknown*: the lease is neither extended nor ended by it.
+    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
+        let _ = lease;
+        Err(Error::unsupported("a lease of another length"))
+    }
+
+    /// Raises the token of a held grant to `floor`, unless it is that large already, and answers the token that the
+    /// grant has from now on: `None` if it is not held any more. Only where the capability `raise_fence` is on.
+    ///
+    /// # Behavior
+    /// * Every later grant of the name gets a larger token than the answered one (C4), and inspection shows that one.
+    /// * Is idempotent, and changes nothing for another owner.
+    ///
+    /// # Errors
+    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been applied.
+    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        let _ = floor;
+        Err(Error::unsupported("tokens that can be raised"))
+    }
+
+    /// Hands a held grant over to another owner in this process, in one request: new owner, new token, whole lease.
+    /// Only where the capability `reissue` is on.
+    ///
+    /// # Behavior
+    /// * At no instant is the lock free, or held by both.
+    /// * After [`Granted`](Reissued::Granted) this claim is that of `to`, in all that a claim takes from its spec.
+    /// * With [`Outsiders::First`] it frees the lock, as [`release`](Self::release) does, if anybody else waits for it
+    ///   in the store, or if the store can't tell.
+    /// * Where the store can check it, a request that arrives after `op_timeout` does nothing.
+    ///
+    /// # Errors
+    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been applied. The core
+    /// then calls nothing but `release`, which gives the lock back whichever of the two owners has it, and answers
+    /// [`Released::Freed`] if one had it.
+    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+        let _ = (to, outsiders);
+        Err(Error::unsupported("a hand-over inside the process"))
+    }
+}
+
+/// What a hand-over inside the process means for those who wait in the store.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outsiders {
+    /// They are served first, if there are any.
+    First,
+    /// They wait on.
+    Wait,
+}
+
+/// The answer to a [hand-over](Claim::reissue).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reissued {
+    /// The new owner has the lock; the former one had it until then.
+    Granted(Grant),
+    /// The lock was not held any more by the former owner. Nothing was granted.
+    NotHeld,
+    /// The lock was freed, or went to one who waited in the store.
+    Yielded,
 }
 
 /// What a claim is about.

@@ -1,9 +1,34 @@
 //! What an operator sees of a lock (C14).
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use super::Mode;
 use crate::token::{FencingToken, OwnerId};
+
+/// The part that the server plays which answers a backend.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A member of a group that agrees on each change.
+    Member,
+    /// The one that takes changes.
+    Primary,
+    /// One that takes no changes: nothing can be locked there.
+    Replica,
+    /// The store does not tell.
+    Unknown,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Member => "member",
+            Self::Primary => "primary",
+            Self::Replica => "replica",
+            Self::Unknown => "unknown",
+        })
+    }
+}
 
 /// A look at one lock.
 #[non_exhaustive]

@@ -21,8 +21,10 @@ pub use self::{
     backend::Backend,
     caller::{Attendance, Caller},
     capability::{Cadence, Capabilities, Descriptor, Exceptions, LeaseScope, Poll},
-    claim::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Pulse, Released, Wait},
+    claim::{
+        Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Outsiders, Pulse, Reissued, Released, Wait,
+    },
     hint::{Hint, Ring},
-    inspection::{Holder, Inspection},
+    inspection::{Holder, Inspection, Role},
     server_clock::ServerClock,
 };

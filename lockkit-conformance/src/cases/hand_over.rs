@@ -1,0 +1,185 @@
+//! Hand-over inside one process: one request, no gap, a new owner and a new token.
+
+use std::sync::Arc;
+
+use lockkit_core::{
+    FencingToken, OwnerId,
+    spi::{Attempt, Backend, Claim, ClaimSpec, Outsiders, Pulse, Reissued, Released, Wait},
+};
+
+use crate::{
+    case::{Ability, Needs, cases},
+    env::{Env, long},
+    harness::Faults,
+    wait::{eventually, ms, soon},
+};
+
+const REISSUE: Needs = Needs::MUTEX.ability(Ability::Reissue);
+
+cases! {
+    c1_a_hand_over_leaves_no_gap: REISSUE,
+        "a release followed by an acquisition";
+    c2_the_former_owner_has_no_say_after_a_hand_over: REISSUE,
+        "a hand-over that keeps the owner, or leaves the former one in place";
+    c4_a_hand_over_raises_the_token: REISSUE,
+        "a new holder under the old token";
+    c7_a_hand_over_of_what_was_lost_grants_nothing: REISSUE,
+        "a hand-over without a look at the owner";
+    c12_outsiders_go_first_when_they_are_to: REISSUE.fair(),
+        "a process that hands over for ever while others wait";
+    c5_a_hand_over_without_an_answer_is_undone: REISSUE,
+        "a lock that stays with a new owner of whom nobody knows";
+}
+
+fn spec(env: &Env, label: &str) -> ClaimSpec {
+    let mut spec =
+        ClaimSpec::new(env.name("x"), OwnerId::random(), env.flavor().mode(), ms(30_000), ms(2_000));
+    spec.label = Some(label.into());
+    spec
+}
+
+async fn granted(claim: &mut dyn Claim) -> FencingToken {
+    match claim.attempt(Wait::No).await.unwrap() {
+        Attempt::Granted(grant) => grant.token,
+        busy => panic!("the lock is taken: {busy:?}"),
+    }
+}
+
+/// A claim that was granted, and then handed over.
+async fn handed_over(
+    env: &Env,
+    backend: &Arc<dyn Backend>,
+) -> (Box<dyn Claim>, ClaimSpec, FencingToken, FencingToken) {
+    let mut claim = backend.claim(spec(env, "former")).unwrap();
+    let old = granted(&mut *claim).await;
+    let to = spec(env, "new");
+    match claim.reissue(&to, Outsiders::Wait).await.unwrap() {
+        Reissued::Granted(grant) => (claim, to, old, grant.token),
+        other => panic!("not handed over: {other:?}"),
+    }
+}
+
+async fn c1_a_hand_over_leaves_no_gap(env: Env) {
+    let (a, b) = (env.backend().await, env.backend().await);
+    let first = spec(&env, "first");
+    let mut holder = a.claim(first.clone()).unwrap();
+    granted(&mut *holder).await;
+    let outsider = tokio::spawn(async move {
+        let env = env;
+        let mut tries = 0;
+        loop {
+            let mut claim = env.claim(&*b, "x", &long());
+            if let Attempt::Granted(_) = claim.attempt(Wait::No).await.unwrap() {
+                claim.release().await.unwrap();
+                return (env, tries);
+            }
+            tries += 1;
+        }
+    });
+    for n in 0..100 {
+        let mut to = first.clone();
+        to.owner = OwnerId::random();
+        let answer = holder.reissue(&to, Outsiders::Wait).await.unwrap();
+        assert!(matches!(answer, Reissued::Granted(_)), "hand-over {n}: {answer:?}");
+        assert!(!outsider.is_finished(), "C1: another one got it during hand-over {n}");
+    }
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    let (_env, tries) = outsider.await.unwrap();
+    assert!(tries > 0, "the outsider never asked meanwhile");
+}
+
+async fn c2_the_former_owner_has_no_say_after_a_hand_over(env: Env) {
+    let (a, b) = (env.backend().await, env.backend().await);
+    let (mut claim, to, old, token) = handed_over(&env, &a).await;
+    let seen = b.inspect(&to.name).await.unwrap();
+    assert_eq!(seen.holders.len(), 1, "{seen:?}");
+    assert_eq!((seen.holders[0].owner, seen.holders[0].token), (Some(to.owner), Some(token)));
+    if env.descriptor().capabilities.labels {
+        assert_eq!(seen.holders[0].label.as_deref(), Some("new"));
+    }
+    assert_eq!(b.force_release(&to.name, old).await.unwrap(), Released::NotHeld);
+    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)), "C10: the new owner can't renew");
+    match claim.attempt(Wait::No).await.unwrap() {
+        Attempt::Granted(again) => assert_eq!(again.token, token, "C5: asked again, it has another token"),
+        busy => panic!("C5: {busy:?}"),
+    }
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    assert!(b.inspect(&to.name).await.unwrap().holders.is_empty());
+}
+
+async fn c4_a_hand_over_raises_the_token(env: Env) {
+    let backend = env.backend().await;
+    let (mut claim, _, old, mut last) = handed_over(&env, &backend).await;
+    assert!(last > old, "C4: {last} after {old}");
+    for _ in 0..20 {
+        match claim.reissue(&spec(&env, "next"), Outsiders::Wait).await.unwrap() {
+            Reissued::Granted(grant) => {
+                assert!(grant.token > last, "C4: {} after {last}", grant.token);
+                last = grant.token;
+            }
+            other => panic!("not handed over: {other:?}"),
+        }
+    }
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    let mut next = env.claim(&*backend, "x", &long());
+    assert!(granted(&mut *next).await > last, "C4: the token fell after hand-overs");
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+}
+
+async fn c7_a_hand_over_of_what_was_lost_grants_nothing(env: Env) {
+    let (a, b) = (env.backend().await, env.backend().await);
+    let (mut past, mut present) = (env.claim(&*a, "x", &long()), env.claim(&*b, "x", &long()));
+    granted(&mut *past).await;
+    env.harness().expire_now(&env.name("x")).await.unwrap();
+    let token = granted(&mut *present).await;
+    assert_eq!(past.reissue(&spec(&env, "new"), Outsiders::Wait).await.unwrap(), Reissued::NotHeld);
+    assert_eq!(b.inspect(&env.name("x")).await.unwrap().holders[0].token, Some(token));
+    assert_eq!(past.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(present.release().await.unwrap(), Released::Freed);
+}
+
+async fn c12_outsiders_go_first_when_they_are_to(env: Env) {
+    let (a, b) = (env.backend().await, env.backend().await);
+    let mut holder = a.claim(spec(&env, "inside")).unwrap();
+    granted(&mut *holder).await;
+    // Nobody waits: there is nobody to go first.
+    let answer = holder.reissue(&spec(&env, "inside"), Outsiders::First).await.unwrap();
+    assert!(matches!(answer, Reissued::Granted(_)), "{answer:?}");
+    let locker = lockkit_core::Locker::from_dyn(b);
+    let lock = env.lock(&locker, "x", long());
+    let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
+    eventually(soon(), async || match a.inspect(&env.name("x")).await.unwrap().waiters {
+        Some(1) | None => Ok(()),
+        waiters => Err(format!("{waiters:?} wait")),
+    })
+    .await;
+    let answer = holder.reissue(&spec(&env, "inside"), Outsiders::Wait).await.unwrap();
+    assert!(matches!(answer, Reissued::Granted(_)), "C12: {answer:?}");
+    let answer = holder.reissue(&spec(&env, "inside"), Outsiders::First).await.unwrap();
+    assert_eq!(answer, Reissued::Yielded, "C12: the one who waits outside was passed over");
+    let guard = crate::wait::within(env.poll(), "the outsider's grant", waiting).await.unwrap();
+    assert_eq!(holder.release().await.unwrap(), Released::NotHeld, "C2");
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+}
+
+async fn c5_a_hand_over_without_an_answer_is_undone(env: Env) {
+    let (backend, link) = env.harness().connect_through_faults().await.unwrap();
+    for _ in 0..3 {
+        let mut claim = backend.claim(spec(&env, "former")).unwrap();
+        granted(&mut *claim).await;
+        link.set(Faults::LOST_REPLIES);
+        let to = spec(&env, "new");
+        // As the core does at op_timeout.
+        let reissue = tokio::time::timeout(ms(300), claim.reissue(&to, Outsiders::Wait)).await;
+        assert!(!matches!(reissue, Ok(Ok(_))), "an answer that was lost: {reissue:?}");
+        link.heal();
+        eventually(soon(), async || match claim.release().await {
+            Ok(Released::Freed | Released::NotHeld) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        })
+        .await;
+        let seen = env.backend().await.inspect(&to.name).await.unwrap();
+        assert!(seen.holders.is_empty(), "C5: {seen:?} stays");
+    }
+    backend.close().await.unwrap();
+}
