@@ -9,7 +9,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     guard::LockGuard,
     locker::Locker,
-    name::LockName,
+    name::{Kind, LockName},
     options::{CheckedOptions, LockOptions},
     spi::{Inspection, Mode, Released},
     token::FencingToken,
@@ -72,6 +72,7 @@ impl Handle {
             backend: &*self.locker.backend,
             keeper: &self.locker.keeper,
             token_base: self.locker.token_base,
+            gated: self.locker.gated && is_gated(&self.name, mode),
             name: &self.name,
             mode,
             options: &self.options.options,
@@ -87,4 +88,9 @@ impl Handle {
         }
         Ok(Some(guard))
     }
+}
+
+/// Readers and permits of one process hold a lock side by side, and its writers compete with them in the store.
+fn is_gated(name: &LockName, mode: Mode) -> bool {
+    mode == Mode::Exclusive && matches!(name.kind(), Kind::Election | Kind::Mutex)
 }

@@ -29,6 +29,7 @@ pub struct Locker {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) token_base: u64,
+    pub(crate) gated: bool,
     defaults: Arc<CheckedOptions>,
     closed: Arc<OnceCell<()>>,
 }
@@ -44,7 +45,7 @@ impl Locker {
     pub fn from_dyn(backend: Arc<dyn Backend>) -> Self {
         let keeper = Keeper::new(Agenda::new(Clock::Boot, backend.descriptor(), None));
         let (defaults, closed) = (Arc::default(), Arc::default());
-        Self { backend, keeper, token_base: 0, defaults, closed }
+        Self { backend, keeper, token_base: 0, gated: true, defaults, closed }
     }
 
     /// Makes a locker over a fresh embedded store, for this process only.
@@ -100,6 +101,18 @@ impl Locker {
         self
     }
 
+    /// Turns the process gate on or off; it is on by default.
+    ///
+    /// With it, tasks of this locker that want the same mutex queue in the process, first come, first served, and only
+    /// the first of them talks to the store: a crowd costs the store little more than one task does. Where the store
+    /// can, a release hands the lock over to the next of them in one request, at most 16 times in a row while others
+    /// wait outside. Without it, each task waits in the store by itself.
+    #[must_use]
+    pub fn with_process_gate(mut self, on: bool) -> Self {
+        self.gated = on;
+        self
+    }
+
     /// Describes the backend.
     #[must_use]
     pub fn descriptor(&self) -> &Descriptor {
@@ -151,6 +164,9 @@ impl Locker {
         self.open().map_err(|closed| self.explain(closed, "inspect", name))?;
         let looking = bounded(self.defaults.limits.op_timeout, self.backend.inspect(name));
         let mut inspection = looking.await.map_err(|error| self.explain(error, "inspect", name))?;
+        let inside = self.keeper.agenda().gates.waiting(name);
+        inspection.waiters =
+            inspection.waiters.map(|outside| outside.saturating_add(inside.try_into().unwrap_or(u64::MAX)));
         for holder in &mut inspection.holders {
             holder.token =
                 holder.token.map(|token| FencingToken::new(token.get().saturating_add(self.token_base)));

@@ -78,7 +78,8 @@ impl Registry {
     /// Connects to the store of a URL.
     ///
     /// Parameters that every store takes: `ttl`, `op_timeout` and `label` set the defaults of the locker's locks,
-    /// `token_base` is added to every fencing token.
+    /// `token_base` is added to every fencing token, `process_gate=false` turns the
+    /// [process gate](Locker::with_process_gate) off.
     ///
     /// # Errors
     /// What is wrong with the URL, or with the store. No error shows a password.
@@ -103,9 +104,11 @@ impl Registry {
             defaults = defaults.with_label(label);
         }
         let token_base = url.params.parsed("token_base", "a whole number")?.unwrap_or(0);
+        let gated = url.params.parsed("process_gate", "true or false")?.unwrap_or(true);
         let defaults = CheckedOptions::new(defaults)?;
         let backend = connector.connect(url).await?;
-        Ok(Locker::from_dyn(backend).with_checked_defaults(defaults).with_token_base(token_base))
+        let locker = Locker::from_dyn(backend).with_checked_defaults(defaults);
+        Ok(locker.with_token_base(token_base).with_process_gate(gated))
     }
 
     /// Finds the connector of a scheme.

@@ -18,10 +18,10 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, oneshot};
 
-use super::{acquire::Attempting, held::Held, live::LiveClaim};
+use super::{bid::Attempting, gate::Gates, held::Held, live::LiveClaim};
 use crate::{
     clock::{Clock, Tick},
-    error::Result,
+    error::{Error, ErrorKind, Result},
     observe::{Event, Observer},
     spi::{Cadence, Descriptor, LossReason, Released},
 };
@@ -76,6 +76,7 @@ pub(crate) struct Agenda {
     /// The backend's short name, for errors and traces.
     pub(crate) store: &'static str,
     pub(crate) cadence: Cadence,
+    pub(crate) gates: Gates,
     /// Whether a task works on this agenda.
     pub(crate) attended: AtomicBool,
     /// Wakes the task.
@@ -123,6 +124,7 @@ impl Agenda {
             clock,
             store: descriptor.name,
             cadence: descriptor.cadence,
+            gates: Gates::new(descriptor),
             attended: AtomicBool::new(false),
             bell: Notify::new(),
             closing: Notify::new(),
@@ -309,6 +311,16 @@ impl Agenda {
     /// Either a claim that was born sees this, or the one who began the shutdown sees the claim.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(SeqCst)
+    }
+
+    /// # Errors
+    /// The locker was shut down.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_draining() { Err(self.closed()) } else { Ok(()) }
+    }
+
+    pub(crate) fn closed(&self) -> Error {
+        Error::new(ErrorKind::Closed, "the locker was shut down").with_backend(self.store)
     }
 
     pub(crate) fn draining_since(&self) -> Option<Tick> {

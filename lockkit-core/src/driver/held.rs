@@ -17,6 +17,7 @@ use tokio::sync::{Mutex, Notify};
 
 use super::{
     agenda::{Agenda, Timer},
+    gate::Ticket,
     live::LiveClaim,
 };
 use crate::{
@@ -63,6 +64,10 @@ pub(crate) struct Held {
     deadline: AtomicU64,
     ending: OnceLock<Ending>,
     attachment: OnceLock<Arc<dyn Attachment>>,
+    /// With which it keeps the process gate closed; zero: it does not.
+    ticket: AtomicU64,
+    /// It was handed over, and its caller has not looked yet.
+    unclaimed: AtomicBool,
     /// Nobody waits for the attempt in flight any more.
     abandoned: AtomicBool,
     attempting: AtomicWaker,
@@ -94,6 +99,8 @@ impl Held {
             deadline: AtomicU64::new(Tick::NEVER.nanos()),
             ending: OnceLock::new(),
             attachment: OnceLock::new(),
+            ticket: AtomicU64::new(0),
+            unclaimed: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             attempting: AtomicWaker::new(),
         }
@@ -143,6 +150,35 @@ impl Held {
         left
     }
 
+    /// As [`is_held`](Self::is_held), without noticing a loss.
+    pub(super) fn stands_at(&self, now: Tick) -> bool {
+        self.ending.get().is_none() && now < self.deadline()
+    }
+
+    pub(super) fn ticket(&self) -> Option<Ticket> {
+        Ticket::new(self.ticket.load(SeqCst))
+    }
+
+    pub(super) fn set_ticket(&self, ticket: Ticket) {
+        self.ticket.store(ticket.get(), SeqCst);
+    }
+
+    /// Opens the process gate for the next one. Never call this under the agenda's lock.
+    pub(super) fn pass_on(&self) {
+        if let Some(ticket) = Ticket::new(self.ticket.swap(0, SeqCst)) {
+            self.agenda.gates.leave(&self.name, ticket, self.agenda.clock.now());
+        }
+    }
+
+    pub(super) fn leave_unclaimed(&self) {
+        self.unclaimed.store(true, SeqCst);
+    }
+
+    /// True for the one who is the first to take, or to give back, what was handed over.
+    pub(super) fn claim_it(&self) -> bool {
+        self.unclaimed.swap(false, SeqCst)
+    }
+
     pub(crate) fn ending(&self) -> Option<Ending> {
         self.ending.get().copied()
     }
@@ -153,6 +189,7 @@ impl Held {
             return;
         }
         self.bell.notify_waiters();
+        self.pass_on();
         let (name, token) = (&self.name, self.token());
         tracing::warn!(%name, %token, store = self.agenda.store, "lock lost: {reason}");
         self.agenda.observe(|| Event::Lost { name, token, reason });
@@ -189,6 +226,12 @@ impl Held {
             _ => LossReason::Evicted,
         };
         Error::new(ErrorKind::Lost, format!("the lock was lost: {reason}"))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.pass_on();
     }
 }
 

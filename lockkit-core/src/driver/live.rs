@@ -13,7 +13,7 @@ use futures_util::FutureExt as _;
 use super::{agenda::Agenda, within::within};
 use crate::{
     error::{Error, ErrorKind, Result},
-    spi::{Attachment, Attempt, Claim, Pulse, Released, Wait},
+    spi::{Attachment, Attempt, Claim, ClaimSpec, Outsiders, Pulse, Reissued, Released, Wait},
 };
 
 /// A claim, its requests bounded in time and their panics caught. A shutdown waits until none lives.
@@ -39,6 +39,15 @@ impl LiveClaim {
 
     pub(crate) async fn release(&mut self, budget: Duration) -> Result<Released> {
         bounded(budget, self.claim.release()).await
+    }
+
+    pub(crate) async fn reissue(
+        &mut self,
+        to: &ClaimSpec,
+        outsiders: Outsiders,
+        budget: Duration,
+    ) -> Result<Reissued> {
+        bounded(budget, self.claim.reissue(to, outsiders)).await
     }
 
     /// A panic here gives nothing more than no attachment.

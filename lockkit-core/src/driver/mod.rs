@@ -1,6 +1,8 @@
 //! The driver: everything between a user's call and a backend's [`Claim`](crate::spi::Claim), written once.
 //!
 //! * [`acquire`] drives attempts inline, on the caller's task, and waits between them.
+//! * [`gate`] has the tasks of one process queue in order, and [`line`] is one place there.
+//! * [`bid`] is a claim that competes, with all that a cancelled call must leave to the keeper.
 //! * [`held`] is what guard, keeper, loss signal and hint share of one claim.
 //! * [`release`] gives back, inside bounds.
 //! * [`agenda`] is what the keeper has to do: renewals that are due, and what dropped futures and guards left behind.
@@ -11,11 +13,15 @@
 pub(crate) mod acquire;
 pub(crate) mod agenda;
 mod backoff;
+mod bid;
+mod gate;
 pub(crate) mod held;
 pub(crate) mod keeper;
+mod line;
 pub(crate) mod live;
 pub(crate) mod release;
 pub(crate) mod renew;
+mod trouble;
 pub(crate) mod within;
 
 #[cfg(test)]

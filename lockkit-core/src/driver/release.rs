@@ -11,11 +11,11 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::time;
 
-use super::{agenda::Chore, held::Held, keeper::Keeper, live::LiveClaim};
+use super::{agenda::Chore, held::Held, keeper::Keeper, line::give_back_unclaimed, live::LiveClaim};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus, Result},
     observe::Event,
-    spi::{Attempt, Released, Wait},
+    spi::{Attempt, Reissued, Released, Wait},
 };
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -80,13 +80,63 @@ impl Unreleased {
     }
 
     async fn release(mut self) -> Result<Released> {
-        let outcome = match &mut self.claim {
-            Some(claim) => give_up(claim, &self.held).await,
-            None => Ok(Released::NotHeld),
+        let handed_over = self.hand_over().await;
+        let outcome = match (handed_over, &mut self.claim) {
+            (HandOver::Done, _) => Ok(Released::Freed),
+            (HandOver::NotDone { unknown }, Some(claim)) => give_up(claim, &self.held, unknown).await,
+            (HandOver::Refused, Some(claim)) => {
+                give_up(claim, &self.held, false).await.map(|_| Released::Freed)
+            }
+            (_, None) => Ok(Released::NotHeld),
         };
         self.settled = true;
+        self.held.pass_on();
         outcome
     }
+
+    /// Hands the lock over to the next in line of this process, where the store can.
+    async fn hand_over(&mut self) -> HandOver {
+        let mut outcome = HandOver::NotDone { unknown: false };
+        let Some(claim) = &mut self.claim else { return outcome };
+        let Some(succession) = self.held.agenda.gates.succession(&self.held) else { return outcome };
+        let Some(waiter) = succession.waiter().map(Arc::clone) else { return outcome };
+        let asked = self.held.agenda.clock.now();
+        match claim.reissue(&waiter.spec, succession.outsiders, self.held.limits.op_timeout).await {
+            Ok(Reissued::Granted(grant)) => {
+                let Some(claim) = self.claim.take() else { return outcome };
+                match waiter.accept(claim, asked, grant) {
+                    Ok(()) if succession.deliver() => {}
+                    Ok(()) => give_back_unclaimed(&waiter.held),
+                    Err(claim) => {
+                        self.claim = Some(claim);
+                        return HandOver::Refused;
+                    }
+                }
+                outcome = HandOver::Done;
+            }
+            Ok(Reissued::Yielded) => {
+                succession.yields();
+                outcome = HandOver::Done;
+            }
+            Ok(Reissued::NotHeld) => {}
+            Err(error) => {
+                self.held.agenda.observe(|| Event::Failed { name: &self.held.name, error: &error });
+                outcome = HandOver::NotDone { unknown: error.is_outcome_unknown() };
+            }
+        }
+        outcome
+    }
+}
+
+enum HandOver {
+    /// The former owner has no part in it any more.
+    Done,
+    NotDone {
+        /// It may have been done.
+        unknown: bool,
+    },
+    /// The lock is the claim's, as that of the next in line, who can't take it.
+    Refused,
 }
 
 impl Drop for Unreleased {
@@ -107,9 +157,9 @@ impl Drop for Unreleased {
 ///
 /// # Errors
 /// The last error of the store. The outcome is unknown then, and the lease ends it.
-async fn give_up(claim: &mut LiveClaim, held: &Held) -> Result<Released> {
+async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Result<Released> {
     let clock = held.agenda.clock;
-    let (mut tries, mut pause, mut unknown, mut lapsed) = (0, FIRST_PAUSE, false, None);
+    let (mut tries, mut pause, mut lapsed) = (0, FIRST_PAUSE, None);
     loop {
         let error = match claim.release(held.limits.op_timeout).await {
             // C7: an earlier try may have freed it. Before the deadline nothing else can have ended it.
@@ -124,6 +174,8 @@ async fn give_up(claim: &mut LiveClaim, held: &Held) -> Result<Released> {
             Err(error) => error,
         };
         unknown |= error.is_outcome_unknown();
+        // The next of this process shall see for himself what is wrong.
+        held.pass_on();
         tries += 1;
         let worthwhile = error.is_temporary() || error.is_outcome_unknown();
         let lapsed = *lapsed.get_or_insert_with(|| clock.now().after(held.limits.ttl));

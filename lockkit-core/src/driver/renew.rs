@@ -12,6 +12,7 @@ use super::{
     agenda::Chore,
     backoff::between,
     held::{Ending, Held},
+    line::give_back_unclaimed,
     live::LiveClaim,
     within::within,
 };
@@ -45,6 +46,7 @@ fn next_due(Cadence { longest, together }: Cadence, ttl: Duration, deadline: Tic
 
 /// Works on a timer that came due: renews, notices a loss, or gives up what a shutdown found still held.
 pub(crate) async fn renew_due(held: Arc<Held>) {
+    give_back_unclaimed(&held);
     let rung = held.rung.swap(false, AcqRel);
     let mut next = NextTimer { held: &held, rung, due: None }; // dropped after `slot`
     let clock = held.agenda.clock;

@@ -19,7 +19,7 @@ use crate::{
     name::LockName,
     spi::{
         Attachment, Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Grant, Holder, Inspection,
-        Lease, LossReason, Mode, Pulse, Released, Wait,
+        Lease, LossReason, Mode, Outsiders, Pulse, Reissued, Released, Wait,
     },
     token::{FencingToken, OwnerId},
 };
@@ -105,6 +105,12 @@ impl Fake {
         self
     }
 
+    /// It can hand over inside the process.
+    pub(super) fn with_reissue(mut self) -> Self {
+        self.descriptor.capabilities = self.descriptor.capabilities.with_reissue();
+        self
+    }
+
     pub(super) fn with_attachment(mut self, attaches: Attaches) -> Self {
         self.attaches = Some(attaches);
         self
@@ -123,7 +129,7 @@ impl Backend for Fake {
         self.store.claims.fetch_add(1, SeqCst);
         lock(&self.store.callers).push(spec.caller.clone());
         let (store, kind, attaches) = (Arc::clone(&self.store), self.kind, self.attaches);
-        Ok(Box::new(FakeClaim { store, spec, kind, attaches }))
+        Ok(Box::new(FakeClaim { store, spec, kind, attaches, former: None }))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
@@ -162,6 +168,8 @@ struct FakeClaim {
     spec: ClaimSpec,
     kind: Kind,
     attaches: Option<Attaches>,
+    /// The owner before a hand-over that got no answer.
+    former: Option<OwnerId>,
 }
 
 impl FakeClaim {
@@ -241,7 +249,34 @@ impl Claim for FakeClaim {
 
     async fn release(&mut self) -> Result<Released> {
         let (owner, name) = (self.spec.owner, self.spec.name.as_str());
-        self.store.play(Op::Release, owner, name, async || self.store.leave(name, owner)).await
+        let leave = async || {
+            let former = self.former.map(|former| self.store.leave(name, former));
+            let present = self.store.leave(name, owner);
+            if former == Some(Released::Freed) { Released::Freed } else { present }
+        };
+        self.store.play(Op::Release, owner, name, leave).await
+    }
+
+    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+        let (from, name) = (self.spec.owner, to.name.as_str());
+        lock(&self.store.outsiders).push(outsiders);
+        self.spec.clone_from(to);
+        self.former = Some(from);
+        let hand_over = async || {
+            if outsiders == Outsiders::First {
+                return match self.store.leave(name, from) {
+                    Released::Freed => Reissued::Yielded,
+                    Released::NotHeld => Reissued::NotHeld,
+                };
+            }
+            let token = self.store.reissue(name, from, to.owner, self.lasts());
+            token.map_or(Reissued::NotHeld, |token| {
+                Reissued::Granted(Grant { token: FencingToken::new(token), lease: self.lease() })
+            })
+        };
+        let answer = self.store.play(Op::Reissue, from, name, hand_over).await?;
+        self.former = None;
+        Ok(answer)
     }
 
     fn attachment(&self) -> Option<Arc<dyn Attachment>> {

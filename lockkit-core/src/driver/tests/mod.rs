@@ -7,6 +7,8 @@ mod cancellation;
 mod churn;
 mod clean_up;
 mod fakes;
+mod gate;
+mod gate_faults;
 mod hints;
 mod loss;
 mod manual;
@@ -73,7 +75,23 @@ impl World {
         let store = Arc::new(Store::default());
         store.set_latency(ms(2));
         let locker = Locker::new(tune(Fake::new(Arc::clone(&store), kind))).with_clock(Clock::Tokio);
-        Self { store, locker: locker.with_defaults(options()).unwrap() }
+        // Each task talks to the store by itself, but where the gate is what is tested.
+        let locker = locker.with_defaults(options()).unwrap().with_process_gate(false);
+        Self { store, locker }
+    }
+
+    /// With a process gate.
+    fn gated(kind: Kind) -> Self {
+        let mut world = Self::new(kind);
+        world.locker = world.locker.with_process_gate(true);
+        world
+    }
+
+    /// With a process gate, over a store that can hand over.
+    fn handing_over() -> Self {
+        let mut world = Self::tuned(Kind::Ttl, Fake::with_reissue);
+        world.locker = world.locker.with_process_gate(true);
+        world
     }
 
     fn mutex(&self, name: &str) -> Mutex {
@@ -90,6 +108,7 @@ impl World {
             backend: &*self.locker.backend,
             keeper: &self.locker.keeper,
             token_base: 0,
+            gated: false,
             name: mutex.name(),
             mode: Mode::Exclusive,
             options,
@@ -125,6 +144,7 @@ impl World {
         assert_eq!(self.store.live_claims(), 0, "claims, {what}");
         assert_eq!(self.locker.keeper.agenda().live_claims(), 0, "claims as counted, {what}");
         assert_eq!(self.sizes(), (0, 0), "agenda, {what}");
+        assert_eq!(self.locker.keeper.agenda().gates.len(), 0, "names with a gate, {what}");
         let Self { store, locker } = self;
         drop(locker);
         let tasks = || Handle::current().metrics().num_alive_tasks();

@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    spi::{Caller, Hint, Lease, Released},
+    spi::{Caller, Hint, Lease, Outsiders, Released},
     token::OwnerId,
 };
 
@@ -31,6 +31,7 @@ pub(super) enum Op {
     GuardDropped,
     Inspect,
     KeepAlive,
+    Reissue,
     Release,
 }
 
@@ -88,6 +89,8 @@ pub(super) struct Store {
     pub(super) waiting: AtomicUsize,
     /// Of all claims that there ever were.
     pub(super) callers: Mutex<Vec<Caller>>,
+    /// What each hand-over was to mean for those outside.
+    pub(super) outsiders: Mutex<Vec<Outsiders>>,
     /// How many claim objects lived when the backend was closed.
     pub(super) claims_at_close: Mutex<Vec<usize>>,
     fence: Mutex<u64>,
@@ -198,6 +201,22 @@ impl Store {
         let mut fence = lock(&self.fence);
         *fence += 1;
         (row.owner, row.until, row.token) = (Some(owner), ttl.map(|ttl| Instant::now() + ttl), *fence);
+        Some(*fence)
+    }
+
+    /// Gives what `from` has to `to`.
+    pub(super) fn reissue(
+        &self,
+        name: &str,
+        from: OwnerId,
+        to: OwnerId,
+        ttl: Option<Duration>,
+    ) -> Option<u64> {
+        let mut rows = lock(&self.rows);
+        let row = rows.get_mut(name).filter(|row| row.live_owner() == Some(from))?;
+        let mut fence = lock(&self.fence);
+        *fence += 1;
+        (row.owner, row.until, row.token) = (Some(to), ttl.map(|ttl| Instant::now() + ttl), *fence);
         Some(*fence)
     }
 

@@ -1,0 +1,161 @@
+//! A claim that competes. What is dropped midway moves to the keeper.
+
+use std::{future::poll_fn, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+
+use super::{
+    acquire::Request,
+    agenda::Chore,
+    held::Held,
+    keeper::Keeper,
+    live::LiveClaim,
+    release::{Handover, Unreleased, clean_up},
+    renew::first_due,
+    within::within,
+};
+use crate::{
+    clock::Tick,
+    error::{Error, ErrorKind, Result},
+    observe::Event,
+    options::Renewal,
+    spi::{Attempt, Grant, LeaseScope, Wait},
+    token::FencingToken,
+};
+
+/// An attempt that runs by itself: it owns the claim and gives it back.
+pub(crate) type Attempting = BoxFuture<'static, (Option<LiveClaim>, Result<Attempt>)>;
+
+/// A lease that is much shorter than its ttl is renewed so soon.
+const MADE_WHOLE: Duration = Duration::from_millis(50);
+
+/// A claim that is not a guard yet. Its `Drop` is the whole story of cancellation.
+pub(super) struct Bid<'a> {
+    state: State,
+    /// Something of it may be in the store.
+    dirty: bool,
+    /// The outcome of an attempt is unknown: it may still be applied, whatever a later one was answered.
+    unknown: bool,
+    pub(super) held: Arc<Held>,
+    keeper: &'a Keeper,
+}
+
+enum State {
+    Idle(LiveClaim),
+    Trying(Attempting),
+    Gone,
+}
+
+impl<'a> Bid<'a> {
+    pub(super) fn new(claim: LiveClaim, held: Arc<Held>, keeper: &'a Keeper) -> Self {
+        Self { state: State::Idle(claim), dirty: false, unknown: false, held, keeper }
+    }
+
+    pub(super) async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
+        let dirty_before = self.dirty;
+        if let State::Idle(claim) = self.take() {
+            self.state = State::Trying(self.start(claim, wait));
+            self.dirty = true;
+        }
+        let (claim, answer) = poll_fn(|cx| match &mut self.state {
+            State::Trying(attempting) => attempting.as_mut().poll(cx),
+            State::Idle(_) | State::Gone => std::task::Poll::Pending,
+        })
+        .await;
+        self.state = claim.map_or(State::Gone, State::Idle);
+        match &answer {
+            Ok(Attempt::Busy { queued, .. }) => self.dirty = *queued || self.unknown,
+            Ok(Attempt::Granted(_)) => {}
+            Err(error) if error.is_outcome_unknown() => self.unknown = true,
+            Err(_) => self.dirty = dirty_before,
+        }
+        answer
+    }
+
+    /// The attempt owns the claim, so that it can move to the keeper midway; the budget sits inside, so that the
+    /// claim survives it.
+    fn start(&self, claim: LiveClaim, wait: Wait) -> Attempting {
+        let patience = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
+        let budget = self.held.limits.op_timeout.saturating_add(patience);
+        let mut claim = Unreleased::new(Some(claim), Arc::clone(&self.held));
+        Box::pin(async move {
+            let answer = claim.attempt(wait, budget).await;
+            (claim.settle(), answer)
+        })
+    }
+
+    /// Borrows the claim: the compiler forces this wait to end before the claim moves anywhere.
+    pub(super) async fn changed(&mut self) {
+        match &mut self.state {
+            State::Idle(claim) => claim.changed().await,
+            State::Trying(_) | State::Gone => std::future::pending().await,
+        }
+    }
+
+    /// Makes a hold of it. There is no await from the grant to here, and none from here to the guard.
+    pub(super) fn win(&mut self, grant: Grant, request: Request<'_>, now: Tick) -> Result<()> {
+        let (held, token_base) = (&self.held, request.token_base);
+        let Some(token) = grant.token.get().checked_add(token_base) else {
+            let text = format!("token_base {token_base} is too large: token {} overflows", grant.token);
+            return Err(Error::new(ErrorKind::InvalidOption, text));
+        };
+        let Ok(mut slot) = held.slot.try_lock() else {
+            return Err(Error::new(ErrorKind::Unexpected, "a lock that was never held is in use"));
+        };
+        if let State::Idle(claim) = std::mem::replace(&mut self.state, State::Gone) {
+            if let Some(attachment) = claim.attachment() {
+                held.attach(attachment);
+            }
+            *slot = Some(claim);
+        }
+        drop(slot);
+        held.grant(FencingToken::new(token));
+        let mut due = first_due(held, now);
+        // A hand-over gave less than was asked for. A hold that is over by then need not ask for the rest.
+        let short = held.remaining() < request.limits.ttl / 2;
+        if short
+            && request.options.renewal == Renewal::Auto
+            && request.backend.descriptor().lease_scope == LeaseScope::Claim
+        {
+            due = due.min(now.after(MADE_WHOLE));
+        }
+        held.agenda.schedule(held, due);
+        Ok(())
+    }
+
+    /// Leaves the queue before the caller is told, so that its next try does not meet its own shadow. What takes
+    /// longer than `grace`, the keeper does.
+    pub(super) async fn leave(mut self, grace: Duration) {
+        if !self.dirty || grace.is_zero() {
+            return;
+        }
+        if let State::Idle(claim) = self.take() {
+            let leaving = Handover::new(self.keeper, clean_up(claim, Arc::clone(&self.held)));
+            within(grace, leaving).await;
+        }
+    }
+
+    fn take(&mut self) -> State {
+        match std::mem::replace(&mut self.state, State::Gone) {
+            State::Trying(attempting) => {
+                self.state = State::Trying(attempting);
+                State::Gone
+            }
+            state => state,
+        }
+    }
+}
+
+impl Drop for Bid<'_> {
+    fn drop(&mut self) {
+        let held = Arc::clone(&self.held);
+        held.abandon();
+        let chore = match std::mem::replace(&mut self.state, State::Gone) {
+            State::Idle(claim) if self.dirty => Chore::Claim(claim, held),
+            State::Idle(_) | State::Gone => return,
+            State::Trying(attempting) => Chore::Attempt(attempting, held),
+        };
+        self.keeper.agenda().push(chore);
+        self.held.agenda.observe(|| Event::Abandoned { name: &self.held.name });
+    }
+}

@@ -1,0 +1,195 @@
+//! One place in the line before a [gate](super::gate).
+
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time};
+
+use super::{
+    agenda::Chore,
+    gate::{Gates, Ticket},
+    held::Held,
+    keeper::Keeper,
+    live::LiveClaim,
+    renew::first_due,
+};
+use crate::{
+    clock::Tick,
+    error::Result,
+    name::LockName,
+    spi::{ClaimSpec, Grant},
+    token::FencingToken,
+};
+
+/// How often one in line looks for a turn that came by the passing of time.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A lock that was handed to a task which does not look at it is given back after so long.
+const UNCLAIMED: Duration = Duration::from_secs(1);
+
+/// One in line, as those see it that let it in.
+pub(super) struct Waiter {
+    pub(super) held: Arc<Held>,
+    /// As whom it would hold the lock.
+    pub(super) spec: ClaimSpec,
+    token_base: u64,
+    slot: Mutex<Slot>,
+    pub(super) bell: Notify,
+}
+
+pub(super) enum Slot {
+    /// It has left the line, or has what it waited for.
+    Gone,
+    /// It has the lock.
+    Handed,
+    /// It may ask the store, beside others.
+    Open,
+    /// It may ask the store, after a rest.
+    Turn {
+        ticket: Ticket,
+        rest: Duration,
+    },
+    Waiting,
+}
+
+impl Waiter {
+    pub(super) fn new(held: Arc<Held>, spec: ClaimSpec, token_base: u64) -> Self {
+        Self { held, spec, token_base, slot: Mutex::new(Slot::Waiting), bell: Notify::new() }
+    }
+
+    pub(super) fn name(&self) -> &LockName {
+        &self.held.name
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(*self.slot(), Slot::Waiting)
+    }
+
+    /// False if it has gone.
+    pub(super) fn offer(&self, offer: Slot) -> bool {
+        let mut slot = self.slot();
+        if !matches!(*slot, Slot::Waiting) {
+            return false;
+        }
+        *slot = offer;
+        true
+    }
+
+    /// Makes a hold of a claim that was handed over. Gives the claim back if it can't be one.
+    pub(super) fn accept(&self, claim: LiveClaim, asked: Tick, grant: Grant) -> Result<(), LiveClaim> {
+        let (held, now) = (&self.held, self.held.agenda.clock.now());
+        let Some(token) = grant.token.get().checked_add(self.token_base) else { return Err(claim) };
+        if held.extend(asked, grant.lease) <= now {
+            return Err(claim);
+        }
+        let Ok(mut slot) = held.slot.try_lock() else { return Err(claim) };
+        if let Some(attachment) = claim.attachment() {
+            held.attach(attachment);
+        }
+        *slot = Some(claim);
+        drop(slot);
+        held.grant(FencingToken::new(token));
+        held.leave_unclaimed();
+        held.agenda.schedule(held, now.after(UNCLAIMED).min(first_due(held, now)));
+        Ok(())
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the wait in line ended with.
+pub(super) enum Called {
+    /// It has the lock.
+    Handed,
+    /// The bound has passed.
+    Late,
+    /// It had the lock, and did not look for too long.
+    Missed,
+    /// It may ask the store, beside others.
+    Open,
+    /// It may ask the store, after a rest.
+    Turn(Ticket, Duration),
+}
+
+/// A place in line. Dropped, it is left, with all that was offered there.
+pub(super) struct InLine<'a> {
+    gates: &'a Gates,
+    waiter: Arc<Waiter>,
+}
+
+impl<'a> InLine<'a> {
+    pub(super) fn new(gates: &'a Gates, waiter: Arc<Waiter>) -> Self {
+        Self { gates, waiter }
+    }
+
+    /// Waits to be let in.
+    ///
+    /// # Errors
+    /// The locker was shut down, or has no runtime any more.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the place is lost.
+    pub(super) async fn wait(&self, keeper: &Keeper, stop: Tick) -> Result<Called> {
+        let agenda = keeper.agenda();
+        loop {
+            // Hears what comes from here on, also before it is polled: tokio promises that for `notify_waiters`.
+            let closing = pin!(agenda.closing.notified());
+            agenda.check_open()?;
+            if let Some(called) = self.take() {
+                return Ok(called);
+            }
+            let left = agenda.clock.now().until(stop);
+            if left.is_zero() {
+                return Ok(Called::Late);
+            }
+            tokio::select! {
+                biased;
+                () = self.waiter.bell.notified() => {}
+                () = closing => {}
+                () = time::sleep(LOOK.min(left)) => self.gates.look(self.waiter.name(), agenda.clock.now()),
+            }
+            // Its runtime may have gone meanwhile, and what it left to do may be what this call waits for.
+            keeper.ensure()?;
+        }
+    }
+
+    fn take(&self) -> Option<Called> {
+        let mut slot = self.waiter.slot();
+        let called = match *slot {
+            Slot::Waiting => return None,
+            Slot::Gone => Called::Missed,
+            Slot::Handed if self.waiter.held.claim_it() => Called::Handed,
+            Slot::Handed => Called::Missed,
+            Slot::Open => Called::Open,
+            Slot::Turn { ticket, rest } => Called::Turn(ticket, rest),
+        };
+        *slot = Slot::Gone;
+        Some(called)
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        let slot = std::mem::replace(&mut *self.waiter.slot(), Slot::Gone);
+        let held = &self.waiter.held;
+        match slot {
+            Slot::Waiting => self.gates.forget(&self.waiter),
+            Slot::Turn { ticket, .. } => self.gates.leave(&held.name, ticket, held.agenda.clock.now()),
+            Slot::Handed => give_back_unclaimed(held),
+            Slot::Gone | Slot::Open => {}
+        }
+    }
+}
+
+/// Gives back what was handed to one that did not take it, unless that was done before.
+pub(super) fn give_back_unclaimed(held: &Arc<Held>) {
+    if held.claim_it() {
+        held.give_back();
+        held.agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
+    }
+}

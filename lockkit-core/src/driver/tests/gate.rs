@@ -1,0 +1,181 @@
+//! The process gate: order, few requests, and who may go first.
+
+use std::sync::Arc;
+
+use tokio::{
+    task::JoinSet,
+    time::{self, Instant},
+};
+
+use super::{
+    World,
+    fakes::{KINDS, Kind},
+    manual, ms, secs,
+    store::{Op, lock},
+};
+use crate::spi::Outsiders;
+
+/// So many tasks take the lock one after the other; in which order, by their numbers.
+async fn crowd(world: &World, count: usize, hold: time::Duration) -> Vec<usize> {
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    for n in 0..count {
+        let (mutex, order) = (world.mutex("a"), Arc::clone(&order));
+        tasks.spawn(async move {
+            let guard = mutex.lock().await.unwrap();
+            lock(&order).push((n, guard.fencing_token()));
+            time::sleep(hold).await;
+            guard.release().await.unwrap();
+        });
+        // Each has asked before the next one is there.
+        tokio::task::yield_now().await;
+    }
+    tasks.join_all().await;
+    let order = lock(&order);
+    assert!(order.windows(2).all(|pair| pair[0].1 < pair[1].1), "C4: {order:?}");
+    order.iter().map(|(n, _)| *n).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn c12_tasks_of_a_process_are_served_in_order() {
+    for kind in KINDS {
+        let world = World::gated(kind);
+        let order = crowd(&world, 40, ms(1)).await;
+        assert!(order.iter().is_sorted(), "{kind:?}: {order:?}");
+        world.clean(&format!("{kind:?}")).await;
+    }
+    let world = World::handing_over();
+    let order = crowd(&world, 40, ms(1)).await;
+    assert!(order.iter().is_sorted(), "{order:?}");
+    world.clean("hand-over").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_first_of_a_process_talks_to_the_store() {
+    for kind in KINDS {
+        let world = World::gated(kind);
+        crowd(&world, 40, ms(1)).await;
+        assert_eq!(world.store.count(Op::Attempt), 40, "{kind:?}: one for each grant");
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_is_one_request_for_each_grant() {
+    let world = World::handing_over();
+    crowd(&world, 16, ms(1)).await;
+    let counts = [Op::Attempt, Op::Reissue, Op::Release].map(|op| world.store.count(op));
+    assert_eq!(counts, [1, 15, 1]);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c12_after_sixteen_hand_overs_outsiders_go_first() {
+    let world = World::handing_over();
+    crowd(&world, 40, ms(1)).await;
+    let outsiders = lock(&world.store.outsiders).clone();
+    let mut runs: Vec<_> = outsiders.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
+    // What is left at the end depends on the count.
+    runs.pop();
+    assert!(!runs.is_empty());
+    for (outsider, length) in runs {
+        let expected = if outsider == Outsiders::Wait { 16 } else { 1 };
+        assert_eq!(length, expected, "{outsiders:?}");
+    }
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c12_an_outsider_is_served_between_hand_overs() {
+    let world = World::handing_over();
+    let outsider = world.locker.clone().with_process_gate(false).mutex("a").unwrap();
+    let held = world.mutex("a").lock().await.unwrap();
+    let start = Instant::now();
+    let waiting = tokio::spawn(async move {
+        let guard = outsider.lock().await.unwrap();
+        let waited = start.elapsed();
+        guard.release().await.unwrap();
+        waited
+    });
+    time::sleep(ms(1)).await;
+    held.release().await.unwrap();
+    crowd(&world, 400, ms(5)).await;
+    // It polls; the process stands back for longer than its shortest pauses.
+    let waited = waiting.await.unwrap();
+    assert!(waited < secs(2), "{waited:?}");
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c8_a_try_behind_a_holder_of_this_process_asks_nobody() {
+    let world = World::gated(Kind::Ttl);
+    let guard = world.mutex("a").try_lock().await.unwrap().unwrap();
+    assert!(world.mutex("a").try_lock().await.unwrap().is_none());
+    assert_eq!(world.store.count(Op::Attempt), 1);
+    guard.release().await.unwrap();
+    let again = world.mutex("a").try_lock().await.unwrap();
+    assert!(again.is_some(), "the gate stays closed");
+    drop(again);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c3_a_holder_that_lost_the_lock_keeps_nobody_out() {
+    for kind in [Kind::Ttl, Kind::Push] {
+        let world = World::gated(kind);
+        let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+        let mutex = world.mutex("a");
+        let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+        time::sleep(ms(10)).await;
+        world.store.evict_all();
+        let next = time::timeout(secs(6), waiting).await.expect("the gate stays closed").unwrap();
+        assert!(!guard.is_held() || kind == Kind::Ttl);
+        drop((guard, next));
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c8_behind_a_long_hold_the_first_in_line_waits_in_the_store() {
+    let world = World::gated(Kind::Queue);
+    let guard = world.mutex("a").lock().await.unwrap();
+    let mutexes = [world.mutex("a"), world.mutex("a")];
+    let mut waiting = JoinSet::new();
+    for mutex in mutexes {
+        waiting.spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
+    }
+    time::sleep(ms(200)).await;
+    assert_eq!(world.store.count(Op::Attempt), 1, "nobody else asks so soon");
+    time::sleep(ms(400)).await;
+    assert_eq!(world.store.count(Op::Attempt), 2, "the first in line, and only that one");
+    guard.release().await.unwrap();
+    waiting.join_all().await;
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c8_a_bound_is_kept_in_line() {
+    for kind in KINDS {
+        let world = World::gated(kind);
+        let guard = world.mutex("a").lock().await.unwrap();
+        let mutexes: [_; 8] = std::array::from_fn(|_| world.mutex("a"));
+        let start = Instant::now();
+        let waits = mutexes.iter().map(|mutex| mutex.lock_timeout(ms(1_500)));
+        for outcome in futures_util::future::join_all(waits).await {
+            assert!(outcome.unwrap().is_none());
+        }
+        assert!(start.elapsed() <= ms(1_510), "{kind:?}: {:?}", start.elapsed());
+        drop((guard, mutexes));
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_names_have_other_gates() {
+    let world = World::gated(Kind::Ttl);
+    let (a, b) = (world.mutex("a"), world.mutex("b"));
+    let guard = a.lock().await.unwrap();
+    let other = time::timeout(ms(10), b.lock()).await.expect("another name is not held up").unwrap();
+    drop((guard, other, a, b));
+    world.clean("").await;
+}

@@ -1,0 +1,256 @@
+//! The process gate under cancellation, trouble and silence: nobody is stuck, and nothing is left.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+use std::{future::poll_fn, pin::Pin, task::Poll};
+
+use tokio::{
+    task::JoinSet,
+    time::{self, Instant},
+};
+
+use super::{
+    TTL, World,
+    fakes::{KINDS, Kind},
+    ms, secs,
+    store::{Fault, Op},
+};
+use crate::{error::ErrorKind, spi::Released};
+
+/// A waiter that is dropped at any instant of a hand-over to it; the one behind it gets the lock.
+#[tokio::test(start_paused = true)]
+async fn c6_a_waiter_dropped_at_any_instant_loses_no_turn() {
+    for hands_over in [false, true] {
+        for cut in 0..14 {
+            let world = if hands_over { World::handing_over() } else { World::gated(Kind::Ttl) };
+            let guard = world.mutex("a").lock().await.unwrap();
+            let (first, second) = (world.mutex("a"), world.mutex("a"));
+            let mut leaver = Box::pin(first.lock());
+            assert!(poll_once(leaver.as_mut()).await.is_pending());
+            let stayer = tokio::spawn(async move { second.lock().await.unwrap() });
+            time::sleep(ms(10)).await;
+            let release = tokio::spawn(guard.release());
+            time::sleep(time::Duration::from_micros(500 * cut)).await;
+            let _ = poll_once(leaver.as_mut()).await;
+            drop(leaver);
+            assert_eq!(release.await.unwrap().unwrap(), Released::Freed);
+            let next = time::timeout(secs(2), stayer).await;
+            let next = next.unwrap_or_else(|_| panic!("C8: stuck after cut {cut}, {hands_over}")).unwrap();
+            assert_eq!(next.release().await.unwrap(), Released::Freed);
+            drop(first);
+            world.clean(&format!("cut {cut}, {hands_over}")).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c6_a_release_dropped_at_any_instant_still_hands_over() {
+    for cut in 0..6 {
+        let world = World::handing_over();
+        let guard = world.mutex("a").lock().await.unwrap();
+        let mutex = world.mutex("a");
+        let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+        time::sleep(ms(10)).await;
+        let release = time::timeout(time::Duration::from_micros(500 * cut), guard.release()).await;
+        drop(release);
+        let next = time::timeout(secs(1), waiting).await.unwrap_or_else(|_| panic!("stuck after cut {cut}"));
+        assert_eq!(next.unwrap().release().await.unwrap(), Released::Freed);
+        world.clean(&format!("cut {cut}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c8_a_task_that_does_not_look_is_passed_over() {
+    for hands_over in [false, true] {
+        let world = if hands_over { World::handing_over() } else { World::gated(Kind::Ttl) };
+        let guard = world.mutex("a").lock().await.unwrap();
+        let (first, second) = (world.mutex("a"), world.mutex("a"));
+        let mut sleeper = Box::pin(first.lock());
+        assert!(poll_once(sleeper.as_mut()).await.is_pending());
+        let waiting = tokio::spawn(async move { second.lock().await.unwrap().release().await.unwrap() });
+        time::sleep(ms(10)).await;
+        let start = Instant::now();
+        guard.release().await.unwrap();
+        time::timeout(secs(10), waiting).await.expect("C8: nobody comes past the one that sleeps").unwrap();
+        assert!(start.elapsed() < secs(4), "{hands_over}: {:?}", start.elapsed());
+        // Looking again it waits again, and gets the lock.
+        let late = time::timeout(secs(2), sleeper).await.expect("it can still have it").unwrap();
+        assert!(late.is_held());
+        late.release().await.unwrap();
+        drop(first);
+        world.clean(&format!("{hands_over}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_in_trouble_each_task_hears_of_it_as_soon_as_alone() {
+    for kind in [Kind::Ttl, Kind::Queue] {
+        let world = World::gated(kind);
+        world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
+        let start = Instant::now();
+        let mut tasks = JoinSet::new();
+        for _ in 0..20 {
+            let mutex = world.mutex("a");
+            tasks.spawn(async move { mutex.lock().await.unwrap_err().kind() });
+        }
+        for kind in tasks.join_all().await {
+            assert_eq!(kind, ErrorKind::Unavailable);
+        }
+        assert!(start.elapsed() < TTL * 2, "one after the other: {:?}", start.elapsed());
+        world.store.heal();
+        world.mutex("a").lock().await.unwrap().release().await.unwrap();
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_a_silent_store_is_told_to_all_who_stand_in_line() {
+    let world = World::gated(Kind::Ttl);
+    world.store.always(Op::Attempt, Fault::Hang);
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for _ in 0..20 {
+        let mutex = world.mutex("a");
+        tasks.spawn(async move { mutex.lock_timeout(secs(4)).await.map(drop) });
+    }
+    let told = tasks.join_all().await;
+    assert!(told.iter().all(|outcome| outcome.is_err()), "{told:?}");
+    assert!(start.elapsed() < secs(5));
+    world.store.heal();
+    time::sleep(secs(2)).await;
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c7_a_hand_over_without_an_answer_is_a_release() {
+    for fault in [Fault::LoseReply, Fault::Fail(ErrorKind::Unavailable), Fault::Hang, Fault::HangAfter] {
+        let world = World::handing_over();
+        let guard = world.mutex("a").lock().await.unwrap();
+        let token = guard.fencing_token();
+        let mutex = world.mutex("a");
+        let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+        time::sleep(ms(10)).await;
+        world.store.once(Op::Reissue, [fault]);
+        assert_eq!(guard.release().await.unwrap(), Released::Freed, "{fault:?}");
+        let next =
+            time::timeout(secs(1), waiting).await.unwrap_or_else(|_| panic!("stuck: {fault:?}")).unwrap();
+        assert!(next.fencing_token() > token);
+        next.release().await.unwrap();
+        world.clean(&format!("{fault:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c3_a_hand_over_whose_answer_comes_after_its_lease_grants_nothing() {
+    let world = World::handing_over();
+    let guard = world.mutex("a").lock().await.unwrap();
+    let mutex = world.mutex_with("a", super::options().with_ttl(ms(100)));
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    time::sleep(ms(10)).await;
+    world.store.once(Op::Reissue, [Fault::Late(ms(200))]);
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    let next = waiting.await.unwrap().unwrap();
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c6_panics_of_a_hand_over_hurt_nobody() {
+    for fault in [Fault::Panic, Fault::PanicAfter] {
+        let world = World::handing_over();
+        let guard = world.mutex("a").lock().await.unwrap();
+        let mutex = world.mutex("a");
+        let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+        time::sleep(ms(10)).await;
+        world.store.once(Op::Reissue, [fault]);
+        guard.release().await.unwrap();
+        let next = time::timeout(secs(1), waiting).await.expect("stuck").unwrap();
+        next.release().await.unwrap();
+        world.clean(&format!("{fault:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c6_a_shutdown_ends_the_line() {
+    for kind in KINDS {
+        let world = World::gated(kind);
+        let guard = world.mutex("a").lock().await.unwrap();
+        let mut tasks = JoinSet::new();
+        for _ in 0..5 {
+            let mutex = world.mutex("a");
+            tasks.spawn(async move { mutex.lock().await.unwrap_err().kind() });
+        }
+        time::sleep(ms(10)).await;
+        let locker = world.locker.clone();
+        let shutdown = tokio::spawn(async move { locker.shutdown().await });
+        for told in time::timeout(ms(100), tasks.join_all()).await.expect("they wait on") {
+            assert_eq!(told, ErrorKind::Closed);
+        }
+        guard.release().await.unwrap();
+        shutdown.await.unwrap().unwrap();
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c10_a_lock_that_was_handed_over_is_renewed() {
+    let world = World::handing_over();
+    let guard = world.mutex("a").lock().await.unwrap();
+    let mutex = world.mutex("a");
+    let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    time::sleep(ms(10)).await;
+    drop(guard);
+    let next = waiting.await.unwrap();
+    assert_eq!(world.store.holder("a"), Some(next.owner()));
+    time::sleep(TTL * 3).await;
+    assert!(next.is_held(), "C10: not renewed");
+    assert!(world.store.count(Op::KeepAlive) >= 6);
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+    world.clean("").await;
+}
+
+/// Random cancellations, bounds and faults: exclusion, no hang, nothing left.
+#[tokio::test(start_paused = true)]
+async fn c1_a_storm_behind_a_gate_never_overlaps() {
+    for hands_over in [false, true] {
+        let world = if hands_over { World::handing_over() } else { World::gated(Kind::Queue) };
+        let inside = Arc::new(AtomicUsize::new(0));
+        let mut tasks = JoinSet::new();
+        for n in 0..30_u64 {
+            let (mutex, inside) = (world.mutex("a"), Arc::clone(&inside));
+            tasks.spawn(async move {
+                for round in 0..30_u64 {
+                    let patience = ms(1 + (n * 7 + round * 13) % 60);
+                    let Ok(Ok(guard)) = time::timeout(patience, mutex.lock()).await else { continue };
+                    assert_eq!(inside.fetch_add(1, SeqCst), 0, "C1");
+                    time::sleep(ms((n + round) % 4)).await;
+                    inside.fetch_sub(1, SeqCst);
+                    if (n + round) % 3 == 0 { drop(guard) } else { drop(guard.release().await) }
+                }
+            });
+        }
+        let faults = async {
+            for step in 0..40_u64 {
+                time::sleep(ms(17)).await;
+                let fault = if step % 2 == 0 { Fault::LoseReply } else { Fault::Late(ms(20)) };
+                let op = [Op::Reissue, Op::Release, Op::Attempt][usize::try_from(step % 3).unwrap()];
+                world.store.once(op, [fault]);
+            }
+        };
+        let ((), ()) = tokio::join!(faults, async {
+            while let Some(task) = tasks.join_next().await {
+                task.unwrap();
+            }
+        });
+        world.store.heal();
+        time::sleep(TTL * 2).await;
+        world.clean(&format!("{hands_over}")).await;
+    }
+}
+
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+}

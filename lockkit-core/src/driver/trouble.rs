@@ -1,0 +1,65 @@
+//! What a waiter makes of a store that answers by errors.
+
+use std::time::Duration;
+
+use super::backoff::Backoff;
+use crate::{
+    clock::Tick,
+    error::{Error, ErrorKind, ErrorStatus, Result},
+    options::Limits,
+    spi::Poll,
+};
+
+const TROUBLED: Poll = Poll { min: Duration::from_millis(20), max: Duration::from_secs(1) };
+
+/// What is wrong with the store, and since when.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    since: Option<Tick>,
+    error: Option<Error>,
+    backoff: Option<Backoff>,
+}
+
+impl Trouble {
+    pub(super) fn is_none(&self) -> bool {
+        self.error.is_none()
+    }
+
+    pub(super) fn goes_on(&mut self, asked: Tick, error: Error) {
+        self.since.get_or_insert(asked);
+        self.error = Some(error);
+    }
+
+    pub(super) fn store_is_too_slow(&mut self, asked: Tick, limits: Limits) {
+        let text = format!(
+            "the store granted the lock, but its answer took longer than the lease of {:?}; use a longer ttl",
+            limits.ttl
+        );
+        self.goes_on(asked, Error::new(ErrorKind::Unavailable, text));
+    }
+
+    /// A store that wakes its waiters is polled slowly; one in trouble is asked again soon.
+    pub(super) fn pause(&mut self) -> Duration {
+        let backoff = self.backoff.get_or_insert_with(|| Backoff::new(TROUBLED));
+        let pause = backoff.jittered();
+        backoff.grow();
+        pause
+    }
+
+    pub(super) fn is_over(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A wait without a bound outlives a restart of the store, but does not hide for ever that it is gone.
+    pub(super) fn outlasts(&mut self, now: Tick, limits: Limits) -> Option<Error> {
+        let patience = limits.ttl.max(limits.op_timeout * 3);
+        if self.since?.until(now) < patience {
+            return None;
+        }
+        self.error.take().map(|error| error.with_status(ErrorStatus::Persistent))
+    }
+
+    pub(super) fn at_the_bound<T>(self) -> Result<Option<T>> {
+        self.error.map_or(Ok(None), Err)
+    }
+}
