@@ -90,7 +90,7 @@ async fn c14_an_ended_lease_is_not_shown(env: Env) {
 }
 
 async fn c14_waiters_are_counted(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let (a, b) = (env.locker().await, env.locker().await.with_process_gate(false));
     let lock = env.lock(&a, "x", long());
     let held = take(&lock).await;
     let mut waiters = tokio::task::JoinSet::new();

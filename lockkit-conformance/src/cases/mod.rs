@@ -15,6 +15,7 @@ mod c7_release;
 mod c8_waiting;
 mod c9_crash;
 mod fence;
+mod gate;
 mod hand_over;
 mod operator;
 mod permits;
@@ -42,6 +43,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         read_write::CASES,
         permits::CASES,
         fence::CASES,
+        gate::CASES,
         hand_over::CASES,
         operator::CASES,
     ]

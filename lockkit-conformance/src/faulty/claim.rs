@@ -55,8 +55,13 @@ impl Claim for FaultyClaim {
         spec.hint = Hint::to(&bell);
         let reissue = self.inner.reissue(&spec, outsiders);
         let answer = self.line.carry(Some(self.owner), Op::Reissue, reissue).await;
-        // Also after an unknown outcome: the new owner may have it, and the bell of the former is silent for good.
-        (self.bell, self.owner) = (bell, to.owner);
+        let is_new_owners = match &answer {
+            Ok(answer) => matches!(answer, Reissued::Granted(_)),
+            Err(error) => error.is_outcome_unknown(),
+        };
+        if is_new_owners {
+            (self.bell, self.owner) = (bell, to.owner);
+        }
         answer
     }
 

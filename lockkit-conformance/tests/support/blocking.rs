@@ -44,6 +44,8 @@ impl Store for BlockingStore {
         // A waiter stands in line for one attempt, and nobody is told anything between two.
         let capabilities = &mut descriptor.capabilities;
         (capabilities.fair, capabilities.push, capabilities.waiter_count) = (false, false, false);
+        (capabilities.extend, capabilities.names) = (false, false);
+        (capabilities.raise_fence, capabilities.reissue) = (false, false);
         descriptor
     }
 

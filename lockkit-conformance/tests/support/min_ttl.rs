@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_conformance::{BoxError, Harness, Hook, Store, stores::MemoryStore};
 use lockkit_core::{
-    Error, ErrorKind, FencingToken, LockName, Result,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, Released},
+    Error, ErrorKind, FencingToken, Kind, LockName, Result,
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, Released, Role},
 };
 
 const MIN_TTL: Duration = Duration::from_millis(300);
@@ -89,6 +89,14 @@ impl Backend for MinTtl {
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         self.inner.force_release(name, token).await
+    }
+
+    async fn probe(&self) -> Result<Role> {
+        self.inner.probe().await
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        self.inner.names(kind, prefix).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -45,7 +45,11 @@ pub(crate) enum SessionFlaw {
 pub(crate) struct SessionStore(pub(crate) Option<SessionFlaw>);
 
 fn descriptor() -> Descriptor {
-    MemoryStore::new().descriptor().with_min_ttl(TIMEOUT).with_lease_scope(LeaseScope::Session)
+    let mut descriptor = MemoryStore::new().descriptor();
+    let capabilities = &mut descriptor.capabilities;
+    (capabilities.extend, capabilities.names) = (false, false);
+    (capabilities.raise_fence, capabilities.reissue) = (false, false);
+    descriptor.with_min_ttl(TIMEOUT).with_lease_scope(LeaseScope::Session)
 }
 
 #[async_trait]

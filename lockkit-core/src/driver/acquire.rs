@@ -152,7 +152,7 @@ async fn once(request: Request<'_>, bound: Bound, started: Tick) -> Result<Outco
 }
 
 fn spec_of(Request { name, mode, options, limits, .. }: Request<'_>, held: &Arc<Held>) -> ClaimSpec {
-    let mut spec = ClaimSpec::new(name.clone(), held.owner, mode, limits.ttl, limits.op_timeout);
+    let mut spec = ClaimSpec::new(name.clone(), held.asks_as, mode, limits.ttl, limits.op_timeout);
     spec.label.clone_from(&options.label);
     spec.clock = held.agenda.clock;
     spec.hint = Hint::to(held);

@@ -41,7 +41,8 @@ pub(crate) enum Ending {
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) name: LockName,
-    pub(crate) owner: OwnerId,
+    /// As it asks for the lock.
+    pub(super) asks_as: OwnerId,
     pub(crate) mode: Mode,
     pub(crate) limits: Limits,
     pub(crate) renewal: Renewal,
@@ -64,6 +65,8 @@ pub(crate) struct Held {
     deadline: AtomicU64,
     ending: OnceLock<Ending>,
     attachment: OnceLock<Arc<dyn Attachment>>,
+    /// As it has the lock, if that is not as it asked for it.
+    recorded_owner: OnceLock<OwnerId>,
     /// With which it keeps the process gate closed; zero: it does not.
     ticket: AtomicU64,
     /// It was handed over, and its caller has not looked yet.
@@ -83,7 +86,8 @@ impl Held {
     ) -> Self {
         Self {
             name,
-            owner: OwnerId::random(),
+            asks_as: OwnerId::random(),
+            recorded_owner: OnceLock::new(),
             mode,
             limits,
             renewal,
@@ -111,6 +115,16 @@ impl Held {
     pub(crate) fn grant(&self, token: FencingToken) {
         self.token.store(token.get(), Relaxed);
         self.granted.store(true, SeqCst);
+    }
+
+    /// The owner that the store knows.
+    pub(crate) fn owner(&self) -> OwnerId {
+        self.recorded_owner.get().copied().unwrap_or(self.asks_as)
+    }
+
+    pub(super) fn record_owner(&self, owner: OwnerId) {
+        // Granted once.
+        let _ = self.recorded_owner.set(owner);
     }
 
     pub(crate) fn token(&self) -> FencingToken {

@@ -21,7 +21,7 @@ use crate::{
     error::Result,
     name::LockName,
     spi::{ClaimSpec, Grant},
-    token::FencingToken,
+    token::{FencingToken, OwnerId},
 };
 
 /// How often one in line looks for a turn that came by the passing of time.
@@ -34,7 +34,7 @@ const UNCLAIMED: Duration = Duration::from_secs(1);
 pub(super) struct Waiter {
     pub(super) held: Arc<Held>,
     /// As whom it would hold the lock.
-    pub(super) spec: ClaimSpec,
+    spec: ClaimSpec,
     token_base: u64,
     slot: Mutex<Slot>,
     pub(super) bell: Notify,
@@ -78,8 +78,22 @@ impl Waiter {
         true
     }
 
+    /// What a hand-over to it asks for. Its owner is a fresh one each time: one of which nobody knows whether it was
+    /// applied must not touch what the waiter gets by itself later.
+    pub(super) fn heir(&self) -> ClaimSpec {
+        let mut spec = self.spec.clone();
+        spec.owner = OwnerId::random();
+        spec
+    }
+
     /// Makes a hold of a claim that was handed over. Gives the claim back if it can't be one.
-    pub(super) fn accept(&self, claim: LiveClaim, asked: Tick, grant: Grant) -> Result<(), LiveClaim> {
+    pub(super) fn accept(
+        &self,
+        owner: OwnerId,
+        claim: LiveClaim,
+        asked: Tick,
+        grant: Grant,
+    ) -> Result<(), LiveClaim> {
         let (held, now) = (&self.held, self.held.agenda.clock.now());
         let Some(token) = grant.token.get().checked_add(self.token_base) else { return Err(claim) };
         if held.extend(asked, grant.lease) <= now {
@@ -91,6 +105,7 @@ impl Waiter {
         }
         *slot = Some(claim);
         drop(slot);
+        held.record_owner(owner);
         held.grant(FencingToken::new(token));
         held.leave_unclaimed();
         held.agenda.schedule(held, now.after(UNCLAIMED).min(first_due(held, now)));

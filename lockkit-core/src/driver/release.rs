@@ -100,11 +100,11 @@ impl Unreleased {
         let Some(claim) = &mut self.claim else { return outcome };
         let Some(succession) = self.held.agenda.gates.succession(&self.held) else { return outcome };
         let Some(waiter) = succession.waiter().map(Arc::clone) else { return outcome };
-        let asked = self.held.agenda.clock.now();
-        match claim.reissue(&waiter.spec, succession.outsiders, self.held.limits.op_timeout).await {
+        let (heir, asked) = (waiter.heir(), self.held.agenda.clock.now());
+        match claim.reissue(&heir, succession.outsiders, self.held.limits.op_timeout).await {
             Ok(Reissued::Granted(grant)) => {
                 let Some(claim) = self.claim.take() else { return outcome };
-                match waiter.accept(claim, asked, grant) {
+                match waiter.accept(heir.owner, claim, asked, grant) {
                     Ok(()) if succession.deliver() => {}
                     Ok(()) => give_back_unclaimed(&waiter.held),
                     Err(claim) => {
