@@ -34,7 +34,7 @@ macro_rules! script {
 pub(crate) const ACQUIRE: &str =
     script!("exclusive/acquire_free", "clock", "exclusive/hand_over", "exclusive/acquire");
 /// The server knows them from the start, so that requests can be counted and paused exactly.
-const SCRIPTS: [&str; 12] = [
+const SCRIPTS: [&str; 15] = [
     ACQUIRE,
     script!("clock", "exclusive/extend"),
     script!("clock", "exclusive/hand_over", "exclusive/force_release"),
@@ -47,6 +47,9 @@ const SCRIPTS: [&str; 12] = [
     script!("clock", "counted/inspect"),
     script!("clock", "counted/hand_over", "counted/refresh"),
     script!("clock", "counted/hand_over", "counted/release"),
+    script!("clock", "exclusive/raise_fence"),
+    script!("clock", "exclusive/hand_over", "exclusive/reissue"),
+    script!("clock", "counted/hand_over", "counted/raise_fence"),
 ];
 
 pub(crate) struct Store {
