@@ -40,8 +40,6 @@ pub(crate) struct RedisClaim {
     /// In ms.
     lease: i64,
     fence: Option<i64>,
-    /// The fence may have been raised to this, if that is more: what became of the request is not known.
-    floor: i64,
     /// Another owner who may have the lock by now: what became of the hand-over is not known.
     successor: Option<String>,
     /// Until when the lease lasts that was asked for.
@@ -68,7 +66,6 @@ impl RedisClaim {
             owner,
             lease,
             fence: None,
-            floor: 0,
             successor: None,
             reach: None,
             strays: Strays::default(),
@@ -291,8 +288,7 @@ impl RedisClaim {
     /// Renews the lease for `ttl`.
     async fn renew(&mut self, ttl: Duration) -> Result<Pulse> {
         let asked = Clock::Boot.now();
-        let fence = self.fence.unwrap_or(0).max(self.floor);
-        let args = [Arg::Text(&self.owner), Arg::Number(millis(ttl)), Arg::Number(fence)];
+        let args = [Arg::Text(&self.owner), Arg::Number(millis(ttl))];
         let (reply, waited) = self.run_on_grant(&self.family.scripts().extend, &args).await?;
         match reply {
             Value::Int(-1 | -2) => Ok(Pulse::Lost(LossReason::Evicted)),
@@ -406,7 +402,7 @@ impl Claim for RedisClaim {
             -1 => return Err(not_final()),
             _ => return Err(nonsense().with_outcome_unknown()),
         };
-        (self.fence, self.floor, self.reach) = (None, 0, None);
+        (self.fence, self.reach) = (None, None);
         self.successor = None;
         self.member = None;
         self.strays = Strays::default();

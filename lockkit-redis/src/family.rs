@@ -37,7 +37,7 @@ macro_rules! source {
 
 static EXCLUSIVE: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: source!("exclusive/acquire_free", "clock", "exclusive/hand_over", "exclusive/acquire"),
-    extend: source!("clock", "exclusive/extend"),
+    extend: source!("exclusive/extend"),
     release: source!("exclusive/release_free", "clock", "exclusive/hand_over", "exclusive/release"),
     refresh: source!("clock", "exclusive/hand_over", "exclusive/refresh"),
     inspect: source!("clock", "exclusive/inspect"),

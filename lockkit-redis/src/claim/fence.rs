@@ -21,7 +21,6 @@ impl RedisClaim {
         };
         // Never below what we were told, though the store may have lost it.
         let wanted = floor.max(self.fence.unwrap_or(0));
-        self.floor = self.floor.max(wanted);
         let args = [Arg::Text(&self.owner), Arg::Number(wanted)];
         let (reply, waited) = self.run_on_grant(&self.family.scripts().raise_fence, &args).await?;
         match reply {

@@ -129,7 +129,6 @@ impl RedisClaim {
     ) -> Result<Reissued> {
         self.spec.clone_from(heir.spec);
         (self.owner, self.lease) = (heir.owner, heir.lease);
-        self.floor = 0;
         let grant = self.granted(fence, self.lease_for(lease, self.spec.ttl)?)?;
         let confirmed = self.unless_unconfirmed(grant, waited).await;
         // If it was given back, then after the hand-over: nobody is told of that but by the error.

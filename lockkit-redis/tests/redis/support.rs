@@ -36,7 +36,7 @@ pub(crate) const ACQUIRE: &str =
 /// The server knows them from the start, so that requests can be counted and paused exactly.
 const SCRIPTS: [&str; 15] = [
     ACQUIRE,
-    script!("clock", "exclusive/extend"),
+    script!("exclusive/extend"),
     script!("clock", "exclusive/hand_over", "exclusive/force_release"),
     script!("clock", "exclusive/inspect"),
     script!("clock", "exclusive/hand_over", "exclusive/refresh"),
