@@ -303,7 +303,7 @@ fn hand_overs() -> Vec<Mutant> {
         script(
             "a hand-over without compare",
             &[("reissue", "if owner ~= ARGV[1] then", "if not owner then")],
-            &["someone else's lock is taken away"],
+            &["someone else's lock is taken away", "a hand-over of what was not held"],
         ),
         script(
             "a hand-over that re-creates",

@@ -209,9 +209,13 @@ pub(crate) async fn wait_for(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
 }
 
 pub(crate) async fn wait_for_long(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
+    wait_for_long_or_err(claim, bell).await.unwrap()
+}
+
+pub(crate) async fn wait_for_long_or_err(claim: &mut Box<dyn Claim>, bell: &Bell) -> Result<Grant> {
     loop {
-        match claim.attempt(Wait::Queue).await.unwrap() {
-            Attempt::Granted(grant) => return grant,
+        match claim.attempt(Wait::Queue).await? {
+            Attempt::Granted(grant) => return Ok(grant),
             Attempt::Busy { retry_after, .. } => {
                 let _ = timeout(retry_after.unwrap(), bell.notify.notified()).await;
             }
