@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit_core::{
-    Error, FencingToken, LockName, Result,
-    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Released},
+    Error, ErrorKind, FencingToken, Kind, LockName, Result,
+    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Released, Role},
 };
 
-use crate::{claim::RedisClaim, config::Config, error, inspect, keys::Keyspace, store::Store};
+use crate::{claim::RedisClaim, config::Config, error, inspect, keys::Keyspace, listing, store::Store};
 
 /// Waiters are woken by messages; these polls are for those that get lost.
 const SLOW_POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -54,8 +54,13 @@ impl Redis {
             .with_permits()
             .with_fair()
             .with_waiter_count()
-            .with_labels();
+            .with_labels()
+            .with_extend()
+            .with_reissue()
+            .with_raise_fence();
         capabilities.push = link.pushes();
+        // A raw key does not tell whether it is a lock.
+        capabilities.names = !keyspace.raw;
         let exceptions = Exceptions::none().with_async_failover().with_server_clock_step();
         let descriptor = Descriptor::new(error::BACKEND)
             .with_capabilities(capabilities)
@@ -86,6 +91,19 @@ impl Backend for Redis {
         let keys = self.keyspace.keys(name)?;
         let answer = self.store.patiently(inspect::force_release(&self.store, &keys, token)).await;
         answer.map_err(Error::with_outcome_unknown)?
+    }
+
+    async fn probe(&self) -> Result<Role> {
+        let keys = self.keyspace.keys(&LockName::new(Kind::Mutex, "lockkit health")?)?;
+        self.store.patiently(listing::probe(&self.store, &keys)).await?
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        if self.keyspace.raw {
+            let reason = "names can't be listed with keys=raw: the keys do not tell which of them are locks";
+            return Err(error::ours(ErrorKind::Unsupported, reason));
+        }
+        listing::names(&self.store, &self.keyspace, kind, prefix).await
     }
 
     async fn close(&self) -> Result<()> {

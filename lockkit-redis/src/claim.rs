@@ -1,11 +1,16 @@
 //! One owner competing for one name, and holding it.
 
+mod fence;
+mod reissue;
+
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result, Tick,
-    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Pulse, Released, Wait},
+    spi::{
+        Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Outsiders, Pulse, Reissued, Released, Wait,
+    },
 };
 use redis::{RedisResult, Value};
 
@@ -35,6 +40,10 @@ pub(crate) struct RedisClaim {
     /// In ms.
     lease: i64,
     fence: Option<i64>,
+    /// Another owner who may have the lock by now: what became of the hand-over is not known.
+    successor: Option<String>,
+    /// Until when the lease lasts that was asked for.
+    reach: Option<Tick>,
     strays: Strays,
     /// Where we wait, once we do.
     place: Option<Place>,
@@ -46,17 +55,8 @@ pub(crate) struct RedisClaim {
 
 impl RedisClaim {
     pub(crate) fn new(store: Arc<Store>, keys: Keys, spec: ClaimSpec) -> Result<Self> {
-        let lease = i64::try_from(spec.ttl.as_millis()).unwrap_or(i64::MAX);
-        if lease == 0 {
-            let reason = format!("ttl is {:?}; Redis counts leases in whole milliseconds", spec.ttl);
-            return Err(error::ours(ErrorKind::InvalidOption, reason));
-        }
         let (family, permits) = shape(&keys, spec.mode)?;
-        let mut owner = spec.owner.to_string();
-        if let Some(label) = &spec.label {
-            // Writing to a String can't fail.
-            let _ = write!(owner, ":{label}");
-        }
+        let (owner, lease) = identity(&spec)?;
         Ok(Self {
             store,
             spec,
@@ -66,6 +66,8 @@ impl RedisClaim {
             owner,
             lease,
             fence: None,
+            successor: None,
+            reach: None,
             strays: Strays::default(),
             place: None,
             member: None,
@@ -83,7 +85,10 @@ impl RedisClaim {
         }
         let pause = match news {
             News::Ask => return Ok(None),
-            News::Granted { fence, lease } => return self.granted(fence, lease).map(Some),
+            News::Granted { fence, lease } => {
+                let grant = self.granted(fence, lease)?;
+                return Ok(Some(Attempt::Granted(grant)));
+            }
             News::Waits(pause) => pause,
             News::Refresh => Duration::ZERO,
         };
@@ -144,8 +149,8 @@ impl RedisClaim {
                 }
                 Acquired::Granted { now, lease, fence } => {
                     self.strays.settled(now);
-                    let granted = self.granted(fence, self.lease_for(lease)?)?;
-                    return self.unless_unconfirmed(granted, waited).await;
+                    let grant = self.granted(fence, self.lease_for(lease, self.spec.ttl)?)?;
+                    return self.unless_unconfirmed(grant, waited).await.map(Attempt::Granted);
                 }
                 Acquired::Late { .. } if late == 0 => {
                     self.strays.refused();
@@ -184,10 +189,10 @@ impl RedisClaim {
     }
 
     /// Gives the grant back if too few replicas have it.
-    async fn unless_unconfirmed(&mut self, granted: Attempt, waited: Option<Waited>) -> Result<Attempt> {
+    async fn unless_unconfirmed(&mut self, grant: Grant, waited: Option<Waited>) -> Result<Grant> {
         let config = self.store.config();
         let Err(error) = replicas::check(config, self.replicas(), waited, "a grant") else {
-            return Ok(granted);
+            return Ok(grant);
         };
         let released = self.release().await;
         // Not before: it is this server that has the lock.
@@ -228,27 +233,22 @@ impl RedisClaim {
         Attempt::Busy { queued: true, retry_after: Some(ttl.map_or(soon, |ttl| ttl.min(soon))) }
     }
 
-    fn granted(&mut self, fence: i64, lease: Lease) -> Result<Attempt> {
+    fn granted(&mut self, fence: i64, lease: Lease) -> Result<Grant> {
         // Whoever is granted the lock is in no queue, unless an earlier attempt still arrives.
         self.place = None;
         if !self.strays.is_any() {
             self.member = None;
         }
-        self.fence = Some(fence);
+        if self.fence.replace(fence) != Some(fence) {
+            self.reach = None;
+        }
         let token = u64::try_from(fence).map_err(|_| nonsense())?;
-        Ok(Attempt::Granted(Grant { token: FencingToken::new(token), lease }))
+        Ok(Grant { token: FencingToken::new(token), lease })
     }
 
     fn refused(&self, refusal: Acquired) -> Error {
         match refusal {
-            Acquired::Exhausted { .. } => {
-                let reason = format!(
-                    "the fence in the key {:?} has reached 2^53 and can't rise any more; if nothing has stored such a \
-                     token, delete the key",
-                    self.keys.fence
-                );
-                error::ours(ErrorKind::Unexpected, reason)
-            }
+            Acquired::Exhausted { .. } => self.exhausted(),
             Acquired::Mismatch { limit, .. } => {
                 let wanted = self.permits.map_or(0, |permits| permits.limit);
                 let reason = format!(
@@ -256,21 +256,73 @@ impl RedisClaim {
                 );
                 error::ours(ErrorKind::InvalidOption, reason)
             }
-            _ => {
-                let reason = format!(
-                    "the request took longer than op_timeout ({:?}) to reach the server, which therefore ignored it",
-                    self.spec.op_timeout
-                );
-                error::ours(ErrorKind::Unavailable, reason)
+            _ => self.late(),
+        }
+    }
+
+    fn exhausted(&self) -> Error {
+        let reason = format!(
+            "the fence in the key {:?} has reached 2^53 and can't rise any more; if nothing has stored such a token, \
+             delete the key",
+            self.keys.fence
+        );
+        error::ours(ErrorKind::Unexpected, reason)
+    }
+
+    fn late(&self) -> Error {
+        let reason = format!(
+            "the request took longer than op_timeout ({:?}) to reach the server, which therefore ignored it",
+            self.spec.op_timeout
+        );
+        error::ours(ErrorKind::Unavailable, reason)
+    }
+
+    /// What is left by the server's clock may be more than was `asked` for, now or before, if that clock was set back; it
+    /// may be set right again.
+    fn lease_for(&self, ms: i64, asked: Duration) -> Result<Lease> {
+        let left = u64::try_from(ms).map_err(|_| nonsense())?;
+        let before = self.reach.map_or(Duration::ZERO, |reach| Clock::Boot.now().until(reach));
+        Ok(Lease::For(Duration::from_millis(left).min(asked.max(before))))
+    }
+
+    /// Renews the lease for `ttl`.
+    async fn renew(&mut self, ttl: Duration) -> Result<Pulse> {
+        let asked = Clock::Boot.now();
+        let args = [Arg::Text(&self.owner), Arg::Number(millis(ttl))];
+        let (reply, waited) = self.run_on_grant(&self.family.scripts().extend, &args).await?;
+        match reply {
+            Value::Int(-1 | -2) => Ok(Pulse::Lost(LossReason::Evicted)),
+            Value::Int(lease) => {
+                self.confirm(waited, "a renewal")?;
+                let lease = self.lease_for(lease, ttl)?;
+                self.reach = self.reach.max(Some(asked.after(ttl)));
+                Ok(Pulse::Alive(lease))
+            }
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Runs a script about a grant that we have.
+    async fn run_on_grant(
+        &self,
+        script: &'static script::Source,
+        args: &[Arg<'_>],
+    ) -> Result<(Value, Option<Waited>)> {
+        let call = Call { script, keys: &self.keys.of_grant(self.family), args };
+        let mut route = self.store.route(self.keys.slot).alone();
+        loop {
+            let stop = route.next().await?;
+            let answers = stop.run_confirmed(&call, self.replicas()).await;
+            if let Some(answers) = route.arrive(&stop, answers, Phase::Write).await? {
+                return Ok(answers);
             }
         }
     }
 
-    /// What is left by the server's clock may be more than was asked for, if that clock was set back; it may be set right
-    /// again.
-    fn lease_for(&self, ms: i64) -> Result<Lease> {
-        let left = u64::try_from(ms).map_err(|_| nonsense())?;
-        Ok(Lease::For(Duration::from_millis(left).min(self.spec.ttl)))
+    /// An error that leaves the outcome open, unless enough replicas have confirmed it.
+    fn confirm(&self, waited: Option<Waited>, what: &str) -> Result<()> {
+        let confirmed = replicas::check(self.store.config(), self.replicas(), waited, what);
+        confirmed.inspect_err(|_| self.store.doubt()).map_err(Error::with_outcome_unknown)
     }
 
     /// A hand-over gives the claim window only; that must be renewed soon, and counts on the clock of the connections.
@@ -300,30 +352,19 @@ impl Claim for RedisClaim {
     }
 
     async fn keep_alive(&mut self) -> Result<Pulse> {
-        let fence = self.fence.unwrap_or(0);
-        let args = [Arg::Text(&self.owner), Arg::Number(self.lease), Arg::Number(fence)];
-        let call = Call {
-            script: &self.family.scripts().extend,
-            keys: &self.keys.of_extend(self.family),
-            args: &args,
-        };
-        let mut route = self.store.route(self.keys.slot).alone();
-        let (reply, waited) = loop {
-            let stop = route.next().await?;
-            let answers = stop.run_confirmed(&call, self.replicas()).await;
-            if let Some(answers) = route.arrive(&stop, answers, Phase::Write).await? {
-                break answers;
-            }
-        };
-        match reply {
-            Value::Int(-1 | -2) => Ok(Pulse::Lost(LossReason::Evicted)),
-            Value::Int(lease) => {
-                let confirmed = replicas::check(self.store.config(), self.replicas(), waited, "a renewal");
-                confirmed.inspect_err(|_| self.store.doubt()).map_err(Error::with_outcome_unknown)?;
-                Ok(Pulse::Alive(self.lease_for(lease)?))
-            }
-            _ => Err(nonsense()),
-        }
+        self.renew(self.spec.ttl).await
+    }
+
+    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
+        self.renew(lease).await
+    }
+
+    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        self.raise(floor).await
+    }
+
+    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+        self.hand_to(to, outsiders).await
     }
 
     async fn release(&mut self) -> Result<Released> {
@@ -343,11 +384,12 @@ impl Claim for RedisClaim {
                 Arg::Number(strays_until),
                 Arg::Text(publish),
                 Arg::Text(&channels),
+                Arg::Text(self.successor.as_deref().unwrap_or_default()),
             ];
             let call = Call {
                 script: &self.family.scripts().release,
                 keys: &self.keys.of(self.family),
-                args: &args,
+                args: if self.successor.is_some() { &args } else { &args[..5] },
             };
             let answer = stop.run(&call).await.and_then(|reply| script::number(&reply));
             if let Some(answer) = route.arrive(&stop, answer, Phase::Write).await? {
@@ -360,11 +402,27 @@ impl Claim for RedisClaim {
             -1 => return Err(not_final()),
             _ => return Err(nonsense().with_outcome_unknown()),
         };
-        self.fence = None;
+        (self.fence, self.reach) = (None, None);
+        self.successor = None;
         self.member = None;
         self.strays = Strays::default();
         Ok(released)
     }
+}
+
+/// What the store knows an owner by, and its lease in ms.
+fn identity(spec: &ClaimSpec) -> Result<(String, i64)> {
+    let lease = millis(spec.ttl);
+    if lease == 0 {
+        let reason = format!("ttl is {:?}; Redis counts leases in whole milliseconds", spec.ttl);
+        return Err(error::ours(ErrorKind::InvalidOption, reason));
+    }
+    let mut owner = spec.owner.to_string();
+    if let Some(label) = &spec.label {
+        // Writing to a String can't fail.
+        let _ = write!(owner, ":{label}");
+    }
+    Ok((owner, lease))
 }
 
 /// What WAIT has answered.

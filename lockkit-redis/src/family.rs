@@ -24,6 +24,9 @@ pub(crate) struct Scripts {
     pub(crate) refresh: Source,
     pub(crate) inspect: Source,
     pub(crate) force_release: Source,
+    pub(crate) raise_fence: Source,
+    /// Of the exclusive family only.
+    pub(crate) reissue: Option<Source>,
 }
 
 macro_rules! source {
@@ -34,11 +37,13 @@ macro_rules! source {
 
 static EXCLUSIVE: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: source!("exclusive/acquire_free", "clock", "exclusive/hand_over", "exclusive/acquire"),
-    extend: source!("clock", "exclusive/extend"),
+    extend: source!("exclusive/extend"),
     release: source!("exclusive/release_free", "clock", "exclusive/hand_over", "exclusive/release"),
     refresh: source!("clock", "exclusive/hand_over", "exclusive/refresh"),
     inspect: source!("clock", "exclusive/inspect"),
     force_release: source!("clock", "exclusive/hand_over", "exclusive/force_release"),
+    raise_fence: source!("clock", "exclusive/raise_fence"),
+    reissue: Some(source!("clock", "exclusive/hand_over", "exclusive/reissue")),
 });
 static COUNTED: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: source!("clock", "counted/hand_over", "counted/acquire"),
@@ -47,6 +52,8 @@ static COUNTED: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     refresh: source!("clock", "counted/hand_over", "counted/refresh"),
     inspect: source!("clock", "counted/inspect"),
     force_release: source!("clock", "counted/hand_over", "counted/force_release"),
+    raise_fence: source!("clock", "counted/hand_over", "counted/raise_fence"),
+    reissue: None,
 });
 
 impl Family {

@@ -49,7 +49,7 @@ impl Keyspace {
         let slot = if self.cluster { slot(base.get(tag..).unwrap_or_default()) } else { 0 };
         base.push('}');
         let [fence, queue, live] = [":fence", ":queue", ":live"].map(|part| [&base, part].concat());
-        let counted = matches!(name.kind(), Kind::RwLock | Kind::Semaphore);
+        let counted = is_counted(name.kind());
         let holders = if counted { [&base, ":holders"].concat() } else { String::new() };
         let lock = match (raw, counted) {
             (true, _) => self.raw_key(name)?,
@@ -81,6 +81,57 @@ impl Keyspace {
         }
         Ok(name.as_str().to_owned())
     }
+}
+
+impl Keyspace {
+    /// Matches the keys of all names of a kind that begin with `prefix`, in the language of SCAN.
+    pub(crate) fn pattern(&self, kind: Kind, prefix: &str) -> String {
+        let mut start = self.start(kind);
+        escape(prefix, &mut start);
+        let mut pattern = String::with_capacity(start.len() + 8);
+        for c in start.chars() {
+            if matches!(c, '*' | '?' | '[' | ']' | '\\') {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+        pattern.push('*');
+        pattern
+    }
+
+    /// The name that a key belongs to, if somebody may hold it or wait for it as long as the key is there.
+    pub(crate) fn name_of(&self, key: &str, kind: Kind) -> Option<(LockName, Sign)> {
+        let (tag, part) = key.strip_prefix(&self.start(kind))?.split_once('}')?;
+        let sign = match part {
+            "" if !is_counted(kind) => Sign::Held,
+            ":queue" | ":live" => Sign::Maybe,
+            ":holders" | ":grants" if is_counted(kind) => Sign::Maybe,
+            _ => return None,
+        };
+        let text = tag.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
+        let mut again = String::with_capacity(tag.len());
+        escape(&text, &mut again);
+        // What looks otherwise is not ours.
+        (again == tag).then_some(())?;
+        Some((LockName::new(kind, &text).ok()?, sign))
+    }
+
+    fn start(&self, kind: Kind) -> String {
+        [&self.prefix, ":", kind.as_str(), ":{"].concat()
+    }
+}
+
+/// What a key tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Sign {
+    /// It may have outlived those whose it was.
+    Maybe,
+    /// The name is taken.
+    Held,
+}
+
+fn is_counted(kind: Kind) -> bool {
+    matches!(kind, Kind::RwLock | Kind::Semaphore)
 }
 
 /// Braces would end or empty the hash tag; the escape character is escaped, so that no two names look the same.
@@ -115,8 +166,8 @@ impl Keys {
         }
     }
 
-    /// In the order of the script that renews.
-    pub(crate) fn of_extend(&self, family: Family) -> Vec<&str> {
+    /// In the order of the scripts that are about a grant alone: one renews, one raises the token.
+    pub(crate) fn of_grant(&self, family: Family) -> Vec<&str> {
         match family {
             Family::Exclusive => vec![&self.lock, &self.fence],
             Family::Counted => self.counted().to_vec(),
@@ -193,6 +244,34 @@ mod tests {
         }
     }
 
+    #[test]
+    fn c14_a_pattern_means_what_it_says() {
+        let keyspace = Keyspace { prefix: "a*".to_owned(), ..keyspace(false) };
+        assert_eq!(keyspace.pattern(Kind::Mutex, "[x?]{%\\"), "a\\*:mutex:{\\[x\\?\\]%7B%25\\\\*");
+    }
+
+    #[test]
+    fn c14_keys_that_tell_nothing_of_a_name_are_passed_over() {
+        let name_of = |key| keyspace(false).name_of(key, Kind::Mutex);
+        for key in [
+            "lockkit:mutex:{a}:fence",
+            "lockkit:mutex:{a}:holders",
+            "lockkit:mutex:{a}b",
+            "lockkit:mutex:{}",
+            "lockkit:mutex:{a",
+            "lockkit:mutex:{%7b}",
+            "lockkit:mutex:{%}",
+            "lockkit:mutex:{{}",
+            "lockkit:rwlock:{a}:queue",
+            "other:mutex:{a}",
+            "",
+        ] {
+            assert_eq!(name_of(key), None, "{key}");
+        }
+        assert_eq!(name_of("lockkit:mutex:{a}"), Some((mutex("a"), Sign::Held)));
+        assert_eq!(name_of("lockkit:mutex:{%257B}:queue"), Some((mutex("%7B"), Sign::Maybe)));
+    }
+
     fn name() -> impl Strategy<Value = String> {
         // Many braces and percent signs, and pieces of real keys.
         let piece = prop_oneof![
@@ -216,6 +295,16 @@ mod tests {
                 prop_assert!(!all(&b).contains(&key), "{key} is a key of both");
             }
             prop_assert_ne!(a.slot_channels(), b.slot_channels());
+        }
+
+        #[test]
+        fn c14_names_are_found_by_their_keys(a in name()) {
+            let (keyspace, name) = (keyspace(false), mutex(&a));
+            let keys = keyspace.keys(&name).unwrap();
+            for (key, sign) in [(&keys.lock, Sign::Held), (&keys.queue, Sign::Maybe), (&keys.live, Sign::Maybe)] {
+                prop_assert_eq!(keyspace.name_of(key, Kind::Mutex), Some((name.clone(), sign)));
+            }
+            prop_assert_eq!(keyspace.name_of(&keys.fence, Kind::Mutex), None);
         }
 
         #[test]

@@ -37,7 +37,7 @@
 //!
 //! ```text
 //! # One server
-//! ~lockkit:* &lockkit:* +eval +evalsha +time +role +config|get +command|info +exists +get +set +del +pttl +pexpire
+//! ~lockkit:* &lockkit:* +eval +evalsha +time +role +config|get +command|info +scan +exists +get +set +del +pttl +pexpire
 //! +zadd +zcount +zrange +zrangebyscore +zrem +zremrangebyscore +zscore +hget +hmget +hgetall +hexists +hset +hmset
 //! +hdel +publish +subscribe
 //! ```
@@ -47,7 +47,8 @@
 //! ```
 //!
 //! Besides them, `+select` for a database number, `+wait` for `wait_replicas`, the names of mutexes for `keys=raw`, and on
-//! sentinels `+sentinel|get-master-addr-by-name`. Without rights on channels, waiters only poll.
+//! sentinels `+sentinel|get-master-addr-by-name`. Without rights on channels, waiters only poll; `+scan` is for lists of names
+//! alone.
 
 mod backend;
 mod claim;
@@ -56,6 +57,7 @@ mod error;
 mod family;
 mod inspect;
 mod keys;
+mod listing;
 mod reply;
 mod script;
 mod servers;

@@ -57,3 +57,54 @@ impl Acquired {
         })
     }
 }
+
+/// The answer of `reissue.lua`, likewise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandedOver {
+    NotHeld {
+        now: i64,
+    },
+    Granted {
+        now: i64,
+        lease: i64,
+        fence: i64,
+    },
+    Late {
+        now: i64,
+    },
+    Exhausted {
+        now: i64,
+    },
+    /// Somebody else waits, and goes first.
+    Yielded {
+        now: i64,
+    },
+}
+
+impl HandedOver {
+    /// The server's time.
+    pub(crate) fn now(&self) -> i64 {
+        match *self {
+            Self::NotHeld { now }
+            | Self::Granted { now, .. }
+            | Self::Late { now }
+            | Self::Exhausted { now }
+            | Self::Yielded { now } => now,
+        }
+    }
+
+    pub(crate) fn from_reply(reply: &Value) -> RedisResult<Self> {
+        use Value::Int;
+        Ok(match reply {
+            Value::Array(fields) => match **fields {
+                [Int(0), Int(now)] => Self::NotHeld { now },
+                [Int(1), Int(now), Int(lease), Int(fence)] => Self::Granted { now, lease, fence },
+                [Int(2), Int(now)] => Self::Late { now },
+                [Int(3), Int(now)] => Self::Exhausted { now },
+                [Int(4), Int(now)] => Self::Yielded { now },
+                _ => return Err(script::strange(reply)),
+            },
+            _ => return Err(script::strange(reply)),
+        })
+    }
+}

@@ -68,6 +68,12 @@ impl Store {
         Route::new(&self.shared, &self.topology, slot)
     }
 
+    /// One slot of each server that keeps locks.
+    pub(crate) async fn slots(&self) -> Result<Vec<u16>> {
+        let slots = self.topology.slots().await;
+        slots.map_err(|error| error::opening(&error, self.config()))
+    }
+
     /// Where scripts publish to the waiters of a name: a verb, and what the channels start with.
     pub(crate) fn channels(&self, link: &Link, keys: &Keys) -> (&'static str, String) {
         let channels = if link.is_sharded() { keys.slot_channels() } else { self.channels.clone() };

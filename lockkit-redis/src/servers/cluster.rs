@@ -66,6 +66,21 @@ impl Cluster {
         map.slots.get(usize::from(slot)).cloned().flatten().ok_or(OpenError::NoNode(slot))
     }
 
+    /// One slot of each node that has any.
+    pub(crate) async fn slot_of_each(&self) -> Result<Vec<u16>, OpenError> {
+        // Makes sure that there is a map.
+        self.node_of(0).await?;
+        let mut seen: Vec<(&Arc<Node>, u16)> = Vec::new();
+        let map = self.lock();
+        for (slot, node) in (0..SLOTS).zip(&map.slots) {
+            let Some(node) = node else { return Err(OpenError::NoNode(slot)) };
+            if !seen.iter().any(|(known, _)| Arc::ptr_eq(known, node)) {
+                seen.push((node, slot));
+            }
+        }
+        Ok(seen.into_iter().map(|(_, slot)| slot).collect())
+    }
+
     /// A node that the cluster named.
     pub(crate) fn node_at(&self, address: &Address) -> Arc<Node> {
         self.lock().node(&self.shared, address)

@@ -175,6 +175,11 @@ impl Link {
         self.has_ended() || self.ears.as_ref().is_none_or(|ears| ears.unsubscribe(channel))
     }
 
+    /// Sends one command.
+    pub(crate) async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
+        self.send(command).await?.extract_error()
+    }
+
     async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         self.asked();
         let reply = self.connection.clone().send_packed_command(command).await?;
@@ -182,7 +187,8 @@ impl Link {
         Ok(reply)
     }
 
-    async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+    /// Sends several commands at once; each may be answered with an error of its own.
+    pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
         self.asked();
         let replies = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await?;
         self.heard();

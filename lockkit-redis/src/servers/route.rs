@@ -35,6 +35,14 @@ impl Topology {
             Self::Cluster(cluster) => cluster.doubt(),
         }
     }
+
+    /// One slot of each server that keeps locks.
+    pub(crate) async fn slots(&self) -> Result<Vec<u16>, OpenError> {
+        match self {
+            Self::One(_) => Ok(vec![0]),
+            Self::Cluster(cluster) => cluster.slot_of_each().await,
+        }
+    }
 }
 
 /// A request may be sent on so often. Each time it did nothing, so that it is as good as new.

@@ -15,6 +15,10 @@ pub(crate) const TICK: i64 = 100;
 /// When the model starts, in ms of the server.
 const START: i64 = 1_700_000_000_000;
 const CHANNELS: &str = "wake:";
+pub(crate) const CLIENTS: usize = 3;
+/// How many owners a client may be, one after another.
+pub(crate) const OWNERS: u8 = 3;
+pub(crate) const DAY: i64 = 86_400_000;
 
 const HAND_OVER: &str = include_str!("../../src/scripts/exclusive/hand_over.lua");
 /// What stands before everything else.
@@ -22,11 +26,13 @@ const FREE: [(&str, &str); 2] = [
     ("acquire", include_str!("../../src/scripts/exclusive/acquire_free.lua")),
     ("release", include_str!("../../src/scripts/exclusive/release_free.lua")),
 ];
-const SOURCES: [(&str, &str); 5] = [
+const SOURCES: [(&str, &str); 7] = [
     ("acquire", include_str!("../../src/scripts/exclusive/acquire.lua")),
     ("extend", include_str!("../../src/scripts/exclusive/extend.lua")),
     ("force_release", include_str!("../../src/scripts/exclusive/force_release.lua")),
+    ("raise_fence", include_str!("../../src/scripts/exclusive/raise_fence.lua")),
     ("refresh", include_str!("../../src/scripts/exclusive/refresh.lua")),
+    ("reissue", include_str!("../../src/scripts/exclusive/reissue.lua")),
     ("release", include_str!("../../src/scripts/exclusive/release.lua")),
 ];
 
@@ -38,16 +44,25 @@ pub(crate) enum Call {
     },
     Extend {
         lease: Tick,
-        token: i64,
     },
     ForceRelease {
         token: i64,
     },
+    Raise {
+        floor: i64,
+    },
     Refresh,
-    /// Without `owned`, it only leaves the queue.
+    /// To the client's next owner; `first` if those who wait go first.
+    Reissue {
+        lease: Tick,
+        not_after: Tick,
+        first: bool,
+    },
+    /// Without `owned`, it only leaves the queue. With `successor`, the client's next owner may have it.
     Release {
         strays: Option<Tick>,
         owned: bool,
+        successor: bool,
     },
 }
 
@@ -58,6 +73,8 @@ pub(crate) enum Answer {
     Late,
     Extended { lease: Tick },
     Gone,
+    Raised { token: i64 },
+    Yielded,
     Refreshed { now: Tick, waits: bool },
     Released { last: bool },
     Refused,
@@ -75,9 +92,13 @@ pub(crate) struct Message {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) owner: Option<usize>,
+    /// Which owner of that client, of all; as in [`who`].
+    pub(crate) holder: Option<usize>,
     pub(crate) until: Option<Tick>,
     pub(crate) fence: i64,
     pub(crate) fenced: Option<usize>,
+    /// In ms: that it is kept past its own time by so much.
+    pub(crate) fence_outlives: i64,
     pub(crate) queue: Vec<usize>,
     /// Until when a waiter counts as alive.
     pub(crate) live: Vec<(usize, Tick)>,
@@ -110,16 +131,17 @@ pub(crate) struct Redis {
 
 impl Redis {
     pub(crate) fn new(rules: &Rules, edits: &[Edit]) -> Self {
-        let names = (0..3).map(|client| {
+        let names = (0..CLIENTS * usize::from(OWNERS)).map(|who| {
+            let client = who % CLIENTS;
             let label = if client == 0 { ":a label" } else { "" };
-            let owner = format!("{:032x}{label}", client + 1);
+            let owner = format!("{:032x}{label}", who + 1);
             let polls = rules.pushes == Pushes::NotToTheFirst && client == 0;
             let told = if polls { "-".to_owned() } else { client.to_string() };
             let waiter = format!("{told}:{}:{owner}", i64::from(rules.window) * TICK);
             [owner.into(), waiter.into()]
         });
         let sources = SOURCES.map(|(name, text)| {
-            let front = if name == "extend" { "" } else { HAND_OVER };
+            let front = if matches!(name, "extend" | "raise_fence") { "" } else { HAND_OVER };
             let free = FREE.iter().find(|(of, _)| *of == name).map_or("", |(_, text)| text);
             (name, Edit::all(edits, name, &[free, CLOCK, front, text].concat()))
         });
@@ -150,12 +172,13 @@ impl Redis {
         self.intern(Rc::new(store))
     }
 
-    pub(crate) fn run(&mut self, id: StoreId, client: usize, call: Call, moment: Moment) -> Done {
-        let key = (id, client, call, moment);
+    /// `who` asks: see [`who`].
+    pub(crate) fn run(&mut self, id: StoreId, who: usize, call: Call, moment: Moment) -> Done {
+        let key = (id, who, call, moment);
         if let Some(done) = self.known.get(&key) {
             return *done;
         }
-        let run = self.arguments(client, call, moment);
+        let run = self.arguments(who, call, moment);
         let Outcome { store, answer, published } = self.scripts.run(&self.stores[at(id)].0, &run);
         self.runs += 1;
         let answer = answer.map_or(Answer::Refused, |raw| read(call, &raw));
@@ -172,8 +195,9 @@ impl Redis {
         done
     }
 
-    fn arguments(&self, client: usize, call: Call, moment: Moment) -> Run {
-        let [owner, waiter] = self.names[client].clone();
+    fn arguments(&self, who: usize, call: Call, moment: Moment) -> Run {
+        let [owner, waiter] = self.names[who].clone();
+        let next = || self.names[who + CLIENTS][0].clone();
         let text = |number: i64| Text::from(number.to_string());
         let (lease, until) = (|lease: Tick| text(i64::from(lease) * TICK), |at: Tick| text(ms(at) * 1000));
         let liveness = lease(2 * self.rules.window);
@@ -183,17 +207,28 @@ impl Redis {
                 let asked = [lease(ttl), until(not_after), waiter, "1".into(), liveness, publish, channels];
                 ("acquire", [&[owner][..], &asked].concat())
             }
-            Call::Extend { lease: ttl, token } => ("extend", vec![owner, lease(ttl), text(token)]),
+            Call::Extend { lease: ttl } => ("extend", vec![owner, lease(ttl)]),
             Call::ForceRelease { token } => ("force_release", vec![text(token), publish, channels]),
+            Call::Raise { floor } => ("raise_fence", vec![owner, text(floor)]),
+            Call::Reissue { lease: ttl, not_after, first } => {
+                let first = text(i64::from(first));
+                ("reissue", vec![owner, next(), lease(ttl), until(not_after), first, publish, channels])
+            }
             Call::Refresh => ("refresh", vec![publish, channels, "1".into(), waiter, liveness]),
-            Call::Release { strays, owned } => {
+            Call::Release { strays, owned, successor } => {
                 let strays = strays.map_or("0".into(), until);
                 let owner = if owned { owner } else { "nobody".into() };
-                ("release", vec![owner, waiter, strays, publish, channels])
+                let mut args = vec![owner, waiter, strays, publish, channels];
+                args.extend(successor.then(next));
+                ("release", args)
             }
         };
-        let keys = if script == "extend" { self.keys[..2].into() } else { self.keys.clone() };
-        let heard = (0..3).filter(|client| moment.heard & 1 << client != 0);
+        let keys = if matches!(script, "extend" | "raise_fence") {
+            self.keys[..2].into()
+        } else {
+            self.keys.clone()
+        };
+        let heard = (0..CLIENTS).filter(|client| moment.heard & 1 << client != 0);
         let heard = heard.map(|client| format!("{CHANNELS}{client}").into()).collect();
         Run {
             script,
@@ -221,16 +256,26 @@ impl Redis {
         let find = |which: usize, text: &str| self.names.iter().position(|names| &*names[which] == text);
         let fence = store.string("fence").and_then(|fence| fence.split_once(':'));
         View {
-            owner: store.string("lock").map(|owner| find(0, owner).expect("an owner")),
+            owner: store.string("lock").map(|owner| find(0, owner).expect("an owner") % CLIENTS),
+            holder: store.string("lock").and_then(|owner| find(0, owner)),
             until: store.until("lock").map(tick),
             fence: fence.map_or(0, |(fence, _)| fence.parse().expect("a fence")),
             fenced: fence.and_then(|(_, owner)| find(0, owner)),
+            fence_outlives: fence.map_or(DAY, |(fence, _)| {
+                let fence: i64 = fence.parse().expect("a fence");
+                store.until("fence").map_or(i64::MAX, |until| until - (fence + 999) / 1000)
+            }),
             queue: store.members("queue").iter().filter_map(|(_, waiter)| find(1, waiter)).collect(),
             live: (store.members("live").iter())
                 .filter_map(|(dies, waiter)| Some((find(1, waiter)?, tick(dies / 1000))))
                 .collect(),
         }
     }
+}
+
+/// An owner of a client, of all.
+pub(crate) fn who(client: usize, owner: u8) -> usize {
+    client + CLIENTS * usize::from(owner)
 }
 
 fn read(call: Call, raw: &Raw) -> Answer {
@@ -250,7 +295,13 @@ fn read(call: Call, raw: &Raw) -> Answer {
             Answer::Granted { now: now(1), lease: ticks(number(&all, 2)), token: number(&all, 3) }
         }
         (Call::Acquire { .. }, 2) => Answer::Late,
-        (Call::Extend { .. }, -2 | -1) => Answer::Gone,
+        (Call::Extend { .. }, -2 | -1) | (Call::Raise { .. }, -1) | (Call::Reissue { .. }, 0) => Answer::Gone,
+        (Call::Raise { .. }, token) => Answer::Raised { token },
+        (Call::Reissue { .. }, 1) => {
+            Answer::Granted { now: now(1), lease: ticks(number(&all, 2)), token: number(&all, 3) }
+        }
+        (Call::Reissue { .. }, 2) => Answer::Late,
+        (Call::Reissue { .. }, 4) => Answer::Yielded,
         (Call::Extend { .. }, lease) => Answer::Extended { lease: ticks(lease) },
         (Call::Refresh, _) => Answer::Refreshed { now: now(0), waits: number(&last, 1) == 1 },
         (Call::Release { .. } | Call::ForceRelease { .. }, code) => Answer::Released { last: code != -1 },

@@ -1,14 +1,19 @@
 //! One claim: what its client knows, and what is under way from and to it.
 
 use crate::{
-    calls::{Answer, Call, Message, Tick},
+    calls::{Answer, Call, Message, OWNERS, TICK, Tick},
     rules::{Flaw, Rules},
 };
+
+/// How far a token is raised at once, in µs.
+const AHEAD: i64 = 20 * 1000 * TICK;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     Waiting,
     Holding,
+    /// It has sent a hand-over, and holds again if that is answered in time.
+    Moving,
     /// It has given up, or its lease is over, and it has not yet heard that its release is final.
     Leaving,
     Done,
@@ -27,6 +32,8 @@ pub(crate) enum Ear {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Request {
     pub(crate) call: Call,
+    /// Which of the client's owners asks.
+    pub(crate) owner: u8,
     pub(crate) sent: Tick,
 }
 
@@ -52,10 +59,17 @@ pub(crate) struct Client {
     open: Option<Tick>,
     open_strays: Option<Tick>,
     pub(crate) token: i64,
+    /// What the token may have been raised to.
+    pub(crate) floor: i64,
+    /// Which owner it is now, and whether the next one may have the lock.
+    pub(crate) owner: u8,
+    successor: bool,
     pub(crate) deadline: Tick,
     pub(crate) attempts: u8,
     pub(crate) refreshes: u8,
     pub(crate) extends: u8,
+    pub(crate) raises: u8,
+    pub(crate) reissues: u8,
     pub(crate) releases: u8,
 }
 
@@ -77,16 +91,27 @@ impl Client {
             open: None,
             open_strays: None,
             token: 0,
+            floor: 0,
+            owner: 0,
+            successor: false,
             deadline: 0,
             attempts: rules.attempts,
             refreshes: rules.refreshes,
             extends: rules.extends,
+            raises: rules.raises,
+            reissues: rules.reissues,
             releases: rules.releases,
         }
     }
 
     pub(crate) fn believes(&self, now: Tick) -> bool {
         self.phase == Phase::Holding && now < self.deadline
+    }
+
+    /// As [`believes`](Self::believes), of a client that may be built wrongly.
+    pub(crate) fn acts(&self, rules: &Rules, now: Tick) -> bool {
+        let moving = self.phase == Phase::Moving && rules.flaw == Some(Flaw::FormerBelieves);
+        self.believes(now) || moving && now < self.deadline
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -103,6 +128,11 @@ impl Client {
         if !Self::idle(self.asked, rules, now) {
             return None;
         }
+        if self.phase == Phase::Moving {
+            // It was not answered in time.
+            self.phase = Phase::Leaving;
+            self.settle();
+        }
         let call = match self.phase {
             Phase::Waiting if self.queued && rules.flaw == Some(Flaw::OnlyListens) => return None,
             Phase::Waiting => {
@@ -114,18 +144,49 @@ impl Client {
             // A lease longer than what an attempt asks for: nothing may shorten it.
             Phase::Holding if now < self.deadline => {
                 self.extends = self.extends.checked_sub(1)?;
-                Call::Extend { lease: rules.lease + 2, token: self.token }
+                Call::Extend { lease: rules.lease + 2 }
             }
             Phase::Leaving => {
                 self.releases = self.releases.checked_sub(1)?;
                 let strays = if rules.flaw == Some(Flaw::StraysForgotten) { None } else { self.open_strays };
                 let owned = rules.flaw != Some(Flaw::CancelOnlyLeaves) || self.token != 0;
-                Call::Release { strays, owned }
+                let successor = self.successor && rules.flaw != Some(Flaw::SuccessorForgotten);
+                Call::Release { strays, owned, successor }
             }
             _ => return None,
         };
-        self.asked = Some(Request { call, sent: now });
+        self.ask(call, now);
+        Some(())
+    }
+
+    fn ask(&mut self, call: Call, now: Tick) {
+        self.asked = Some(Request { call, owner: self.owner, sent: now });
         self.requests.extend(self.asked);
+    }
+
+    pub(crate) fn raise(&mut self, rules: &Rules, now: Tick) -> Option<()> {
+        if !self.believes(now) || !Self::idle(self.asked, rules, now) {
+            return None;
+        }
+        self.raises = self.raises.checked_sub(1)?;
+        // Far ahead of the clock, or less than it is.
+        let floor = if self.raises.is_multiple_of(2) { self.token + AHEAD } else { self.token - 1 };
+        self.floor = self.floor.max(floor);
+        self.ask(Call::Raise { floor: floor.max(self.token) }, now);
+        Some(())
+    }
+
+    pub(crate) fn reissue(&mut self, first: bool, rules: &Rules, now: Tick) -> Option<()> {
+        let settled = self.open.is_none() && self.open_strays.is_none();
+        let may = settled || rules.flaw == Some(Flaw::ReissueWithStrays);
+        if !self.believes(now) || !Self::idle(self.asked, rules, now) || !may || self.owner + 1 >= OWNERS {
+            return None;
+        }
+        self.reissues = self.reissues.checked_sub(1)?;
+        let not_after = now + self.offset + rules.op_timeout;
+        self.open = self.open.max(Some(not_after));
+        self.ask(Call::Reissue { lease: rules.lease, not_after, first }, now);
+        (self.phase, self.successor) = (Phase::Moving, true);
         Some(())
     }
 
@@ -134,7 +195,7 @@ impl Client {
             return None;
         }
         self.refreshes = self.refreshes.checked_sub(1)?;
-        self.refreshing = Some(Request { call: Call::Refresh, sent: now });
+        self.refreshing = Some(Request { call: Call::Refresh, owner: self.owner, sent: now });
         self.requests.extend(self.refreshing);
         Some(())
     }
@@ -178,7 +239,10 @@ impl Client {
             }
             Answer::Granted { now: then, lease, token } => {
                 self.settled(then);
-                if self.phase == Phase::Waiting {
+                if self.phase == Phase::Moving {
+                    (self.owner, self.successor, self.floor) = (self.owner + 1, false, 0);
+                    self.hold(token, start + lease, now);
+                } else if self.phase == Phase::Waiting {
                     self.hold(token, start + lease, now);
                 } else if self.believes(now) && token != self.token {
                     // What it held by proof lapsed early, and the attempt that was under way got the lock anew.
@@ -191,7 +255,11 @@ impl Client {
                 }
             }
             Answer::Extended { lease } => self.deadline = self.deadline.max(start + lease),
+            Answer::Raised { token } => self.token = token,
+            Answer::Gone if self.phase == Phase::Moving => self.phase = Phase::Done,
             Answer::Gone => self.phase = Phase::Leaving,
+            Answer::Yielded => self.phase = Phase::Done,
+            Answer::Late | Answer::Refused if self.phase == Phase::Moving => self.phase = Phase::Leaving,
             Answer::Refreshed { now, waits } => {
                 self.anchor = Some((request.sent, now));
                 if !waits && rules.flaw != Some(Flaw::OnlyListens) {
@@ -286,12 +354,13 @@ impl Client {
             self.refreshes = 0;
         }
         if self.phase == Phase::Leaving || self.is_over() {
-            (self.deadline, self.extends) = (0, 0);
+            (self.deadline, self.extends, self.raises, self.reissues, self.floor) = (0, 0, 0, 0, 0);
             self.attempts = 0;
         }
         if self.is_over() {
             self.replies.clear();
             (self.asked, self.token, self.open, self.open_strays, self.releases) = (None, 0, None, None, 0);
+            (self.owner, self.successor) = (0, false);
         }
     }
 }

@@ -49,6 +49,7 @@ impl Calm<'_> {
             for client in &mut self.world.clients {
                 let more = u8::from(!client.is_over());
                 (client.attempts, client.refreshes, client.releases, client.extends) = (more, more, more, 0);
+                (client.raises, client.reissues) = (0, 0);
             }
             while self.go_on()? {}
             if self.world.clients.iter().all(Client::is_over) {

@@ -1,7 +1,7 @@
 //! What must hold at each state, and over each run of a script.
 
 use crate::{
-    calls::{Call, Moment, Redis, Tick, View},
+    calls::{CLIENTS, Call, DAY, Moment, Redis, Tick, View, who},
     client::{Client, Phase},
     rules::Rules,
     world::World,
@@ -13,15 +13,17 @@ fn ensure(holds: bool, broken: &'static str) -> Check {
     if holds { Ok(()) } else { Err(broken) }
 }
 
-pub(crate) fn state(world: &World, redis: &Redis) -> Check {
+pub(crate) fn state(world: &World, rules: &Rules, redis: &Redis) -> Check {
     let view = redis.view(world.store);
     // A lease ends by the server's clock: when that steps, only tokens are promised.
     if world.skew == 0 {
-        let mut believers = world.clients.iter().enumerate().filter(|(_, client)| client.believes(world.now));
+        let mut believers =
+            world.clients.iter().enumerate().filter(|(_, client)| client.acts(rules, world.now));
         if let Some((at, client)) = believers.next() {
             ensure(believers.next().is_none(), "two believe that they hold")?;
-            ensure(view.owner == Some(at), "one believes that it holds, and doesn't")?;
-            ensure(view.fence == client.token, "a holder's token is not the store's")?;
+            ensure(view.holder == Some(who(at, client.owner)), "one believes that it holds, and doesn't")?;
+            let token = [client.token, client.floor].contains(&view.fence);
+            ensure(token, "a holder's token is not the store's")?;
             ensure(
                 view.until.is_none_or(|until| client.deadline <= until),
                 "a holder counts on too long a lease",
@@ -58,6 +60,7 @@ impl View {
 pub(crate) struct Change<'a> {
     pub(crate) before: &'a View,
     pub(crate) after: &'a View,
+    /// As in [`who`].
     pub(crate) by: usize,
     pub(crate) call: Call,
     pub(crate) moment: Moment,
@@ -72,16 +75,21 @@ impl Change<'_> {
         members.sort_unstable();
         queue.sort_unstable();
         ensure(members == queue, "queue and liveness differ")?;
-        ensure(after.owner.is_none() || after.fenced == after.owner, "a lock without a fence of its own")?;
+        ensure(after.owner.is_none() || after.fenced == after.holder, "a lock without a fence of its own")?;
         ensure(after.owner.is_none() || after.until.is_some(), "a lock that never lapses")?;
         ensure(after.fence >= self.top, "the fence fell")?;
-        match (before.owner, after.owner) {
+        ensure(after.fence_outlives >= DAY, "a fence that is kept for less than a day past its time")?;
+        match (before.holder, after.holder) {
             (old, Some(new)) if old != Some(new) => self.granted(new, rules)?,
-            (Some(_), Some(owner)) => self.kept(owner)?,
+            (Some(_), Some(holder)) => self.kept(holder)?,
             _ => {}
         }
-        if let Some(old) = before.owner.filter(|_| before.owner != after.owner) {
-            let by_owner = old == self.by && matches!(self.call, Call::Release { .. });
+        if let Some(old) = before.holder.filter(|_| before.holder != after.holder) {
+            let by_owner = match self.call {
+                Call::Release { successor, .. } => old == self.by || successor && old == self.by + CLIENTS,
+                Call::Reissue { .. } => old == self.by,
+                _ => false,
+            };
             ensure(
                 by_owner || matches!(self.call, Call::ForceRelease { .. }),
                 "someone else's lock is taken away",
@@ -94,35 +102,65 @@ impl Change<'_> {
         }
         match self.call {
             Call::Release { owned: true, .. } if !self.moment.full => {
-                ensure(after.owner != Some(self.by), "released, and still held")
+                ensure(after.owner != Some(self.client()), "released, and still held")
+            }
+            Call::Reissue { not_after, .. } if self.moment.now > not_after => {
+                ensure(before == after, "a late hand-over was done")
+            }
+            Call::Reissue { first, .. } if before.holder == Some(self.by) => {
+                let somebody =
+                    first && after.queue.iter().any(|&waiter| before.lives(waiter, self.moment.now));
+                ensure(after.owner.is_some() || somebody, "handed over to nobody")
+            }
+            Call::Raise { floor } if before.holder == Some(self.by) && !self.moment.full => {
+                ensure(after.fence == before.fence.max(floor), "not raised to what was asked for")
             }
             _ => Ok(()),
         }
     }
 
+    fn client(&self) -> usize {
+        self.by % CLIENTS
+    }
+
     /// A new grant. `top` is the highest fence so far.
-    fn granted(&self, new: usize, rules: &Rules) -> Check {
+    fn granted(&self, holder: usize, rules: &Rules) -> Check {
+        let (new, inside) = (holder % CLIENTS, holder == self.by + CLIENTS);
         ensure(self.after.fence > self.top, "a grant didn't raise the fence")?;
         let lease = self.after.until.map(|until| until - self.moment.now);
-        let asked = self.by == new && matches!(self.call, Call::Acquire { .. });
+        let asked = self.by == holder && matches!(self.call, Call::Acquire { .. });
+        if let Call::Reissue { first, .. } = self.call
+            && inside
+        {
+            ensure(self.before.holder == Some(self.by), "a hand-over of what was not held")?;
+            let waits = |waiter: &usize| self.before.lives(*waiter, self.moment.now);
+            ensure(
+                !first || !self.before.queue.iter().any(waits),
+                "one who was to go first was passed over",
+            )?;
+            return ensure(lease == Some(rules.lease), "a grant's lease is not what was asked for");
+        }
         if asked {
             ensure(lease == Some(rules.lease), "a grant's lease is not what was asked for")?;
         } else {
+            let waits_on = matches!(self.call, Call::Reissue { first: false, .. });
+            ensure(!waits_on, "given to one who was not to go first")?;
             ensure(lease == Some(rules.window), "a hand-over's lease is not the claim window")?;
             ensure(self.before.queue.contains(&new), "given to one who doesn't wait")?;
             ensure(self.can_have(new), "given to a waiter who is dead or deaf")?;
         }
-        let leaves = |waiter: &usize| *waiter == self.by && matches!(self.call, Call::Release { .. });
+        let leaves = |waiter: &usize| *waiter == self.client() && matches!(self.call, Call::Release { .. });
         let mut ahead = self.before.queue.iter().take_while(|waiter| **waiter != new);
         ensure(!ahead.any(|waiter| self.can_have(*waiter) && !leaves(waiter)), "a waiter was overtaken")?;
         ensure(!self.after.queue.contains(&new), "a holder is still in the queue")
     }
 
-    fn kept(&self, owner: usize) -> Check {
+    fn kept(&self, holder: usize) -> Check {
         let Self { before, after, .. } = self;
-        ensure(after.fence == before.fence, "a retry changed the token")?;
+        let raised = holder == self.by && matches!(self.call, Call::Raise { .. });
+        ensure(raised || after.fence == before.fence, "a retry changed the token")?;
         ensure(after.until >= before.until, "a lease was shortened")?;
-        ensure(after.until == before.until || owner == self.by, "someone else's lease was changed")
+        ensure(after.until == before.until || holder == self.by, "someone else's lease was changed")
     }
 
     /// Nobody loses a place, or gets a better one than that of the order in which they came.
@@ -133,7 +171,7 @@ impl Change<'_> {
         ensure(stayed == first, "the order of the queue changed")?;
         let dropped = before.iter().filter(|waiter| !after.contains(waiter));
         for &waiter in dropped {
-            let left = waiter == self.by && matches!(self.call, Call::Release { .. });
+            let left = waiter == self.client() && matches!(self.call, Call::Release { .. });
             let granted = self.after.owner == Some(waiter);
             ensure(
                 left || granted || !self.before.lives(waiter, self.moment.now),
@@ -147,17 +185,20 @@ impl Change<'_> {
     fn looks_after(&self) -> bool {
         match self.call {
             Call::Refresh => true,
-            Call::Release { owned, .. } => owned && self.before.owner == Some(self.by),
+            Call::Release { owned, .. } => owned && self.before.holder == Some(self.by),
             Call::ForceRelease { .. } => self.before.owner.is_some(),
             Call::Acquire { not_after, .. } => self.moment.now <= not_after,
-            Call::Extend { .. } => false,
+            Call::Reissue { first, not_after, .. } => {
+                first && self.before.holder == Some(self.by) && self.moment.now <= not_after
+            }
+            Call::Extend { .. } | Call::Raise { .. } => false,
         }
     }
 
     /// A live waiter who hears of it, or who is asking now. A refresh makes its own waiter live.
     fn can_have(&self, waiter: usize) -> bool {
-        let asks = waiter == self.by && matches!(self.call, Call::Acquire { .. });
-        if waiter == self.by && self.call == Call::Refresh {
+        let asks = waiter == self.client() && matches!(self.call, Call::Acquire { .. });
+        if waiter == self.client() && self.call == Call::Refresh {
             return self.before.knows(waiter);
         }
         let hears = self.moment.heard & 1 << waiter != 0;

@@ -34,6 +34,8 @@ const FEW: Setting = Setting {
         attempts: 1,
         refreshes: 0,
         extends: 0,
+        raises: 0,
+        reissues: 0,
         releases: 1,
         pushes: Pushes::All,
         flaw: None,
@@ -52,6 +54,8 @@ const TWO: Setting = Setting {
         attempts: 5,
         refreshes: 5,
         extends: 3,
+        raises: 2,
+        reissues: 2,
         releases: 3,
         pushes: Pushes::All,
         flaw: None,
@@ -69,6 +73,8 @@ const THREE: Setting = Setting {
         attempts: 6,
         refreshes: 4,
         extends: 2,
+        raises: 2,
+        reissues: 2,
         releases: 3,
         pushes: Pushes::All,
         flaw: None,
@@ -110,6 +116,15 @@ fn c1_c3_c6_c12_two_claims_in_every_order() {
     every_order("two claims", &FEW);
     let rules = Rules { refreshes: 1, ..FEW.rules };
     every_order("two claims, refreshed", &Setting { ticks: 2, rules, ..FEW });
+}
+
+#[test]
+fn c1_c2_c4_c12_a_hand_over_in_every_order() {
+    let rules = Rules { reissues: 1, ..FEW.rules };
+    every_order("a hand-over", &Setting { ticks: 2, rules, ..FEW });
+    every_order("a hand-over and a fault", &Setting { ticks: 1, faults: 1, rules, ..FEW });
+    let rules = Rules { raises: 1, extends: 1, ..FEW.rules };
+    every_order("a raised token", &Setting { ticks: 2, rules, ..FEW });
 }
 
 #[test]

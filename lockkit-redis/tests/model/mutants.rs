@@ -13,7 +13,9 @@ pub(crate) struct Edit {
 impl Edit {
     /// The text of a script with these edits.
     pub(crate) fn all(edits: &[Self], script: &str, text: &str) -> String {
-        let ours = |edit: &&Self| edit.script == script || edit.script == "hand_over" && script != "extend";
+        let ours = |edit: &&Self| {
+            edit.script == script || edit.script == "hand_over" && !matches!(script, "extend" | "raise_fence")
+        };
         edits.iter().filter(ours).fold(text.to_owned(), |text, edit| {
             assert!(text.contains(edit.from), "{script} has nothing to replace for {edit:?}");
             text.replace(edit.from, edit.to)
@@ -21,7 +23,7 @@ impl Edit {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Mutant {
     pub(crate) name: &'static str,
     pub(crate) edits: Vec<Edit>,
@@ -54,10 +56,12 @@ const WINDOW: &str = "a hand-over's lease is not the claim window";
 const OVERTAKEN: &str = "a waiter was overtaken";
 const NOT_GIVEN: &str = "the lock is free, and a waiter was not given it";
 const DEAF: &str = "given to a waiter who is dead or deaf";
+const PASSED_OVER: &str = "one who was to go first was passed over";
+const SHORT_LIVED: &str = "a fence that is kept for less than a day past its time";
 const DIFFER: &str = "queue and liveness differ";
 
 pub(crate) fn mutants() -> Vec<Mutant> {
-    let mut mutants = scripts();
+    let mut mutants = [scripts(), hand_overs(), raises()].concat();
     mutants.extend([
         client(Flaw::ProofFromReceipt, "a proof that counts from the receipt", &[TOO_LONG, FALSE, TWO]),
         client(Flaw::ProofBeforeAnchor, "a proof from a later anchor", &[TOO_LONG, FALSE, TWO]),
@@ -74,6 +78,17 @@ pub(crate) fn mutants() -> Vec<Mutant> {
         ),
         client(Flaw::CancelOnlyLeaves, "a cancel that gives nothing back", &[LOCK_LEFT]),
         client(Flaw::OnlyListens, "a waiter that only listens", &[HANGS]),
+        client(
+            Flaw::ReissueWithStrays,
+            "a hand-over though an attempt may still arrive",
+            &[LOCK_LEFT, PLACE_LEFT],
+        ),
+        client(
+            Flaw::SuccessorForgotten,
+            "a new owner who is forgotten",
+            &[LOCK_LEFT, "released, and still held"],
+        ),
+        client(Flaw::FormerBelieves, "a former owner who believes on", &[FALSE, TWO]),
         client(Flaw::CancelSilent, "a cancel that tells nobody", &[LOCK_LEFT, PLACE_LEFT]),
     ]);
     let clock = client(
@@ -263,6 +278,11 @@ fn scripts() -> Vec<Mutant> {
             ],
             &["a grant didn't raise the fence", "a lock without a fence of its own", LOCK_LEFT],
         ),
+        script(
+            "a renewal that shortens the life of a raised token",
+            &[("extend", "redis.call('PTTL', KEYS[2]) < keep", "true")],
+            &[SHORT_LIVED],
+        ),
         script("a refresh that re-creates", &[("refresh", "'XX', 'CH'", "'CH'")], &[DIFFER, PLACE_LEFT]),
         script(
             "a refresh that keeps nobody alive",
@@ -274,6 +294,129 @@ fn scripts() -> Vec<Mutant> {
             "a forced release of whatever is there",
             &[("force_release", "hand_over(now, next_fence(now), ARGV[2], ARGV[3], {})", "")],
             &[NOT_GIVEN],
+        ),
+    ]
+}
+
+fn hand_overs() -> Vec<Mutant> {
+    vec![
+        script(
+            "a hand-over without compare",
+            &[("reissue", "if owner ~= ARGV[1] then", "if not owner then")],
+            &["someone else's lock is taken away", "a hand-over of what was not held"],
+        ),
+        script(
+            "a hand-over that re-creates",
+            &[("reissue", "if owner ~= ARGV[1] then", "if owner and owner ~= ARGV[1] then")],
+            &["a hand-over of what was not held"],
+        ),
+        script(
+            "a hand-over that is done late",
+            &[("reissue", "if now > tonumber(ARGV[4]) then return {2, now} end", "")],
+            &["a late hand-over was done"],
+        ),
+        script(
+            "a hand-over with the old token",
+            &[(
+                "reissue",
+                "give(ARGV[2], fence, now, lease)",
+                "give(ARGV[2], tonumber(string.match(redis.call('GET', fence_key), '^%d+')), now, lease)",
+            )],
+            &["a grant didn't raise the fence"],
+        ),
+        script(
+            "a hand-over that leaves the fence with the former owner",
+            &[(
+                "reissue",
+                "give(ARGV[2], fence, now, lease)",
+                "redis.call('SET', lock, ARGV[2], 'PX', lease)",
+            )],
+            &["a lock without a fence of its own", "a grant didn't raise the fence"],
+        ),
+        script(
+            "a hand-over of what is left of the lease",
+            &[("reissue", "tonumber(ARGV[3])", "redis.call('PTTL', lock)")],
+            &["a grant's lease is not what was asked for"],
+        ),
+        script(
+            "a hand-over that frees before it gives",
+            &[(
+                "reissue",
+                "local fence = next_fence(now)",
+                "redis.call('DEL', lock) local fence = next_fence(now)",
+            )],
+            &["handed over to nobody"],
+        ),
+        script(
+            "a hand-over that passes those who wait over",
+            &[("reissue", "ARGV[5] == '1' and", "false and")],
+            &[PASSED_OVER],
+        ),
+        script(
+            "a hand-over that always yields",
+            &[("reissue", "ARGV[5] == '1' and", "")],
+            &["given to one who was not to go first", "handed over to nobody"],
+        ),
+        script(
+            "a hand-over that passes over those who can't be told",
+            &[("reissue", " or redis.call('EXISTS', queue) == 1 then return", " then return")],
+            &[PASSED_OVER],
+        ),
+        script(
+            "a release that leaves the new owner",
+            &[("release", " or owner == ARGV[6]", "")],
+            &[LOCK_LEFT, "released, and still held"],
+        ),
+    ]
+}
+
+fn raises() -> Vec<Mutant> {
+    vec![
+        script(
+            "a token raised without compare",
+            &[("raise_fence", "if owner ~= ARGV[1] then", "if not owner then")],
+            &["a retry changed the token"],
+        ),
+        script(
+            "a token raised for the asker, whoever holds",
+            &[
+                ("raise_fence", "if owner ~= ARGV[1] then", "if false then"),
+                ("raise_fence", "':' .. owner", "':' .. ARGV[1]"),
+                ("raise_fence", "granted_to == owner", "granted_to == ARGV[1]"),
+            ],
+            &["a retry changed the token", "a lock without a fence of its own"],
+        ),
+        script(
+            "a floor that is written as it is",
+            &[
+                ("raise_fence", "if granted_to == owner and fence >= floor then return fence end", ""),
+                ("raise_fence", "math.max(fence + 1, floor)", "floor - 1"),
+            ],
+            &["the fence fell", "not raised to what was asked for"],
+        ),
+        script(
+            "a token that rises each time that it is asked for",
+            &[("raise_fence", "if granted_to == owner and fence >= floor then return fence end", "")],
+            &["not raised to what was asked for"],
+        ),
+        script(
+            "a raised token that is answered, and not kept",
+            &[(
+                "raise_fence",
+                "redis.call('SET', KEYS[2], digits(fence) .. ':' .. owner,",
+                "redis.pcall('NOTHING',",
+            )],
+            &["not raised to what was asked for"],
+        ),
+        script(
+            "a raised token that is forgotten before its time",
+            &[("raise_fence", "'PX', ahead + ", "'PX', ")],
+            &[SHORT_LIVED],
+        ),
+        script(
+            "a raised token of nobody",
+            &[("raise_fence", "digits(fence) .. ':' .. owner", "digits(fence) .. ':'")],
+            &["a lock without a fence of its own"],
         ),
     ]
 }

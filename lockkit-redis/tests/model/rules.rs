@@ -11,6 +11,8 @@ pub(crate) struct Rules {
     pub(crate) attempts: u8,
     pub(crate) refreshes: u8,
     pub(crate) extends: u8,
+    pub(crate) raises: u8,
+    pub(crate) reissues: u8,
     pub(crate) releases: u8,
     pub(crate) pushes: Pushes,
     pub(crate) flaw: Option<Flaw>,
@@ -47,4 +49,10 @@ pub(crate) enum Flaw {
     OnlyListens,
     /// It says nothing when its wait ends.
     CancelSilent,
+    /// It hands over though an attempt of the former owner may still arrive.
+    ReissueWithStrays,
+    /// It gives back nothing of the new owner where it doesn't know of a hand-over.
+    SuccessorForgotten,
+    /// Its former owner believes until it knows of the hand-over.
+    FormerBelieves,
 }

@@ -1,7 +1,7 @@
 //! Everything at one instant, and what can happen next.
 
 use crate::{
-    calls::{Answer, Call, Moment, Redis, StoreId, Tick},
+    calls::{Answer, Call, Moment, Redis, StoreId, Tick, who},
     client::{Client, Ear, Phase},
     invariants,
     rules::{Pushes, Rules},
@@ -37,6 +37,9 @@ pub(crate) enum Step {
     /// An attempt, a renewal or a release, whichever is next.
     Send(usize),
     SendRefresh(usize),
+    SendRaise(usize),
+    /// A hand-over; those who wait go first, or not.
+    SendReissue(usize, bool),
     Leave(usize),
     /// The server takes its next request, …
     Take(usize),
@@ -59,6 +62,8 @@ impl Step {
             Self::Tick | Self::ClockSteps | Self::Force => None,
             Self::Send(at)
             | Self::SendRefresh(at)
+            | Self::SendRaise(at)
+            | Self::SendReissue(at, _)
             | Self::Leave(at)
             | Self::Take(at)
             | Self::TakeFull(at)
@@ -110,6 +115,9 @@ impl World {
                 Step::Prove(at),
                 Step::Heed(at),
                 Step::SendRefresh(at),
+                Step::SendRaise(at),
+                Step::SendReissue(at, false),
+                Step::SendReissue(at, true),
                 Step::Leave(at),
                 Step::TakeStray(at),
                 Step::TakeFull(at),
@@ -144,6 +152,8 @@ impl World {
             }
             Step::Send(at) => Ok(next.clients[at].next(rules, self.now)?),
             Step::SendRefresh(at) => Ok(next.clients[at].refresh(rules, self.now)?),
+            Step::SendRaise(at) => Ok(next.clients[at].raise(rules, self.now)?),
+            Step::SendReissue(at, first) => Ok(next.clients[at].reissue(first, rules, self.now)?),
             Step::Leave(at) => Ok(next.clients[at].leave(rules)?),
             Step::Take(at) => next.take(at, false, rules, redis),
             Step::TakeFull(at) => {
@@ -152,7 +162,7 @@ impl World {
             }
             Step::TakeStray(at) => {
                 let stray = next.clients[at].strays.remove(0);
-                next.run(at, stray.call, false, rules, redis).map(|_| ())
+                next.run(who(at, stray.owner), stray.call, false, rules, redis).map(|_| ())
             }
             Step::Hear(at) => next.clients[at].hear(rules, self.now, self.skew),
             Step::Prove(at) => {
@@ -177,7 +187,7 @@ impl World {
                 next.run(owner, Call::ForceRelease { token: view.fence }, false, rules, redis).map(|_| ())
             }
         };
-        let done = done.and_then(|()| invariants::state(&next, redis));
+        let done = done.and_then(|()| invariants::state(&next, rules, redis));
         Some(done.map(|()| next))
     }
 
@@ -187,6 +197,8 @@ impl World {
         match step {
             Step::Tick | Step::ClockSteps => true,
             Step::Send(at) | Step::SendRefresh(at) | Step::Leave(at) => !client(at).is_over(),
+            Step::SendRaise(at) => client(at).raises > 0 && client(at).phase == Phase::Holding,
+            Step::SendReissue(at, _) => client(at).reissues > 0 && client(at).phase == Phase::Holding,
             Step::Take(at) => !client(at).requests.is_empty(),
             Step::TakeFull(at) => self.faults > 0 && !client(at).requests.is_empty(),
             Step::TakeStray(at) => !client(at).strays.is_empty(),
@@ -204,7 +216,7 @@ impl World {
         let request = client.requests.remove(0);
         // It subscribes in front of its first request.
         client.ear = Ear::Open;
-        let answer = self.run(at, request.call, full, rules, redis)?;
+        let answer = self.run(who(at, request.owner), request.call, full, rules, redis)?;
         let client = &mut self.clients[at];
         if [client.asked, client.refreshing].contains(&Some(request)) {
             client.replies.push((request, answer));
@@ -214,17 +226,16 @@ impl World {
 
     fn run(
         &mut self,
-        at: usize,
+        by: usize,
         call: Call,
         full: bool,
         rules: &Rules,
         redis: &mut Redis,
     ) -> Result<Answer, &'static str> {
         let moment = Moment { now: self.server_now(), heard: self.heard(rules), full };
-        let (store, answer, told) = redis.run(self.store, at, call, moment);
+        let (store, answer, told) = redis.run(self.store, by, call, moment);
         let (before, after) = (redis.view(self.store), redis.view(store));
-        let change =
-            invariants::Change { before: &before, after: &after, by: at, call, moment, top: self.top };
+        let change = invariants::Change { before: &before, after: &after, by, call, moment, top: self.top };
         change.check(rules)?;
         self.store = store;
         self.top = self.top.max(after.fence);

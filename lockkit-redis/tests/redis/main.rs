@@ -3,12 +3,15 @@
 mod fence;
 mod foreign;
 mod grant;
+mod hand_over;
 mod late;
 mod locker;
 mod loss;
+mod names;
 mod proof;
 mod proxy;
 mod queue;
+mod raise;
 mod refusal;
 mod stuck;
 mod support;

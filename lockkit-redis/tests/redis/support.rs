@@ -34,9 +34,9 @@ macro_rules! script {
 pub(crate) const ACQUIRE: &str =
     script!("exclusive/acquire_free", "clock", "exclusive/hand_over", "exclusive/acquire");
 /// The server knows them from the start, so that requests can be counted and paused exactly.
-const SCRIPTS: [&str; 12] = [
+const SCRIPTS: [&str; 15] = [
     ACQUIRE,
-    script!("clock", "exclusive/extend"),
+    script!("exclusive/extend"),
     script!("clock", "exclusive/hand_over", "exclusive/force_release"),
     script!("clock", "exclusive/inspect"),
     script!("clock", "exclusive/hand_over", "exclusive/refresh"),
@@ -47,6 +47,9 @@ const SCRIPTS: [&str; 12] = [
     script!("clock", "counted/inspect"),
     script!("clock", "counted/hand_over", "counted/refresh"),
     script!("clock", "counted/hand_over", "counted/release"),
+    script!("clock", "exclusive/raise_fence"),
+    script!("clock", "exclusive/hand_over", "exclusive/reissue"),
+    script!("clock", "counted/hand_over", "counted/raise_fence"),
 ];
 
 pub(crate) struct Store {
@@ -206,9 +209,13 @@ pub(crate) async fn wait_for(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
 }
 
 pub(crate) async fn wait_for_long(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
+    wait_for_long_or_err(claim, bell).await.unwrap()
+}
+
+pub(crate) async fn wait_for_long_or_err(claim: &mut Box<dyn Claim>, bell: &Bell) -> Result<Grant> {
     loop {
-        match claim.attempt(Wait::Queue).await.unwrap() {
-            Attempt::Granted(grant) => return grant,
+        match claim.attempt(Wait::Queue).await? {
+            Attempt::Granted(grant) => return Ok(grant),
             Attempt::Busy { retry_after, .. } => {
                 let _ = timeout(retry_after.unwrap(), bell.notify.notified()).await;
             }

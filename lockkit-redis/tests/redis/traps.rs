@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use lockkit_core::{
     Error, ErrorKind, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, ClaimSpec, Mode, Pulse, Released, Wait},
+    spi::{Attempt, Backend as _, ClaimSpec, Mode, Outsiders, Pulse, Released, Wait},
 };
 use lockkit_fixture::RedisServer;
 use tokio::time::{sleep, timeout};
@@ -250,21 +250,26 @@ async fn c10_an_empty_primary_that_was_demoted_tells_nothing_of_locks() {
     let permit = NonZeroU32::MIN;
     let semaphore = (Kind::Semaphore, Mode::Permits { count: permit, limit: permit });
     for (kind, mode) in [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Shared), semaphore] {
-        for release in [false, true] {
+        for call in ["keep alive", "release", "raise", "hand over"] {
+            if call == "hand over" && kind != Kind::Mutex {
+                continue;
+            }
             let store = Store::start().await;
             let name = LockName::new(kind, "a").unwrap();
             let spec = ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT);
             let mut claim = store.redis.claim(spec).unwrap();
-            granted(claim.attempt(Wait::No).await);
+            let token = granted(claim.attempt(Wait::No).await).token;
             store.admin.ask::<()>(&["FLUSHALL"]).await;
             // Nobody listens there.
             store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
-            let error = if release {
-                claim.release().await.map(drop).unwrap_err()
-            } else {
-                claim.keep_alive().await.map(drop).unwrap_err()
+            let answer = match call {
+                "keep alive" => claim.keep_alive().await.map(drop),
+                "release" => claim.release().await.map(drop),
+                "raise" => claim.raise_fence(token).await.map(drop),
+                _ => claim.reissue(&crate::support::spec("a"), Outsiders::First).await.map(drop),
             };
-            assert_eq!(error.kind(), ErrorKind::ReadOnly, "{mode:?}, release {release}: {error}");
+            let error = answer.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ReadOnly, "{mode:?}, {call}: {error}");
             assert!(error.is_temporary(), "{error}");
         }
     }

@@ -2,7 +2,7 @@
 
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, ClaimSpec, Mode, Pulse, Released, Wait},
+    spi::{Attempt, Backend as _, ClaimSpec, Mode, Outsiders, Pulse, Reissued, Released, Role, Wait},
 };
 use lockkit_fixture::{RedisCluster, RedisClusterOptions, RedisServer};
 use lockkit_redis::Redis;
@@ -29,6 +29,7 @@ fn as_user(url: &str) -> String {
 
 /// Everything that a locker does, of each kind.
 async fn exercise(redis: &Redis) {
+    assert_eq!(redis.probe().await.unwrap(), Role::Primary);
     let limit = std::num::NonZeroU32::MIN;
     for (kind, mode) in [
         (Kind::Mutex, Mode::Exclusive),
@@ -39,7 +40,16 @@ async fn exercise(redis: &Redis) {
         let name = LockName::new(kind, "a").unwrap();
         let spec = |mode| ClaimSpec::new(name.clone(), OwnerId::random(), mode, TTL, OP_TIMEOUT);
         let mut holder = redis.claim(spec(mode)).unwrap();
-        granted(holder.attempt(Wait::No).await);
+        let token = granted(holder.attempt(Wait::No).await).token;
+        assert_eq!(holder.raise_fence(token).await.unwrap(), Some(token));
+        let floor = lockkit_core::FencingToken::new(token.get() + 1);
+        assert_eq!(holder.raise_fence(floor).await.unwrap(), Some(floor));
+        assert!(matches!(holder.extend(TTL * 2).await.unwrap(), Pulse::Alive(_)));
+        if kind == Kind::Mutex {
+            let answer = holder.reissue(&spec(mode), Outsiders::Wait).await.unwrap();
+            assert!(matches!(answer, Reissued::Granted(_)), "{answer:?}");
+        }
+        assert_eq!(redis.names(kind, "").await.unwrap(), [name.clone()]);
         if mode == Mode::Shared {
             let mut other = redis.claim(spec(mode)).unwrap();
             granted(other.attempt(Wait::No).await);

@@ -3,6 +3,7 @@
 mod acl;
 mod cluster;
 mod migration;
+mod operator;
 mod replicas;
 mod sentinel;
 #[allow(dead_code, reason = "each target of tests uses a part of it")]

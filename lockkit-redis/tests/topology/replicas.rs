@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lockkit_core::{
-    ErrorKind, Kind, LockName, OwnerId,
-    spi::{Backend as _, ClaimSpec, Mode, Pulse, Released, Wait},
+    ErrorKind, FencingToken, Kind, LockName, OwnerId,
+    spi::{Backend as _, ClaimSpec, Mode, Outsiders, Pulse, Reissued, Released, Wait},
 };
 use lockkit_fixture::{RedisOptions, RedisServer, valkey_server};
 use tokio::time::timeout;
@@ -54,6 +54,46 @@ async fn c4_a_grant_that_a_replica_has_confirmed_is_there() {
     lock(&mut waiter, &bell).await;
     assert!(has_lock(&replica, "a"));
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c4_a_hand_over_and_a_raised_token_count_once_a_replica_has_them() {
+    let (store, replica) = replicated("?wait_replicas=1&wait_timeout=3s").await;
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    for _ in 0..50 {
+        let to = spec("a");
+        let answer = claim.reissue(&to, Outsiders::First).await.unwrap();
+        assert!(matches!(answer, Reissued::Granted(_)), "{answer:?}");
+        let there = replica.ask(["GET", &lock_key("a")]).unwrap().text();
+        assert_eq!(there, to.owner.to_string(), "handed over before the replica knew");
+    }
+    let Reissued::Granted(grant) = claim.reissue(&spec("a"), Outsiders::Wait).await.unwrap() else {
+        panic!("not handed over")
+    };
+    let floor = FencingToken::new(grant.token.get() + 3_600_000_000);
+    assert_eq!(claim.raise_fence(floor).await.unwrap(), Some(floor));
+    let there = replica.ask(["GET", &fence_key("a")]).unwrap().text();
+    assert!(there.starts_with(&floor.to_string()), "{there}");
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c5_a_hand_over_that_no_replica_confirms_is_given_back_and_unknown() {
+    let (store, replica) = replicated(QUERY).await;
+    let mut claim = store.claim("a");
+    for _ in 0..2 {
+        let token = granted(claim.attempt(Wait::No).await).token;
+        replica.pause().unwrap();
+        let error = claim.raise_fence(FencingToken::new(token.get() + 1)).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+        let error = claim.reissue(&spec("a"), Outsiders::Wait).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+        assert!(error.to_string().contains("0 of 1 did within 500ms"), "{error}");
+        assert!(!has_lock(&store.server, "a"));
+        assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+        thaw(&store, &replica).await;
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 -- Renews a lease. Never shortens it, never re-creates it.
--- KEYS lock, fence    ARGV owner, lease in ms, fence
+-- KEYS lock, fence    ARGV owner, lease in ms
 -- lease in ms | -1 gone | -2 someone else's
 local owner = redis.call('GET', KEYS[1])
 if owner ~= ARGV[1] then
@@ -14,7 +14,7 @@ if left < lease then
   if redis.call('PEXPIRE', KEYS[1], lease) == 0 then return -1 end
   left = lease
 end
--- The fence outlives the lock by a day, however long that is held.
-local ahead = tonumber(ARGV[3]) - clock()
-redis.call('PEXPIRE', KEYS[2], math.max(0, math.ceil(ahead / 1000)) + left + 86400000)
+-- The fence outlives the lock by a day, however long that is held. One that is ahead of the clock is kept for longer already.
+local keep = left + 86400000
+if redis.call('PTTL', KEYS[2]) < keep then redis.call('PEXPIRE', KEYS[2], keep) end
 return left

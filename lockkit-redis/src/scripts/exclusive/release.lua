@@ -1,13 +1,14 @@
 -- Gives back what is the owner's, and leaves the queue.
 -- ARGV owner, waiter or nothing if it never queued, until when an earlier request of this owner may arrive (µs) or 0,
---   PUBLISH or SPUBLISH, channels
+--   PUBLISH or SPUBLISH, channels, and if there is one another owner who may have the lock instead
 -- 1 freed | 0 gone | 2 someone else's | -1 done, but an earlier request may still arrive
 local owner = redis.call('GET', lock)
+local ours = owner == ARGV[1] or owner == ARGV[6]
 local answer = owner and 2 or 0
 if ARGV[2] ~= '' then forget(ARGV[2]) end
 -- Also if there is none: a primary that was demoted is empty for a while, and refuses this.
-if not owner or owner == ARGV[1] then redis.call('DEL', lock) end
-if owner == ARGV[1] then
+if not owner or ours then redis.call('DEL', lock) end
+if ours then
   answer = 1
   if redis.call('EXISTS', queue) == 1 then
     local now = clock()

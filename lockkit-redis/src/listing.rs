@@ -1,0 +1,113 @@
+//! Which names are in use, and whether the server is.
+
+use std::collections::BTreeMap;
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use lockkit_core::{
+    ErrorKind, Kind, LockName, Result,
+    spi::{Inspection, Role},
+};
+use redis::{Cmd, Pipeline, RedisResult, Value};
+
+use crate::{
+    error::Phase,
+    inspect,
+    keys::{Keys, Keyspace, Sign},
+    script,
+    servers::{Link, Stop},
+    store::Store,
+};
+
+/// How many keys the server looks at before it answers, so that it does nothing else for a fraction of a millisecond.
+const PAGE: usize = 500;
+/// So many names are looked at at once.
+const LOOKS: usize = 64;
+
+/// The names of a kind that begin with `prefix` and that somebody holds or waits for.
+///
+/// A page is asked for on the connection of the page before: only this server knows what its cursor means.
+pub(crate) async fn names(
+    store: &Store,
+    keyspace: &Keyspace,
+    kind: Kind,
+    prefix: &str,
+) -> Result<Vec<LockName>> {
+    let pattern = keyspace.pattern(kind, prefix);
+    let mut found: BTreeMap<LockName, Sign> = BTreeMap::new();
+    for slot in store.patiently(store.slots()).await?? {
+        let mut route = store.route(slot);
+        let stop = store.patiently(route.next()).await??;
+        let mut cursor = b"0".to_vec();
+        loop {
+            let page = store.patiently(scan(&stop, &cursor, &pattern)).await?;
+            // No server sends this on: it is about no key.
+            let Some((next, keys)) = route.arrive(&stop, page, Phase::Read).await? else { continue };
+            for key in keys {
+                let named = std::str::from_utf8(&key).ok().and_then(|key| keyspace.name_of(key, kind));
+                if let Some((name, sign)) = named.filter(|(name, _)| name.as_str().starts_with(prefix)) {
+                    let known = found.entry(name).or_insert(sign);
+                    *known = sign.max(*known);
+                }
+            }
+            if next == b"0" {
+                break;
+            }
+            cursor = next;
+        }
+    }
+    let names = stream::iter(found).map(|(name, sign)| async move {
+        let in_use = sign == Sign::Held || is_used(store, &keyspace.keys(&name)?, kind).await?;
+        Ok(in_use.then_some(name))
+    });
+    names.buffer_unordered(LOOKS).try_filter_map(async |name| Ok(name)).try_collect().await
+}
+
+/// `[cursor, keys]`
+async fn scan(stop: &Stop, cursor: &[u8], pattern: &str) -> RedisResult<(Vec<u8>, Vec<Vec<u8>>)> {
+    let mut scan = Cmd::new();
+    scan.arg("SCAN").arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE);
+    let page = stop.link.ask(&scan).await?;
+    redis::from_redis_value(page).map_err(Into::into)
+}
+
+/// Keys of those who died stay for a while.
+async fn is_used(store: &Store, keys: &Keys, kind: Kind) -> Result<bool> {
+    match store.patiently(inspect::inspect(store, keys, kind)).await? {
+        Ok(Inspection { holders, waiters, .. }) => Ok(!holders.is_empty() || waiters != Some(0)),
+        // Something is in the way of those who want it.
+        Err(error) if error.kind() == ErrorKind::WrongType => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Asks the server that has these keys what it is. A server that is still loading, or can't serve its part of a cluster,
+/// would tell that all the same: so it is asked for a key as well.
+pub(crate) async fn probe(store: &Store, keys: &Keys) -> Result<Role> {
+    let mut route = store.route(keys.slot);
+    loop {
+        let stop = route.next().await?;
+        let answer = role_of(&stop.link, &keys.fence).await;
+        let Some(role) = route.arrive(&stop, answer, Phase::Read).await? else { continue };
+        if role == Role::Replica {
+            // Somebody else is the primary by now.
+            store.doubt();
+        }
+        return Ok(role);
+    }
+}
+
+async fn role_of(link: &Link, key: &str) -> RedisResult<Role> {
+    let mut questions = Pipeline::with_capacity(2);
+    questions.cmd("EXISTS").arg(key).cmd("ROLE");
+    let answers = link.send_all(&questions).await?;
+    let [exists, role] =
+        <[Value; 2]>::try_from(answers).map_err(|all| script::strange(&Value::Array(all)))?;
+    exists.extract_error()?;
+    // It may not tell.
+    let Ok(Value::Array(role)) = role.extract_error() else { return Ok(Role::Unknown) };
+    Ok(match role.first() {
+        Some(Value::BulkString(name)) if name == b"master" => Role::Primary,
+        Some(Value::BulkString(name)) if name == b"slave" => Role::Replica,
+        _ => Role::Unknown,
+    })
+}

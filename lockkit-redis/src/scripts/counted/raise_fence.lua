@@ -1,0 +1,18 @@
+-- Raises the token of a grant. Never lowers it, and gives no two grants the same.
+-- ARGV owner, floor    fence | -1 not held | -2 no fence left
+local now = clock()
+local grant = prune(now, ARGV[1])
+if not grant then
+  -- A primary that was demoted is empty for a while: that is found out by a write, which does nothing.
+  redis.call('ZREM', live, ARGV[1])
+  return -1
+end
+local count, fence = string.match(grant, '^(%d+):(%d+)$')
+local floor = tonumber(ARGV[2])
+if tonumber(fence) >= floor then return tonumber(fence) end
+fence = math.max(tonumber(redis.call('GET', fence_key) or 0) + 1, floor)
+if fence >= 9007199254740992 then return -2 end
+local ahead = math.max(0, math.ceil((fence - now) / 1000))
+redis.call('SET', fence_key, digits(fence), 'PX', ahead + redis.call('PTTL', holders) + day + hour)
+redis.call('HSET', grants, ARGV[1], count .. ':' .. digits(fence))
+return fence

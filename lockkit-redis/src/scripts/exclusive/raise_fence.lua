@@ -1,0 +1,19 @@
+-- Raises the token of a grant. Never lowers it.
+-- KEYS lock, fence    ARGV owner, floor    fence | -1 not held | -2 no fence left
+local owner = redis.call('GET', KEYS[1])
+if owner ~= ARGV[1] then
+  -- A primary that was demoted is empty for a while: that is found out by a write, which does nothing.
+  if not owner then redis.call('DEL', KEYS[1]) end
+  return -1
+end
+local floor = tonumber(ARGV[2])
+local last, granted_to = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+):(.*)$')
+local fence = tonumber(last or 0)
+if granted_to == owner and fence >= floor then return fence end
+-- If it was lost, or is another one's now, then ours is written anew.
+fence = math.max(fence + 1, floor)
+if fence >= 9007199254740992 then return -2 end
+-- For a day after the lease, and after the fence's own time, which may be far ahead.
+local ahead = math.max(0, math.ceil((fence - clock()) / 1000))
+redis.call('SET', KEYS[2], digits(fence) .. ':' .. owner, 'PX', ahead + math.max(0, redis.call('PTTL', KEYS[1])) + 86400000)
+return fence

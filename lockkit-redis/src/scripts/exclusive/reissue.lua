@@ -1,0 +1,21 @@
+-- Gives the lock of one owner to another one of its process; or, if others are to go first, to the first waiter.
+-- ARGV owner, new owner, lease in ms, not_after in µs, 1 if those who wait go first, PUBLISH or SPUBLISH, channels
+-- {0, now} not held | {1, now, lease, fence} granted | {2, now} too late, nothing done | {3, now} no fence left |
+-- {4, now} freed or handed over, as somebody waits
+local now = clock()
+if now > tonumber(ARGV[4]) then return {2, now} end
+local owner = redis.call('GET', lock)
+if owner ~= ARGV[1] then
+  -- A primary that was demoted is empty for a while: that is found out by a write, which does nothing.
+  if not owner then redis.call('DEL', lock) end
+  return {0, now}
+end
+local fence = next_fence(now)
+if not fence then return {3, now} end
+if ARGV[5] == '1' and redis.call('EXISTS', queue) == 1 then
+  -- Those who are left in the queue live, and can't be told now: the lock is free, as after a release.
+  if hand_over(now, fence, ARGV[6], ARGV[7], {}) or redis.call('EXISTS', queue) == 1 then return {4, now} end
+end
+local lease = tonumber(ARGV[3])
+give(ARGV[2], fence, now, lease)
+return {1, now, lease, fence}

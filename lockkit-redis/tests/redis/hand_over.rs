@@ -1,0 +1,355 @@
+//! Hand-over inside the process: what it costs, and what is left when it fails half-way.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use lockkit_core::{
+    ErrorKind, Kind, LockName, OwnerId,
+    spi::{Backend as _, Claim, ClaimSpec, Mode, Outsiders, Pulse, Reissued, Released, Wait},
+};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::{proxy::Proxy, support::*};
+
+async fn handed_over(claim: &mut Box<dyn Claim>, to: &ClaimSpec) -> u64 {
+    match claim.reissue(to, Outsiders::Wait).await.unwrap() {
+        Reissued::Granted(grant) => {
+            assert_eq!(lasts(grant.lease), to.ttl);
+            grant.token.get()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Sends a hand-over whose answer does not come in time.
+async fn lost(claim: &mut Box<dyn Claim>, outsiders: Outsiders) -> ClaimSpec {
+    let to = spec("a");
+    assert!(timeout(Duration::from_millis(50), claim.reissue(&to, outsiders)).await.is_err());
+    to
+}
+
+async fn finally_released(claim: &mut Box<dyn Claim>) -> Released {
+    let released = async {
+        loop {
+            match claim.release().await {
+                Ok(released) => return released,
+                Err(error) => assert!(error.is_temporary(), "{error}"),
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(SOON, released).await.unwrap()
+}
+
+async fn owner(store: &Store) -> String {
+    store.admin.ask(&["GET", &lock_key("a")]).await
+}
+
+#[tokio::test]
+async fn c1_a_hand_over_costs_one_request_whoever_waits() {
+    for length in [0, 2] {
+        let store = Store::start().await;
+        let mut claim = holder(&store, "a").await;
+        let mut waiters = queue(&store, "a", length).await;
+        store.admin.reset_calls().await;
+        let mut last = 0;
+        for _ in 0..100 {
+            let token = handed_over(&mut claim, &spec("a")).await;
+            assert!(token > last);
+            last = token;
+        }
+        assert_eq!((store.admin.requests().await, store.admin.calls("evalsha").await), (100, 100));
+        assert_eq!(rings(&waiters), vec![0; length]);
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        for (waiter, bell) in &mut waiters {
+            lock(waiter, bell).await;
+            assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+        }
+        assert_clean(&store, "a").await;
+    }
+}
+
+#[tokio::test]
+async fn c2_after_a_hand_over_the_claim_is_that_of_the_new_owner_in_all_respects() {
+    let store = Store::start().await;
+    let mut claim = holder(&store, "a").await;
+    assert!(matches!(claim.extend(TTL * 4).await.unwrap(), Pulse::Alive(lease) if lasts(lease) == TTL * 4));
+    let mut to = spec_for("a", TTL * 2, WINDOW);
+    to.label = Some("the next".into());
+    let token = handed_over(&mut claim, &to).await;
+    let ttl: u64 = store.admin.ask(&["PTTL", &lock_key("a")]).await;
+    assert!((50_000..=60_000).contains(&ttl), "{ttl}");
+    let seen = store.redis.inspect(&mutex("a")).await.unwrap();
+    let [seen] = &seen.holders[..] else { panic!("{seen:?}") };
+    assert_eq!((seen.owner, seen.label.as_deref()), (Some(to.owner), Some("the next")));
+    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(lease) if lasts(lease) == to.ttl));
+    let again = granted(claim.attempt(Wait::No).await);
+    assert_eq!((again.token.get(), lasts(again.lease)), (token, to.ttl));
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+}
+
+#[tokio::test]
+async fn c5_a_hand_over_whose_reply_is_lost_leaves_nothing() {
+    let store = Store::start().await;
+    for round in 0..10 {
+        let outsiders = if round % 2 == 0 { Outsiders::Wait } else { Outsiders::First };
+        let mut claim = holder(&store, "a").await;
+        store.server.pause().unwrap();
+        lost(&mut claim, outsiders).await;
+        store.server.resume().unwrap();
+        if round > 4 {
+            // Applied for sure, and then the connection goes.
+            store.settle().await;
+            kill_clients(&store).await;
+        }
+        let released = finally_released(&mut claim).await;
+        assert!(round > 4 || released == Released::Freed);
+        assert_eq!(store.admin.keys().await, [fence_key("a")]);
+    }
+}
+
+#[tokio::test]
+async fn c5_a_hand_over_whose_connection_is_cut_is_unknown_and_undone_at_once() {
+    let store = Store::start().await;
+    for (cut, outsiders) in [(false, Outsiders::Wait), (true, Outsiders::Wait), (true, Outsiders::First)] {
+        let proxy = Proxy::to(store.server.port()).await;
+        let redis = connect(&proxy.url("")).await.unwrap();
+        let mut claim = redis.claim(spec_for("a", TTL, WINDOW)).unwrap();
+        granted(claim.attempt(Wait::No).await);
+        proxy.cut.store(cut, Ordering::SeqCst);
+        if !cut {
+            // Before it is sent: either it is not, or nobody hears of it.
+            kill_clients(&store).await;
+        }
+        let to = spec_for("a", TTL, WINDOW);
+        match claim.reissue(&to, outsiders).await {
+            Err(error) => assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}"),
+            Ok(Reissued::Granted(_)) if !cut => {}
+            Ok(other) => panic!("{other:?}"),
+        }
+        // The lock is free after the first one, though that is not final.
+        let _ = claim.release().await;
+        assert_eq!(store.admin.keys().await, [fence_key("a")]);
+        finally_released(&mut claim).await;
+        redis.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn c5_a_hand_over_that_arrives_after_the_release_does_nothing() {
+    let store = Store::start().await;
+    let proxy = Proxy::to(store.server.port()).await;
+    let redis = connect(&proxy.url("?connect_timeout=150ms")).await.unwrap();
+    let mut claim = redis.claim(spec("a")).unwrap();
+    granted(claim.attempt(Wait::No).await);
+    proxy.hold.store(true, Ordering::SeqCst);
+    let to = spec("a");
+    assert!(timeout(Duration::from_millis(300), claim.reissue(&to, Outsiders::Wait)).await.is_err());
+    // It frees the lock on another connection, and says that something may still come.
+    assert!(claim.release().await.unwrap_err().is_outcome_unknown());
+    assert_eq!(store.admin.keys().await, [fence_key("a")]);
+    let mut next = holder(&store, "a").await;
+    let had = owner(&store).await;
+    store.admin.reset_calls().await;
+    proxy.let_go.notify_one();
+    timeout(SOON, async { while store.admin.calls("evalsha").await == 0 {} }).await.unwrap();
+    assert_eq!(owner(&store).await, had);
+    assert_eq!(finally_released(&mut claim).await, Released::NotHeld);
+    assert_eq!(owner(&store).await, had);
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+    assert_clean(&store, "a").await;
+}
+
+#[tokio::test]
+async fn c5_a_hand_over_that_comes_after_its_time_does_nothing() {
+    let store = Store::start().await;
+    let op_timeout = Duration::from_millis(100);
+    let mut claim = store.redis.claim(spec_for("a", TTL, op_timeout)).unwrap();
+    granted(claim.attempt(Wait::No).await);
+    let had = owner(&store).await;
+    store.server.pause().unwrap();
+    lost(&mut claim, Outsiders::Wait).await;
+    sleep(op_timeout).await;
+    store.server.resume().unwrap();
+    store.settle().await;
+    assert_eq!(owner(&store).await, had);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    assert_clean(&store, "a").await;
+}
+
+#[tokio::test]
+async fn c5_a_forgotten_script_hands_over_with_one_request_more() {
+    let store = Store::start().await;
+    let mut claim = holder(&store, "a").await;
+    for outsiders in [Outsiders::Wait, Outsiders::First] {
+        store.admin.ask::<()>(&["SCRIPT", "FLUSH"]).await;
+        store.admin.reset_calls().await;
+        let answer = claim.reissue(&spec("a"), outsiders).await.unwrap();
+        assert!(matches!(answer, Reissued::Granted(_)), "{answer:?}");
+        assert_eq!((store.admin.requests().await, store.admin.calls("eval").await), (2, 1));
+    }
+    store.admin.ask::<()>(&["SCRIPT", "FLUSH"]).await;
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    assert_clean(&store, "a").await;
+}
+
+#[tokio::test]
+async fn c13_a_hand_over_that_the_server_refuses_is_undone() {
+    let store = Store::start().await;
+    for (refusal, kind) in [
+        (vec!["CONFIG", "SET", "maxmemory", "1mb"], ErrorKind::StoreFull),
+        (vec!["RPUSH", "lockkit:mutex:{a}:fence", "x"], ErrorKind::WrongType),
+        (vec!["SET", "lockkit:mutex:{a}:fence", "9007199254740991:x"], ErrorKind::Unexpected),
+    ] {
+        let mut claim = holder(&store, "a").await;
+        let had = owner(&store).await;
+        if refusal[0] != "CONFIG" {
+            store.admin.ask::<()>(&["DEL", &fence_key("a")]).await;
+        }
+        store.admin.ask::<()>(&refusal).await;
+        for outsiders in [Outsiders::Wait, Outsiders::First] {
+            let error = claim.reissue(&spec("a"), outsiders).await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert_eq!(owner(&store).await, had, "{error}");
+        }
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await;
+        store.admin.ask::<()>(&["DEL", &fence_key("a")]).await;
+        assert!(store.admin.keys().await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn c12_dead_waiters_ahead_are_passed_and_dead_ones_alone_stop_nothing() {
+    let store = Store::start().await;
+    let mut claim = holder(&store, "a").await;
+    let mut waiters = queue(&store, "a", 3).await;
+    let members: Vec<String> = store.admin.ask(&["ZRANGE", &queue_key("a"), "0", "-1"]).await;
+    let kill = async |member: &str| store.admin.ask::<()>(&["ZADD", &live_key("a"), "XX", "1", member]).await;
+    kill(&members[0]).await;
+    kill(&members[1]).await;
+    assert_eq!(claim.reissue(&spec("a"), Outsiders::First).await.unwrap(), Reissued::Yielded);
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    let (third, bell) = &mut waiters[2];
+    lock(third, bell).await;
+    // Nobody is left but the dead.
+    let (mut dead, _bell) = store.waiter("a");
+    assert!(busy(dead.attempt(Wait::Queue).await).0);
+    let members: Vec<String> = store.admin.ask(&["ZRANGE", &queue_key("a"), "0", "-1"]).await;
+    let [member] = &members[..] else { panic!("{members:?}") };
+    kill(member).await;
+    let answer = third.reissue(&spec("a"), Outsiders::First).await.unwrap();
+    assert!(matches!(answer, Reissued::Granted(_)), "{answer:?}");
+    assert_eq!(third.release().await.unwrap(), Released::Freed);
+    assert_eq!(store.admin.keys().await, [fence_key("a")]);
+}
+
+#[tokio::test]
+async fn c12_the_lock_is_freed_for_one_who_waits_and_can_not_be_told_now() {
+    let store = Store::start().await;
+    let mut claim = holder(&store, "a").await;
+    let member = format!("nobody:3000:{}", OwnerId::random());
+    for key in [queue_key("a"), live_key("a")] {
+        store.admin.ask::<()>(&["ZADD", &key, "9000000000000000", &member]).await;
+    }
+    let answer = claim.reissue(&spec("a"), Outsiders::Wait).await.unwrap();
+    assert!(matches!(answer, Reissued::Granted(_)), "{answer:?}");
+    assert_eq!(claim.reissue(&spec("a"), Outsiders::First).await.unwrap(), Reissued::Yielded);
+    assert_eq!(store.admin.keys().await, [fence_key("a"), live_key("a"), queue_key("a")]);
+    // Nobody else was waiting: a newcomer may have it.
+    assert_eq!(holder(&store, "a").await.release().await.unwrap(), Released::Freed);
+}
+
+/// An attempt of the former owner that is still under way would take a place, or the lock, for nobody.
+#[tokio::test]
+async fn c5_a_claim_with_a_stray_attempt_is_freed_and_not_handed_over() {
+    let store = Store::start().await;
+    let proxy = Proxy::to(store.server.port()).await;
+    let redis = connect(&proxy.url("?connect_timeout=150ms")).await.unwrap();
+    let mut claim = redis.claim(spec_for("a", TTL, WINDOW)).unwrap();
+    proxy.hold.store(true, Ordering::SeqCst);
+    let (attempt, patience) = (claim.attempt(Wait::Queue), Duration::from_millis(300));
+    assert!(timeout(patience, attempt).await.is_err());
+    granted(claim.attempt(Wait::Queue).await);
+    let error = claim.reissue(&spec_for("a", TTL, WINDOW), Outsiders::Wait).await.unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error}");
+    proxy.let_go.notify_one();
+    finally_released(&mut claim).await;
+    assert_clean(&store, "a").await;
+}
+
+#[tokio::test]
+async fn c13_other_modes_are_not_handed_over_and_stay_held() {
+    let store = Store::start().await;
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let name = LockName::new(Kind::RwLock, "a").unwrap();
+        let spec = || ClaimSpec::new(name.clone(), OwnerId::random(), mode, TTL, OP_TIMEOUT);
+        let mut claim = store.redis.claim(spec()).unwrap();
+        granted(claim.attempt(Wait::No).await);
+        let error = claim.reissue(&spec(), Outsiders::Wait).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unsupported, false));
+        assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+}
+
+/// Hand-overs that are answered, dropped midway and cut off, among claims that wait outside.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_c4_c6_hand_overs_in_a_storm_keep_one_holder_and_leave_nothing() {
+    let store = Arc::new(Store::start().await);
+    let (holders, top) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = JoinSet::new();
+    for task in 0..6_u64 {
+        let (store, holders, top) = (Arc::clone(&store), Arc::clone(&holders), Arc::clone(&top));
+        tasks.spawn(async move {
+            let spec = || spec_for("a", TTL, WINDOW);
+            let hold = async |token: u64| {
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                assert!(top.fetch_max(token, Ordering::SeqCst) < token, "the token fell");
+                tokio::task::yield_now().await;
+                holders.fetch_sub(1, Ordering::SeqCst);
+            };
+            for round in 0..40_u64 {
+                let (mut claim, bell) = ring_for(&store, spec());
+                let grant = loop {
+                    match timeout(SOON, wait_for_long_or_err(&mut claim, &bell)).await.expect("hangs") {
+                        Ok(grant) => break grant,
+                        Err(error) => assert!(error.is_temporary(), "{error}"),
+                    }
+                };
+                hold(grant.token.get()).await;
+                for turn in 0..round % 5 {
+                    let outsiders = if turn == 3 { Outsiders::First } else { Outsiders::Wait };
+                    let to = spec();
+                    let patience = if (round + task) % 3 == 0 { 150 + 97 * turn } else { 5_000_000 };
+                    let answer =
+                        timeout(Duration::from_micros(patience), claim.reissue(&to, outsiders)).await;
+                    match answer {
+                        Ok(Ok(Reissued::Granted(grant))) => hold(grant.token.get()).await,
+                        Ok(Ok(_)) => break,
+                        Ok(Err(error)) => {
+                            assert!(error.is_temporary(), "{error}");
+                            break;
+                        }
+                        Err(_) => break,
+                    }
+                }
+                if (round + task) % 13 == 0 {
+                    kill_clients(&store).await;
+                }
+                finally_released(&mut claim).await;
+            }
+        });
+    }
+    tasks.join_all().await;
+    assert_clean(&store, "a").await;
+}
