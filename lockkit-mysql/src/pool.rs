@@ -16,7 +16,10 @@ use deadpool::{
         self, BuildError, Manager, Metrics, Object, PoolError, QueueMode, RecycleError, TimeoutType, Timeouts,
     },
 };
-use lockkit_core::{Clock, Error, ErrorKind, Result, Tick, spi::ServerClock};
+use lockkit_core::{
+    Clock, Error, ErrorKind, Result, Tick,
+    spi::{Role, ServerClock},
+};
 use mysql_async::{self as my, Conn};
 use tokio::time;
 
@@ -146,6 +149,24 @@ impl Pool {
             time::sleep(DYING).await;
         }
         Ok(false)
+    }
+
+    /// Asks for a sign of life, also while all other connections hold locks.
+    ///
+    /// # Errors
+    /// What the server says, or that it says nothing.
+    pub(crate) async fn probe(&self) -> Result<Role> {
+        let asked = async {
+            let mut side = self.get_side(self.config().connect_timeout).await?;
+            let answer = side.script(server::ROLE).await;
+            let steps = self.checked(answer, Phase::Read, "asking for a sign of life")?;
+            server::role(&steps).ok_or_else(|| error::nonsense("asking for a sign of life"))
+        };
+        match asked.await {
+            // A connection to one that was a primary before this, is not opened at all.
+            Err(error) if error.kind() == ErrorKind::ReadOnly => Ok(Role::Replica),
+            answer => answer,
+        }
     }
 
     /// Ends all connections, after what is being killed.
