@@ -1,6 +1,6 @@
 //! What the driver and the server say, in lockkit's words.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use lockkit_core::{Error, ErrorKind, FencingToken, Result};
 use mysql_async as my;
@@ -137,6 +137,14 @@ pub(crate) fn floor(token: FencingToken) -> Result<u64> {
         return Err(ours(ErrorKind::InvalidOption, reason));
     }
     Ok(token.get())
+}
+
+/// For a request that came after its not-after time, twice.
+pub(crate) fn late(op_timeout: Duration) -> Error {
+    let reason = format!(
+        "the request took longer than op_timeout ({op_timeout:?}) to reach the server, which therefore ignored it"
+    );
+    ours(ErrorKind::Unavailable, reason)
 }
 
 /// An error of this backend.

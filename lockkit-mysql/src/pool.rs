@@ -28,7 +28,8 @@ use crate::{
     connection::{Connection, Killed},
     error::{self, Phase},
     reaper::Reaper,
-    server::{self, Server},
+    server::{self, Server, value},
+    sql::NOW,
 };
 
 /// For `KILL`, and for tokens: what must not wait behind locks that are held. One for so many of the others.
@@ -149,6 +150,20 @@ impl Pool {
             time::sleep(DYING).await;
         }
         Ok(false)
+    }
+
+    /// Asks the server for its time, and learns from it.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(crate) async fn ask_time(&self, connection: &mut Connection) -> Result<u64> {
+        let sent = Clock::Boot.now();
+        let answer = connection.rows(&format!("SELECT {NOW}"), Vec::new()).await;
+        let rows = self.checked(answer, Phase::Read, "asking for the time")?;
+        let now = rows.first().and_then(|row| value(row, 0));
+        let now = now.ok_or_else(|| error::nonsense("asking for the time"))?;
+        self.observe(sent, now);
+        Ok(now)
     }
 
     /// Asks for a sign of life, also while all other connections hold locks.

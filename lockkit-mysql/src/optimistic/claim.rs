@@ -93,11 +93,11 @@ impl LeaseClaim {
                 Ok(_) | Err(_) => self.pending.refused(),
             }
             match answer? {
-                Answer::Late => self.store.ask_time(&mut connection).await.map(drop)?,
+                Answer::Late => self.store.pool.ask_time(&mut connection).await.map(drop)?,
                 answer => return Ok(Some(answer)),
             }
         }
-        Err(late(self.spec.op_timeout))
+        Err(error::late(self.spec.op_timeout))
     }
 
     fn answered(&mut self, answer: Answer, wait: Wait) -> Result<Attempt> {
@@ -157,11 +157,11 @@ impl LeaseClaim {
                 let (token, lease) = (FencingToken::new(fence), Lease::For(self.spec.ttl));
                 return Ok(Reissued::Granted(Grant { token, lease }));
             }
-            if self.store.ask_time(&mut connection).await? <= not_after {
+            if self.store.pool.ask_time(&mut connection).await? <= not_after {
                 return Ok(Reissued::NotHeld);
             }
         }
-        Err(late(self.spec.op_timeout))
+        Err(error::late(self.spec.op_timeout))
     }
 
     fn stand_in_line(&mut self) {
@@ -270,13 +270,6 @@ impl Claim for LeaseClaim {
         self.pending.taken_back();
         Ok(if found == Some(true) { Released::Freed } else { Released::NotHeld })
     }
-}
-
-fn late(op_timeout: Duration) -> Error {
-    let reason = format!(
-        "the request took longer than op_timeout ({op_timeout:?}) to reach the server, which therefore ignored it"
-    );
-    error::ours(ErrorKind::Unavailable, reason)
 }
 
 fn not_final() -> Error {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockkit_core::{Clock, LockName, Result, Tick};
+use lockkit_core::{Clock, LockName, Result};
 use mysql_async as my;
 
 use super::{
@@ -14,9 +14,7 @@ use super::{
 use crate::{
     connection::Connection,
     error::{self, Phase},
-    pool::{Checkout, Pool},
-    server::value,
-    sql::NOW,
+    pool::Pool,
     waiting::Waiters,
 };
 
@@ -165,20 +163,6 @@ impl Store {
             self.pool.observe(sent, look.now_us);
         }
         Ok(look)
-    }
-
-    /// Asks the server for its time, and learns from it.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub(crate) async fn ask_time(&self, connection: &mut Checkout) -> Result<u64> {
-        let sent: Tick = Clock::Boot.now();
-        let answer = connection.rows(&format!("SELECT {NOW}"), Vec::new()).await;
-        let rows = self.pool.checked(answer, Phase::Read, "asking for the time")?;
-        let now = rows.first().and_then(|row| value(row, 0));
-        let now = now.ok_or_else(|| error::nonsense("asking for the time"))?;
-        self.pool.observe(sent, now);
-        Ok(now)
     }
 }
 
