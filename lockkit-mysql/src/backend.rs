@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockkit_core::{
-    FencingToken, LockName, Result,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, Released},
+    FencingToken, Kind, LockName, Result,
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, Released, Role},
 };
 
 use crate::{
@@ -93,6 +93,14 @@ impl Backend for MySql {
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         self.strategy.force_release(name, token).await
+    }
+
+    async fn probe(&self) -> Result<Role> {
+        self.strategy.probe().await
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        self.strategy.names(kind, prefix).await
     }
 
     async fn close(&self) -> Result<()> {

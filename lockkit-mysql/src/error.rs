@@ -1,9 +1,11 @@
 //! What the driver and the server say, in lockkit's words.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
-use lockkit_core::{Error, ErrorKind};
+use lockkit_core::{Error, ErrorKind, FencingToken, Result};
 use mysql_async as my;
+
+use crate::sql::HIGHEST_FENCE;
 
 /// The short name of this backend.
 pub(crate) const BACKEND: &str = "mysql";
@@ -122,6 +124,28 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
 #[cfg(feature = "tls")]
 const NO_TRUST: (ErrorKind, &str) =
     (ErrorKind::Unavailable, "the server can't prove who it is; check the parameter ca, and the host's name");
+
+/// The number to which a fence is to be raised.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] if it leaves too little room for those that come later.
+pub(crate) fn floor(token: FencingToken) -> Result<u64> {
+    if token.get() > HIGHEST_FENCE {
+        let reason = format!(
+            "a token can be raised to {HIGHEST_FENCE} at most, and not to {token}: later ones must be larger"
+        );
+        return Err(ours(ErrorKind::InvalidOption, reason));
+    }
+    Ok(token.get())
+}
+
+/// For a request that came after its not-after time, twice.
+pub(crate) fn late(op_timeout: Duration) -> Error {
+    let reason = format!(
+        "the request took longer than op_timeout ({op_timeout:?}) to reach the server, which therefore ignored it"
+    );
+    ours(ErrorKind::Unavailable, reason)
+}
 
 /// An error of this backend.
 pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Error {

@@ -52,6 +52,7 @@ mod connection;
 mod error;
 mod idle;
 mod janitor;
+mod names;
 mod optimistic;
 mod pessimistic;
 mod pool;

@@ -16,7 +16,10 @@ use deadpool::{
         self, BuildError, Manager, Metrics, Object, PoolError, QueueMode, RecycleError, TimeoutType, Timeouts,
     },
 };
-use lockkit_core::{Clock, Error, ErrorKind, Result, Tick, spi::ServerClock};
+use lockkit_core::{
+    Clock, Error, ErrorKind, Result, Tick,
+    spi::{Role, ServerClock},
+};
 use mysql_async::{self as my, Conn};
 use tokio::time;
 
@@ -25,7 +28,8 @@ use crate::{
     connection::{Connection, Killed},
     error::{self, Phase},
     reaper::Reaper,
-    server::{self, Server},
+    server::{self, Server, value},
+    sql::NOW,
 };
 
 /// For `KILL`, and for tokens: what must not wait behind locks that are held. One for so many of the others.
@@ -146,6 +150,38 @@ impl Pool {
             time::sleep(DYING).await;
         }
         Ok(false)
+    }
+
+    /// Asks the server for its time, and learns from it.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(crate) async fn ask_time(&self, connection: &mut Connection) -> Result<u64> {
+        let sent = Clock::Boot.now();
+        let answer = connection.rows(&format!("SELECT {NOW}"), Vec::new()).await;
+        let rows = self.checked(answer, Phase::Read, "asking for the time")?;
+        let now = rows.first().and_then(|row| value(row, 0));
+        let now = now.ok_or_else(|| error::nonsense("asking for the time"))?;
+        self.observe(sent, now);
+        Ok(now)
+    }
+
+    /// Asks for a sign of life, also while all other connections hold locks.
+    ///
+    /// # Errors
+    /// What the server says, or that it says nothing.
+    pub(crate) async fn probe(&self) -> Result<Role> {
+        let asked = async {
+            let mut side = self.get_side(self.config().connect_timeout).await?;
+            let answer = side.script(server::ROLE).await;
+            let steps = self.checked(answer, Phase::Read, "asking for a sign of life")?;
+            server::role(&steps).ok_or_else(|| error::nonsense("asking for a sign of life"))
+        };
+        match asked.await {
+            // A connection to one that was a primary before this, is not opened at all.
+            Err(error) if error.kind() == ErrorKind::ReadOnly => Ok(Role::Replica),
+            answer => answer,
+        }
     }
 
     /// Ends all connections, after what is being killed.

@@ -1,6 +1,9 @@
 //! What a connection learns of its server when it is opened.
 
-use lockkit_core::{Clock, ErrorKind, Result, Tick, spi::ServerClock};
+use lockkit_core::{
+    Clock, ErrorKind, Result, Tick,
+    spi::{Role, ServerClock},
+};
 use mysql_async::{Conn, Row, prelude::FromValue};
 
 use crate::{
@@ -24,6 +27,17 @@ const SETTINGS: &str = "SET NAMES utf8mb4;SET SESSION TRANSACTION ISOLATION LEVE
 const FACTS: &str = "SHOW GLOBAL STATUS LIKE 'Uptime';\
     SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname','port','read_only','super_read_only','innodb_read_only',\
     'wsrep_on','group_replication_group_name','group_replication_single_primary_mode');";
+
+/// Whether it takes changes; MariaDB knows no `super_read_only`, and skips it.
+pub(crate) const ROLE: &str =
+    "SELECT @@GLOBAL.read_only,@@GLOBAL.innodb_read_only/*!50708 ,@@GLOBAL.super_read_only*/";
+
+/// The answer to [`ROLE`].
+pub(crate) fn role(steps: &[Step]) -> Option<Role> {
+    let row = steps.first()?.rows.first()?;
+    let texts = (0..row.len()).map(|index| value::<String>(row, index)).collect::<Option<Vec<_>>>()?;
+    Some(if texts.iter().any(|text| is_on(text)) { Role::Replica } else { Role::Primary })
+}
 
 /// How far the computed starts of one server may lie apart: its uptime is told in whole seconds.
 const SAME_START_US: u64 = 2_000_000;
@@ -125,7 +139,7 @@ impl Facts {
     }
 
     fn is_on(&self, name: &str) -> bool {
-        !matches!(self.text(name).to_ascii_uppercase().as_str(), "" | "OFF" | "0")
+        is_on(&self.text(name))
     }
 
     fn check(&self, strategy: Strategy) -> Result<()> {
@@ -150,6 +164,11 @@ impl Facts {
         }
         Ok(())
     }
+}
+
+/// The value of a switch: a number, or a word.
+fn is_on(text: &str) -> bool {
+    !matches!(text.to_ascii_uppercase().as_str(), "" | "OFF" | "0")
 }
 
 /// A value of a row, if it is there and of this type.

@@ -9,6 +9,9 @@ pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTA
 /// A fence is at least the server's time of its grant, so a smaller number in its place means something else.
 pub(crate) const LEAST_FENCE: u64 = 1_000_000_000_000_000;
 
+/// No token is raised above that: there shall be room for all that are granted later. Twice as many fit into the table.
+pub(crate) const HIGHEST_FENCE: u64 = 1 << 62;
+
 /// A literal that no character set, mode or quote can change.
 pub(crate) fn literal(bytes: &[u8]) -> String {
     if bytes.is_empty() {

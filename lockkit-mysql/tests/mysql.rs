@@ -13,6 +13,8 @@ mod crowd;
 mod cut;
 #[path = "mysql/gc.rs"]
 mod gc;
+#[path = "mysql/hand_over.rs"]
+mod hand_over;
 #[path = "mysql/names.rs"]
 mod names;
 #[path = "mysql/outage.rs"]

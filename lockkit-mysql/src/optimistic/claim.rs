@@ -1,18 +1,21 @@
 //! One owner competing for one name, and holding it by a lease.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result,
-    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Pulse, Released, Wait},
+    spi::{
+        Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Outsiders, Pulse, Reissued, Released, Wait,
+    },
 };
 
 use super::{
     pending::Pending,
     poller::poll,
-    record::{Answer, Asked, Form},
+    record::{Answer, Asked, Fences, Form, Former},
     renewal::Hold,
+    row::LONGEST,
     store::Store,
 };
 use crate::{error, pool::Checkout, waiting::Place};
@@ -26,6 +29,10 @@ pub(crate) struct LeaseClaim {
     owner: String,
     lease_us: u64,
     fence: Option<u64>,
+    /// The largest that the fence may be, after requests to raise it that were not answered.
+    raised: Option<u64>,
+    /// Who may have the lock instead of us, after a hand-over that was not answered.
+    heir: Option<String>,
     pending: Pending,
     /// Where we stand among this process's waiters.
     place: Option<Place>,
@@ -35,12 +42,28 @@ impl LeaseClaim {
     pub(crate) fn new(store: Arc<Store>, form: Form, spec: ClaimSpec) -> Self {
         let lease_us = u64::try_from(spec.ttl.as_micros()).unwrap_or(u64::MAX);
         let (owner, pending) = (spec.owner.to_string(), Pending::default());
-        Self { store, spec, form, owner, lease_us, fence: None, pending, place: None }
+        Self {
+            store,
+            spec,
+            form,
+            owner,
+            lease_us,
+            fence: None,
+            raised: None,
+            heir: None,
+            pending,
+            place: None,
+        }
     }
 
     async fn connection(&self) -> Result<Checkout> {
         // Less than the whole budget, so that the reason is heard.
         self.store.pool.get(self.spec.op_timeout * 3 / 4).await
+    }
+
+    /// What its fence may be; `None` if it holds nothing.
+    fn fences(&self) -> Option<Fences> {
+        self.fence.map(|fence| (fence, self.raised.unwrap_or(fence)))
     }
 
     fn asked(&self, not_after_us: u64, waits: bool) -> Asked<'_> {
@@ -70,15 +93,11 @@ impl LeaseClaim {
                 Ok(_) | Err(_) => self.pending.refused(),
             }
             match answer? {
-                Answer::Late => self.store.ask_time(&mut connection).await.map(drop)?,
+                Answer::Late => self.store.pool.ask_time(&mut connection).await.map(drop)?,
                 answer => return Ok(Some(answer)),
             }
         }
-        let reason = format!(
-            "the request took longer than op_timeout ({:?}) to reach the server, which therefore ignored it",
-            self.spec.op_timeout
-        );
-        Err(error::ours(ErrorKind::Unavailable, reason))
+        Err(error::late(self.spec.op_timeout))
     }
 
     fn answered(&mut self, answer: Answer, wait: Wait) -> Result<Attempt> {
@@ -90,7 +109,7 @@ impl LeaseClaim {
                         place.put_back();
                     }
                 }
-                self.fence = Some(fence);
+                (self.fence, self.raised) = (Some(fence), None);
                 let (token, lease) = (FencingToken::new(fence), Lease::For(self.spec.ttl));
                 Ok(Attempt::Granted(Grant { token, lease }))
             }
@@ -114,6 +133,35 @@ impl LeaseClaim {
             }
             Answer::Late => Err(error::nonsense("acquiring")),
         }
+    }
+
+    /// Asks once, or twice if our idea of the server's time was wrong.
+    async fn hand_over(&mut self, to: &ClaimSpec, fences: Fences) -> Result<Reissued> {
+        let deadline = Clock::Boot.now().after(self.spec.op_timeout);
+        let mut connection = self.connection().await?;
+        let mut heir = Self::new(Arc::clone(&self.store), self.form, to.clone());
+        for _ in 0..2 {
+            let not_after = self.store.pool.server_time(deadline);
+            self.heir = Some(heir.owner.clone());
+            let (former, asked) = (Former { owner: &self.owner, fences }, heir.asked(not_after, false));
+            let answer = self.store.reissue(&mut connection, &former, &asked).await;
+            // One that was not answered may be applied still, as long as nobody releases it.
+            if answer.as_ref().is_ok_and(Option::is_none)
+                || answer.as_ref().is_err_and(|error| !error.is_outcome_unknown())
+            {
+                self.heir = None;
+            }
+            if let Some(fence) = answer? {
+                heir.fence = Some(fence);
+                *self = heir;
+                let (token, lease) = (FencingToken::new(fence), Lease::For(self.spec.ttl));
+                return Ok(Reissued::Granted(Grant { token, lease }));
+            }
+            if self.store.pool.ask_time(&mut connection).await? <= not_after {
+                return Ok(Reissued::NotHeld);
+            }
+        }
+        Err(error::late(self.spec.op_timeout))
     }
 
     fn stand_in_line(&mut self) {
@@ -153,16 +201,56 @@ impl Claim for LeaseClaim {
     }
 
     async fn keep_alive(&mut self) -> Result<Pulse> {
-        let Some(fence) = self.fence else { return Ok(Pulse::Lost(LossReason::Evicted)) };
+        self.extend(self.spec.ttl).await
+    }
+
+    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
+        let Some(fences) = self.fences() else { return Ok(Pulse::Lost(LossReason::Evicted)) };
+        if lease > LONGEST {
+            let reason =
+                format!("a lease of {lease:?} is longer than this store can write down: {LONGEST:?}");
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
         let hold = Hold {
             name: self.spec.name.clone(),
             owner: self.owner.clone(),
-            fence,
+            fences,
             has_holders: self.form != Form::Row,
-            lease: self.spec.ttl,
+            lease,
             op_timeout: self.spec.op_timeout,
         };
         self.store.renewals.renew(hold).await
+    }
+
+    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        let (floor, Some((_, highest))) = (error::floor(floor)?, self.fences()) else { return Ok(None) };
+        let mut connection = self.connection().await?;
+        self.raised = Some(highest.max(floor));
+        let raised = self.store.raise(&mut connection, self.form, &self.asked(0, false), floor).await?;
+        if raised.is_some() {
+            (self.fence, self.raised) = (raised, None);
+        }
+        Ok(raised.map(FencingToken::new))
+    }
+
+    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+        if self.form != Form::Row || to.name != self.spec.name || to.mode != self.spec.mode {
+            let reason = "a lock is handed over inside the process only as it is: alone, and by the same name; of read/write \
+                          locks and semaphores this strategy hands over none";
+            return Err(error::ours(ErrorKind::Unsupported, reason));
+        }
+        // A row does not tell who waits for it. And what is still under way could become a lock of the former owner, once
+        // the new one's has ended: only a release sees to that.
+        if outsiders != Outsiders::Wait || self.heir.is_some() || self.pending.is_any() {
+            return Ok(match self.release().await? {
+                Released::Freed => Reissued::Yielded,
+                Released::NotHeld => Reissued::NotHeld,
+            });
+        }
+        match self.fences() {
+            Some(fences) => self.hand_over(to, fences).await,
+            None => Ok(Reissued::NotHeld),
+        }
     }
 
     async fn release(&mut self) -> Result<Released> {
@@ -172,12 +260,13 @@ impl Claim for LeaseClaim {
         }
         let is_final = self.pending.end(&self.store.pool, self.spec.op_timeout / 2).await;
         let mut connection = self.connection().await?;
-        let found = self.store.release(&mut connection, self.form, &self.asked(0, false)).await?;
+        let (asked, heir) = (self.asked(0, false), self.heir.as_deref());
+        let found = self.store.release(&mut connection, self.form, &asked, heir).await?;
         self.store.waiters.call_first(&self.spec.name);
         if !is_final {
             return Err(not_final());
         }
-        self.fence = None;
+        (self.fence, self.raised, self.heir) = (None, None, None);
         self.pending.taken_back();
         Ok(if found == Some(true) { Released::Freed } else { Released::NotHeld })
     }

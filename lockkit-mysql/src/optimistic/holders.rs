@@ -125,6 +125,35 @@ impl HoldersSql {
         })
     }
 
+    /// The fence after it was raised to `floor`; `None` if it is not ours.
+    pub(crate) async fn raise(
+        &self,
+        connection: &mut Connection,
+        asked: &Asked<'_>,
+        floor: u64,
+    ) -> Result<Option<u64>, my::Error> {
+        let Self { lock, holder, .. } = self;
+        let (kind, name) = (literal(asked.kind.as_bytes()), literal(asked.name.as_bytes()));
+        let this = format!("kind={kind} AND name={name}");
+        let ours =
+            format!("{this} AND owner={} AND expires_us>@lockkit_now", literal(asked.owner.as_bytes()));
+        // In the order in which an acquisition locks them.
+        let script = format!(
+            "START TRANSACTION;\
+             INSERT INTO {lock}(kind,name,fence,touched_us) VALUES({kind},{name},{NOW},{NOW}) \
+             ON DUPLICATE KEY UPDATE touched_us=GREATEST(touched_us,{NOW});\
+             SET @lockkit_now={NOW};\
+             UPDATE {holder} SET fence=GREATEST(fence,{floor}) WHERE {ours};\
+             SELECT MAX(fence) INTO @lockkit_ours FROM {holder} WHERE {ours};\
+             UPDATE {lock} SET fence=GREATEST(fence,COALESCE(@lockkit_ours,0)) WHERE {this};\
+             COMMIT;\
+             SELECT CAST(COALESCE(@lockkit_ours,0) AS UNSIGNED)"
+        );
+        let steps = connection.script(&script).await?;
+        let row = steps.iter().rev().find_map(|step| step.rows.first());
+        Ok(row.and_then(|row| value::<u64>(row, 0)).filter(|fence| *fence > 0))
+    }
+
     /// Reads without any lock.
     pub(crate) async fn look(
         &self,

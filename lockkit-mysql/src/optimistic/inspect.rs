@@ -11,6 +11,7 @@ use mysql_async::Row;
 use super::store::Store;
 use crate::{
     error::{self, Phase},
+    names,
     server::value,
     sql::NOW,
 };
@@ -38,6 +39,15 @@ impl Store {
         let rows = self.pool.checked(connection.rows(&question, params).await, Phase::Read, "inspecting")?;
         let holders = rows.iter().map(seen).collect::<Option<_>>();
         Ok(Inspection::new(holders.ok_or_else(|| error::nonsense("inspecting"))?, None))
+    }
+
+    /// Those that are held: a row does not tell who waits for it.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(crate) async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        let table = self.pool.config().tables().table(if has_holders(kind) { "holder" } else { "lock" });
+        names::held(&self.pool, &table, &format!("expires_us>{NOW}"), kind, prefix).await
     }
 
     /// # Errors

@@ -19,8 +19,8 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit_core::{
-    ErrorKind, FencingToken, LockName, Result,
-    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Released},
+    ErrorKind, FencingToken, Kind, LockName, Result,
+    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Released, Role},
 };
 
 use self::{claim::LeaseClaim, record::Form, store::Store};
@@ -40,7 +40,15 @@ pub(crate) struct Optimistic {
 
 impl Optimistic {
     pub(crate) fn new(pool: Pool) -> Self {
-        let capabilities = Capabilities::none().with_exclusive().with_shared().with_permits().with_labels();
+        let capabilities = Capabilities::none()
+            .with_exclusive()
+            .with_shared()
+            .with_permits()
+            .with_labels()
+            .with_names()
+            .with_extend()
+            .with_reissue()
+            .with_raise_fence();
         let descriptor = Descriptor::new(error::BACKEND)
             .with_capabilities(capabilities)
             .with_exceptions(Exceptions::none().with_server_clock_step())
@@ -71,6 +79,14 @@ impl Backend for Optimistic {
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         self.store.force_release(name, token.get()).await
+    }
+
+    async fn probe(&self) -> Result<Role> {
+        self.store.pool.probe().await
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        self.store.names(kind, prefix).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -18,6 +18,16 @@ pub(crate) struct Asked<'a> {
     pub(crate) waits: bool,
 }
 
+/// Who had a lock that is handed over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Former<'a> {
+    pub(crate) owner: &'a str,
+    pub(crate) fences: Fences,
+}
+
+/// The least and the largest that the fence of a hold can be: they differ after a request to raise it that got no answer.
+pub(crate) type Fences = (u64, u64);
+
 /// The answer to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {

@@ -21,6 +21,7 @@ use tokio::{
     time,
 };
 
+use super::record::Fences;
 use crate::{
     connection::Connection,
     error::{self, Phase},
@@ -40,7 +41,7 @@ const WHAT: &str = "renewing leases";
 pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) owner: String,
-    pub(crate) fence: u64,
+    pub(crate) fences: Fences,
     /// Whether it is a row for each holder, or the lock's own.
     pub(crate) has_holders: bool,
     pub(crate) lease: Duration,
@@ -202,16 +203,17 @@ async fn renew(
     }
     // Some are gone, or had nothing to gain.
     let question = format!(
-        "SELECT owner,fence,CAST(expires_us AS SIGNED)-{NOW} FROM {table} FORCE INDEX(PRIMARY) WHERE {rows}"
+        "SELECT kind,name,owner,CAST(expires_us AS SIGNED)-{NOW} FROM {table} FORCE INDEX(PRIMARY) WHERE {rows}"
     );
     let steps = connection.script(&question).await?;
-    let found: HashMap<(String, u64), i64> = steps
+    let found: HashMap<[String; 3], i64> = steps
         .iter()
         .flat_map(|step| &step.rows)
-        .filter_map(|row| Some(((value(row, 0)?, value(row, 1)?), value(row, 2)?)))
+        .filter_map(|row| Some(([value(row, 0)?, value(row, 1)?, value(row, 2)?], value(row, 3)?)))
         .collect();
     let pulse = |hold: &Hold| {
-        let left = found.get(&(hold.owner.clone(), hold.fence)).and_then(|left| u64::try_from(*left).ok());
+        let key = [hold.name.kind().as_str(), hold.name.as_str(), &hold.owner].map(str::to_owned);
+        let left = found.get(&key).and_then(|left| u64::try_from(*left).ok());
         match left.filter(|left| *left > 0) {
             Some(left) => Pulse::Alive(Lease::For(Duration::from_micros(left))),
             None => Pulse::Lost(LossReason::Evicted),
@@ -223,7 +225,8 @@ async fn renew(
 fn row(hold: &Hold) -> String {
     let text = |text: &str| literal(text.as_bytes());
     let (kind, name, owner) = (text(hold.name.kind().as_str()), text(hold.name.as_str()), text(&hold.owner));
-    format!("(kind={kind} AND name={name} AND owner={owner} AND fence={})", hold.fence)
+    let (lowest, highest) = hold.fences;
+    format!("(kind={kind} AND name={name} AND owner={owner} AND fence BETWEEN {lowest} AND {highest})")
 }
 
 /// An error that several have to be told.

@@ -11,13 +11,15 @@ use crate::{
     sql::{LEAST_FENCE, NOW},
 };
 
-use super::record::{Answer, Asked, Look, Seen};
+use super::record::{Answer, Asked, Former, Look, Seen};
 
 /// The statements about such rows.
 #[derive(Debug)]
 pub(crate) struct RowSql {
     acquire: String,
     release: String,
+    reissue: String,
+    raise: String,
     peek: String,
 }
 
@@ -43,12 +45,21 @@ impl RowSql {
         );
         let release = format!(
             "UPDATE {lock} SET fence=fence+0*LAST_INSERT_ID(IF(expires_us>{NOW},{FREED},{LAPSED})),\
-             owner='',expires_us=0,touched_us={NOW} WHERE kind=? AND name=? AND owner=?"
+             owner='',expires_us=0,touched_us={NOW} WHERE kind=? AND name=? AND owner IN(?,?)"
+        );
+        let reissue = format!(
+            "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
+             touched_us={NOW},expires_us={NOW}+? \
+             WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=?"
+        );
+        let raise = format!(
+            "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) \
+             WHERE kind=? AND name=? AND owner=? AND expires_us>{NOW}"
         );
         let peek = format!(
             "SELECT fence,CAST(expires_us AS SIGNED)-{NOW},{NOW} FROM {lock} WHERE kind=? AND name=?"
         );
-        Self { acquire, release, peek }
+        Self { acquire, release, reissue, raise, peek }
     }
 
     pub(crate) async fn acquire(
@@ -78,18 +89,55 @@ impl RowSql {
         })
     }
 
-    /// `Some(true)` if it was ours and live, `Some(false)` if it had lapsed.
+    /// `Some(true)` if it was ours, or went to `heir` meanwhile, and live, `Some(false)` if it had lapsed.
     pub(crate) async fn release(
         &self,
         connection: &mut Connection,
         asked: &Asked<'_>,
+        heir: Option<&str>,
     ) -> Result<Option<bool>, my::Error> {
-        let params = vec![asked.kind.into(), asked.name.into(), asked.owner.into()];
+        let (kind, name) = (asked.kind.into(), asked.name.into());
+        let params = vec![kind, name, asked.owner.into(), heir.unwrap_or(asked.owner).into()];
         Ok(match connection.run(&self.release, params).await?.id {
             FREED => Some(true),
             LAPSED => Some(false),
             _ => None,
         })
+    }
+
+    /// The fence of the new owner, who is the one of `asked`. `None` if the former one does not have it, or if it came after
+    /// its not-after time.
+    pub(crate) async fn reissue(
+        &self,
+        connection: &mut Connection,
+        from: &Former<'_>,
+        asked: &Asked<'_>,
+    ) -> Result<Option<u64>, my::Error> {
+        let params = vec![
+            asked.owner.into(),
+            asked.label.into(),
+            asked.lease_us.into(),
+            asked.kind.into(),
+            asked.name.into(),
+            from.owner.into(),
+            from.fences.0.into(),
+            from.fences.1.into(),
+            asked.not_after_us.into(),
+        ];
+        let fence = connection.run(&self.reissue, params).await?.id;
+        Ok(Some(fence).filter(|fence| *fence > 0))
+    }
+
+    /// The fence after it was raised to `floor`; `None` if it is not ours.
+    pub(crate) async fn raise(
+        &self,
+        connection: &mut Connection,
+        asked: &Asked<'_>,
+        floor: u64,
+    ) -> Result<Option<u64>, my::Error> {
+        let params = vec![floor.into(), asked.kind.into(), asked.name.into(), asked.owner.into()];
+        let fence = connection.run(&self.raise, params).await?.id;
+        Ok(Some(fence).filter(|fence| *fence > 0))
     }
 
     /// Reads without any lock.
@@ -115,3 +163,4 @@ const FREED: u64 = 2;
 const LAPSED: u64 = 1;
 /// Eleven days: no lease is longer, and no fence is smaller.
 const LONGEST_US: u64 = 1_000_000_000_000;
+pub(crate) const LONGEST: Duration = Duration::from_micros(LONGEST_US);

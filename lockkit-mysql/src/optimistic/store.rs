@@ -2,21 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockkit_core::{Clock, LockName, Result, Tick};
+use lockkit_core::{Clock, LockName, Result};
 use mysql_async as my;
 
 use super::{
     holders::HoldersSql,
-    record::{Answer, Asked, Form, Look},
+    record::{Answer, Asked, Form, Former, Look},
     renewal::Renewals,
     row::RowSql,
 };
 use crate::{
     connection::Connection,
     error::{self, Phase},
-    pool::{Checkout, Pool},
-    server::value,
-    sql::NOW,
+    pool::Pool,
     waiting::Waiters,
 };
 
@@ -71,7 +69,7 @@ impl Store {
         }
     }
 
-    /// `Some(true)` if it was live, `Some(false)` if it had lapsed, `None` if it was not there.
+    /// By whichever of its owner and `heir` has it: `Some(true)` if it was live, `Some(false)` if it had lapsed, `None` if it was not there.
     ///
     /// # Errors
     /// Unknown if the connection broke.
@@ -80,11 +78,12 @@ impl Store {
         connection: &mut Connection,
         form: Form,
         asked: &Asked<'_>,
+        heir: Option<&str>,
     ) -> Result<Option<bool>> {
         let mut races = 0;
         loop {
             let answer = match form {
-                Form::Row => self.row.release(connection, asked).await,
+                Form::Row => self.row.release(connection, asked, heir).await,
                 Form::Holders(_) => self.holders.release(connection, asked).await,
             };
             match answer {
@@ -93,6 +92,55 @@ impl Store {
                     races += 1;
                 }
                 answer => return self.pool.checked(answer, Phase::Write, "releasing"),
+            }
+        }
+    }
+
+    /// Gives the lock of one owner to another one; `None` as for [`RowSql::reissue`].
+    ///
+    /// # Errors
+    /// Unknown if the connection broke.
+    pub(crate) async fn reissue(
+        &self,
+        connection: &mut Connection,
+        from: &Former<'_>,
+        asked: &Asked<'_>,
+    ) -> Result<Option<u64>> {
+        let mut races = 0;
+        loop {
+            match self.row.reissue(connection, from, asked).await {
+                Err(error) if error::is_race(&error) && races < RACES => {
+                    roll_back(connection).await?;
+                    races += 1;
+                }
+                answer => return self.pool.checked(answer, Phase::Write, "handing over"),
+            }
+        }
+    }
+
+    /// Raises the fence of a hold; `None` if it is not ours.
+    ///
+    /// # Errors
+    /// Unknown if the connection broke.
+    pub(crate) async fn raise(
+        &self,
+        connection: &mut Connection,
+        form: Form,
+        asked: &Asked<'_>,
+        floor: u64,
+    ) -> Result<Option<u64>> {
+        let mut races = 0;
+        loop {
+            let answer = match form {
+                Form::Row => self.row.raise(connection, asked, floor).await,
+                Form::Holders(_) => self.holders.raise(connection, asked, floor).await,
+            };
+            match answer {
+                Err(error) if error::is_race(&error) && races < RACES => {
+                    roll_back(connection).await?;
+                    races += 1;
+                }
+                answer => return self.pool.checked(answer, Phase::Write, "raising the fence"),
             }
         }
     }
@@ -115,20 +163,6 @@ impl Store {
             self.pool.observe(sent, look.now_us);
         }
         Ok(look)
-    }
-
-    /// Asks the server for its time, and learns from it.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub(crate) async fn ask_time(&self, connection: &mut Checkout) -> Result<u64> {
-        let sent: Tick = Clock::Boot.now();
-        let answer = connection.rows(&format!("SELECT {NOW}"), Vec::new()).await;
-        let rows = self.pool.checked(answer, Phase::Read, "asking for the time")?;
-        let now = rows.first().and_then(|row| value(row, 0));
-        let now = now.ok_or_else(|| error::nonsense("asking for the time"))?;
-        self.pool.observe(sent, now);
-        Ok(now)
     }
 }
 

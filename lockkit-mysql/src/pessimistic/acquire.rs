@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// How often a statement that lost a race is sent again at once.
-const RACES: u32 = 4;
+pub(super) const RACES: u32 = 4;
 /// The answer that has the row, and those before it that make the row.
 const ROW: usize = 1;
 const CREATED: usize = 2;

@@ -5,7 +5,10 @@ use std::{future::pending, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result, Tick,
-    spi::{Attachment, Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Pulse, Released, Wait},
+    spi::{
+        Attachment, Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Outsiders, Pulse, Reissued,
+        Released, Wait,
+    },
 };
 use tokio::{
     sync::Mutex,
@@ -13,10 +16,10 @@ use tokio::{
 };
 
 use super::{
-    MAX_PATIENCE, Store,
+    MAX_PATIENCE, MIN_TTL, Store,
     acquire::{Locked, end_of},
     hold::{End, Hold, Life},
-    sql::{Key, LEAST_OPEN},
+    sql::{Key, LEAST_OPEN, LONGEST},
     transaction::LockTransaction,
 };
 use crate::{
@@ -183,13 +186,46 @@ impl RowClaim {
         Ok(Some(Attempt::Busy { queued: true, retry_after: Some(left) }))
     }
 
+    /// Asks whether the lock stands, and sees to it that it stands for `extension`.
+    async fn renew(&mut self, extension: Option<Duration>) -> Result<Pulse> {
+        let Stage::Held(held, _) = &self.stage else { return Ok(Pulse::Lost(LossReason::SessionLost)) };
+        // In line with the user's statements: short ones without a pause between them shall not keep it away.
+        let Ok(mut hold) = timeout(self.patience(), held.lock()).await else {
+            let reason = "a statement of the user's runs in the lock's transaction; until it is done, nothing else can be \
+                          asked on that connection";
+            return Err(error::ours(ErrorKind::Unavailable, reason));
+        };
+        let life = match extension {
+            Some(lease) => hold.extend(lease).await,
+            None => hold.ping().await,
+        };
+        let life = self.store.pool.checked(life, Phase::Read, "asking whether the lock stands")?;
+        let (fence, longest) = (hold.fence(), hold.left());
+        drop(hold);
+        Ok(match life {
+            Life::Alive { at } => {
+                let lasts = extension.unwrap_or(self.spec.ttl).max(longest);
+                Pulse::Alive(Lease::Proven { at, lasts })
+            }
+            Life::Evicted => {
+                held.lock().await.close();
+                Pulse::Lost(LossReason::Evicted)
+            }
+            Life::Gone => {
+                let evicted = timeout(TELLING, self.store.is_evicted(&self.spec.name, fence)).await;
+                let evicted = evicted.unwrap_or_default();
+                Pulse::Lost(if evicted { LossReason::Evicted } else { LossReason::SessionLost })
+            }
+        })
+    }
+
     async fn finish(&mut self, hold: &Mutex<Hold>, transaction: &LockTransaction) -> Result<Released> {
         let mut hold = transaction.seize(hold).await;
         let keep = !hold.is_used() || transaction.is_wanted();
         if !keep && self.store.pool.config().strict_lease {
             // What is written in the transaction will be undone.
             let mut side = self.store.pool.get_side(self.patience()).await?;
-            let settle = self.key.settle(&self.store.sql, hold.fence());
+            let settle = self.key.settle(&self.store.sql, hold.heir());
             self.store.pool.checked(side.script(&settle).await, Phase::Read, "ending the lease")?;
         }
         // On a connection that has fallen silent nothing can be ended: it is killed instead, from another one.
@@ -245,29 +281,75 @@ impl Claim for RowClaim {
     }
 
     async fn keep_alive(&mut self) -> Result<Pulse> {
-        let Stage::Held(held, _) = &self.stage else { return Ok(Pulse::Lost(LossReason::SessionLost)) };
-        // In line with the user's statements: short ones without a pause between them shall not keep it away.
-        let Ok(mut hold) = timeout(self.patience(), held.lock()).await else {
-            let reason = "a statement of the user's runs in the lock's transaction; until it is done, nothing else can be \
-                          asked on that connection";
-            return Err(error::ours(ErrorKind::Unavailable, reason));
+        self.renew(None).await
+    }
+
+    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
+        if lease > LONGEST {
+            let reason = format!("a lease of {lease:?} is longer than this store keeps one: {LONGEST:?}");
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
+        if self.store.pool.config().strict_lease {
+            // What is lost must not be kept from the next one. Written down before anybody relies on it.
+            let pulse = self.renew(None).await?;
+            if matches!(pulse, Pulse::Lost(_)) {
+                return Ok(pulse);
+            }
+            let keep_open = self.key.keep_open(&self.store.sql, lease);
+            let mut side = self.store.pool.get_side(self.patience()).await?;
+            self.store.pool.checked(side.script(&keep_open).await, Phase::Write, "extending the lease")?;
+        }
+        self.renew(Some(lease)).await
+    }
+
+    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        let floor = error::floor(floor)?;
+        if !matches!(self.stage, Stage::Held(..))
+            || !self.store.raise(&self.key, floor, self.patience()).await?
+        {
+            return Ok(None);
+        }
+        // Only what was raised while the row was locked, was the holder's.
+        let (Pulse::Alive(_), Stage::Held(hold, _)) =
+            (self.renew(None).await.map_err(Error::with_outcome_unknown)?, &self.stage)
+        else {
+            return Ok(None);
         };
-        let life =
-            self.store.pool.checked(hold.ping().await, Phase::Read, "asking whether the lock stands")?;
-        let fence = hold.fence();
-        drop(hold);
-        Ok(match life {
-            Life::Alive { at } => Pulse::Alive(self.lease(at)),
-            Life::Evicted => {
-                held.lock().await.close();
-                Pulse::Lost(LossReason::Evicted)
-            }
-            Life::Gone => {
-                let evicted = timeout(TELLING, self.store.is_evicted(&self.spec.name, fence)).await;
-                let evicted = evicted.unwrap_or_default();
-                Pulse::Lost(if evicted { LossReason::Evicted } else { LossReason::SessionLost })
-            }
-        })
+        let fence = hold.lock().await.fence();
+        Ok(Some(FencingToken::new(fence)))
+    }
+
+    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+        if to.name != self.spec.name || to.mode != self.spec.mode || to.ttl < MIN_TTL {
+            let reason = format!("a lock is handed over as it is, and for a ttl of at least {MIN_TTL:?}");
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
+        let Stage::Held(hold, transaction) = &self.stage else { return Ok(Reissued::NotHeld) };
+        let (hold, transaction) = (Arc::clone(hold), Arc::clone(transaction));
+        // A `run` in order ends first; one that nobody wants any more was interrupted when its guard was dropped.
+        let mut held = hold.lock().await;
+        if held.is_used() && !transaction.is_settled() {
+            let reason = "the transaction of the lock was used, and its guard was neither released nor dropped: it is not \
+                          known what shall come of it";
+            return Err(error::ours(ErrorKind::Unexpected, reason));
+        }
+        // Nobody can see who waits for the row. And what one owner did in the transaction must be committed when he gives
+        // the lock back, so that the next one has nothing to do with it.
+        if outsiders != Outsiders::Wait || held.is_used() || held.heir().is_some() {
+            drop(held);
+            return Ok(match self.release().await? {
+                Released::Freed => Reissued::Yielded,
+                Released::NotHeld => Reissued::NotHeld,
+            });
+        }
+        let heir = Arc::new(Key::new(to));
+        let granted = self.store.hand_over(&mut held, &self.key, &heir, self.spec.op_timeout).await?;
+        let Some((token, at)) = granted else { return Ok(Reissued::NotHeld) };
+        // The former owner may still have a handle of the transaction: it leads nowhere from now on.
+        let new = Arc::new(Mutex::new(held.bequeath(Arc::clone(&heir))));
+        self.stage = Stage::Held(Arc::clone(&new), Arc::new(LockTransaction::new(&new)));
+        (self.spec, self.key) = (to.clone(), heir);
+        Ok(Reissued::Granted(Grant { token, lease: self.lease(at) }))
     }
 
     async fn release(&mut self) -> Result<Released> {

@@ -1,6 +1,6 @@
 //! The transaction that has a row lock: its connection, and what is being asked on it.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use lockkit_core::{Clock, Tick};
@@ -8,7 +8,7 @@ use mysql_async as my;
 
 use super::{
     Store,
-    sql::{Key, Sql},
+    sql::{Key, Sql, whole_seconds},
 };
 use crate::{
     connection::{Session, Step},
@@ -25,9 +25,13 @@ pub(super) struct Hold {
     server: Server,
     /// What the last one was granted with, when the row was locked; 0 if there was none.
     last_fence: u64,
-    /// What it was granted with; 0 before that.
+    /// What it was granted with, or was raised to; 0 before that.
     fence: u64,
+    /// Who may have the fence instead of us, after a hand-over that was not answered.
+    heir: Option<Arc<Key>>,
     proven: Tick,
+    /// Until when a lease stands that is longer than usual.
+    extended: Option<Tick>,
     /// Others can see that it lives.
     is_signed: bool,
     /// The user's statements were run in it.
@@ -51,8 +55,10 @@ struct Reply {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
-    Ping,
+    /// With the end of a longer lease, that the session was set to in the same request.
+    Ping(Option<Tick>),
     Set,
+    TakeOver,
     Finish,
 }
 
@@ -87,7 +93,9 @@ impl Hold {
             server,
             last_fence,
             fence: 0,
+            heir: None,
             proven,
+            extended: None,
             is_signed: false,
             is_used: false,
         }
@@ -109,6 +117,14 @@ impl Hold {
         self.fence = fence;
     }
 
+    pub(super) fn set_heir(&mut self, heir: Option<Arc<Key>>) {
+        self.heir = heir;
+    }
+
+    pub(super) fn heir(&self) -> Option<&Key> {
+        self.heir.as_deref()
+    }
+
     pub(super) fn is_used(&self) -> bool {
         self.is_used
     }
@@ -128,7 +144,70 @@ impl Hold {
     pub(super) async fn ping(&mut self) -> Result<Life, my::Error> {
         let is_first = self.fence > 0 && !std::mem::replace(&mut self.is_signed, self.fence > 0);
         let script = if is_first { self.key.sign(self.sql()) } else { self.key.ping(self.sql()) };
-        let Some((sent, answer)) = self.ask(Question::Ping, script).await else { return Ok(Life::Gone) };
+        let script = match self.extended {
+            Some(_) => format!("{};{script}", set_idle(self.idle_s())),
+            None => script,
+        };
+        let asked = self.ask(Question::Ping(self.extended), script).await;
+        self.life(asked)
+    }
+
+    /// As [`ping`](Self::ping), for a lease of another length; [`left`](Self::left) is that long then.
+    ///
+    /// # Errors
+    /// As for [`ping`](Self::ping).
+    pub(super) async fn extend(&mut self, lease: Duration) -> Result<Life, my::Error> {
+        let until = Clock::Boot.now().after(lease);
+        // Also if the answer is lost: the server may have heard it, and will hear it with the next ping.
+        self.extended = Some(self.extended.unwrap_or(until).max(until));
+        self.ping().await
+    }
+
+    /// How long a lease that is longer than usual still stands.
+    pub(super) fn left(&self) -> Duration {
+        self.extended.map(|until| self.proven.until(until)).unwrap_or_default()
+    }
+
+    /// How long the server lets the connection rest: for the usual lease, or for what is left of a longer one.
+    fn idle_s(&self) -> u64 {
+        let left = self.extended.map(|until| whole_seconds(Clock::Boot.now().until(until)));
+        self.key.idle_s(left.unwrap_or(0))
+    }
+
+    /// Asks whether it stands, and that the fence was given to `heir` while it did.
+    ///
+    /// # Errors
+    /// As for [`ping`](Self::ping).
+    pub(super) async fn take_over(&mut self, heir: &Key) -> Result<Life, my::Error> {
+        let script = heir.take_over(self.sql(), &self.key);
+        let asked = self.ask(Question::TakeOver, script).await;
+        self.life(asked)
+    }
+
+    /// Moves all of it to a hold of the heir, who took it over: whoever still has this one, has nothing.
+    pub(super) fn bequeath(&mut self, heir: Arc<Key>) -> Self {
+        let mut line = std::mem::replace(&mut self.line, Line::Gone);
+        if let Line::Idle(checkout) = &mut line {
+            let session = Session { idle_s: heir.idle_s(0), ..checkout.session() };
+            checkout.set_session(session);
+        }
+        Self {
+            store: Arc::clone(&self.store),
+            key: heir,
+            line,
+            server: self.server.clone(),
+            last_fence: self.last_fence,
+            fence: self.fence,
+            heir: None,
+            proven: self.proven,
+            extended: None,
+            is_signed: true,
+            is_used: false,
+        }
+    }
+
+    fn life(&mut self, asked: Option<(Tick, Result<Vec<Step>, my::Error>)>) -> Result<Life, my::Error> {
+        let Some((sent, answer)) = asked else { return Ok(Life::Gone) };
         let steps = match answer {
             Ok(steps) => steps,
             Err(error) if error::is_fatal(&error) => return Ok(Life::Gone),
@@ -145,17 +224,26 @@ impl Hold {
         Ok(Life::Alive { at: sent })
     }
 
-    /// Whether the last fence is ours, by the answer to a ping.
-    fn is_ours(&self, steps: &[Step]) -> bool {
+    /// Whether the last fence is ours, by the answer to a ping. It may be larger than we know: a request to raise it may
+    /// not have been answered.
+    fn is_ours(&mut self, steps: &[Step]) -> bool {
         let row = steps.iter().find_map(|step| step.rows.first());
-        let (fence, owner) = (row.and_then(|row| value(row, 0)), row.and_then(|row| value::<String>(row, 1)));
-        fence == Some(self.fence) && owner.as_ref() == Some(&self.key.owner)
+        let Some((Some(fence), Some(owner))) = row.map(|row| (value::<u64>(row, 0), value::<String>(row, 1)))
+        else {
+            return false;
+        };
+        let is_ours = fence >= self.fence
+            && [Some(&self.key), self.heir.as_ref()].into_iter().flatten().any(|key| key.owner == owner);
+        if is_ours {
+            self.fence = fence;
+        }
+        is_ours
     }
 
     /// Sets for how long the server waits for the next question. False if the connection is gone.
     pub(super) async fn set_idle(&mut self, least_s: u64) -> bool {
         let idle_s = self.key.idle_s(least_s);
-        let answer = self.ask(Question::Set, format!("SET SESSION wait_timeout={idle_s}")).await;
+        let answer = self.ask(Question::Set, set_idle(idle_s)).await;
         if let Line::Idle(checkout) = &mut self.line {
             let session = Session { idle_s, ..checkout.session() };
             checkout.set_session(session);
@@ -182,7 +270,7 @@ impl Hold {
             self.close();
             return Ok(End::Gone);
         }
-        let end = if keep { self.key.commit(self.sql(), self.fence) } else { self.key.undo() };
+        let end = if keep { self.key.commit(self.sql(), self.heir.as_deref()) } else { self.key.undo() };
         let asks = self.fence > 0 && !self.is_used;
         let script = if asks { format!("{};{end}", self.key.ping(self.sql())) } else { end };
         let Some((_, answer)) = self.ask(Question::Finish, script).await else { return Ok(End::Gone) };
@@ -193,9 +281,9 @@ impl Hold {
                     return Ok(End::Gone);
                 }
                 if let Line::Idle(mut checkout) = std::mem::replace(&mut self.line, Line::Gone)
-                    && self.is_used
+                    && (self.is_used || self.heir.is_some() || self.extended.is_some())
                 {
-                    // Who knows what the user has set in this session.
+                    // Who knows what the user has set in this session, or whose sign it still has.
                     drop(checkout.give_up());
                 }
                 Ok(End::Done)
@@ -219,7 +307,7 @@ impl Hold {
     }
 
     pub(super) fn check_use(&self) -> String {
-        self.key.check_use(self.sql())
+        self.key.check_use(self.sql(), self.idle_s())
     }
 
     /// Takes it back, together with the proof that the transaction stood at `proven`.
@@ -272,6 +360,10 @@ impl Hold {
         self.line = if is_lost { Line::Gone } else { Line::Idle(checkout) };
         Some((question, sent, answer))
     }
+}
+
+fn set_idle(idle_s: u64) -> String {
+    format!("SET SESSION wait_timeout={idle_s}")
 }
 
 impl fmt::Debug for Hold {

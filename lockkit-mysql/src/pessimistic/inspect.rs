@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::{
-    ErrorKind, FencingToken, LockName, OwnerId, Result,
+    ErrorKind, FencingToken, Kind, LockName, OwnerId, Result,
     spi::{Holder, Inspection, Mode, Released},
 };
 use tokio::time::{Instant, sleep};
@@ -15,9 +15,10 @@ use super::{
 use crate::{
     connection::Killed,
     error::{self, Phase},
+    names,
     pool::Checkout,
     server::{Server, value},
-    sql::NOW,
+    sql::{NOW, literal},
 };
 
 /// A holder asks every second whether the lock is still his, and gives up the row if it is not.
@@ -29,6 +30,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 const SHARED_NOWAIT: &str = "/*!80001 FOR SHARE NOWAIT*//*M! LOCK IN SHARE MODE NOWAIT*/";
 /// `KILL` of another user's connection.
 const NOT_OWNER: u16 = 1095;
+
+/// Whether the holder lives, on the connection that it was granted on.
+fn is_alive() -> String {
+    format!("(owner<>'' AND IS_USED_LOCK(CONVERT(CONCAT('{SIGN}',owner) USING utf8mb4))<=>thread)")
+}
 
 /// Who was granted a lock last.
 struct Last {
@@ -62,6 +68,15 @@ impl Store {
             _ => holder,
         };
         Ok(Inspection::new(vec![holder], None))
+    }
+
+    /// Those whose holder lives. A row does not tell who waits for it, and to ask whether it is locked would take those
+    /// that are free.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(super) async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        names::held(&self.pool, &self.sql.fence, &is_alive(), kind, prefix).await
     }
 
     /// Frees the grant with this token: its holder gives up the row when it finds out, or else its connection is ended.
@@ -146,13 +161,12 @@ impl Store {
             return Ok(());
         }
         // A connection that was given another lock since does not have this one any more.
-        let question = format!(
-            "SELECT 1 FROM {} WHERE thread={} AND started_us={} AND fence>{} LIMIT 1",
-            self.sql.fence, holder.thread, holder.run.1, holder.fence
-        );
+        let Some(owner) = holder.owner else { return Ok(()) };
+        let sign = literal(format!("{SIGN}{owner}").as_bytes());
+        let question = format!("SELECT 1 FROM DUAL WHERE IS_USED_LOCK({sign})<=>{}", holder.thread);
         let steps =
             self.pool.checked(side.script(&question).await, Phase::Read, "looking for a connection")?;
-        if steps.first().is_some_and(|step| !step.rows.is_empty()) {
+        if steps.first().is_none_or(|step| step.rows.is_empty()) {
             return Ok(());
         }
         side.kill(holder.thread).await.map(drop).map_err(|error| {
@@ -184,7 +198,8 @@ impl Store {
         let what = "reading the last fence";
         let question = format!(
             "SELECT fence,owner,label,{NOW}-CAST(acquired_us AS SIGNED),server,started_us,thread,\
-             owner<>'' AND IS_USED_LOCK(CONVERT(CONCAT('{SIGN}',owner) USING utf8mb4))<=>thread FROM {} WHERE {}",
+             {} FROM {} WHERE {}",
+            is_alive(),
             self.sql.fence,
             this(name)
         );

@@ -8,6 +8,7 @@
 mod acquire;
 mod claim;
 mod gc;
+mod hand_over;
 mod hold;
 mod inspect;
 mod sql;
@@ -22,7 +23,7 @@ use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
         Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, LeaseScope, Mode,
-        Released,
+        Released, Role,
     },
 };
 
@@ -70,8 +71,15 @@ impl Pessimistic {
         } else {
             Exceptions::none().with_connection_bound()
         };
+        let capabilities = Capabilities::none()
+            .with_exclusive()
+            .with_labels()
+            .with_names()
+            .with_extend()
+            .with_reissue()
+            .with_raise_fence();
         let descriptor = Descriptor::new(error::BACKEND)
-            .with_capabilities(Capabilities::none().with_exclusive().with_labels())
+            .with_capabilities(capabilities)
             .with_exceptions(exceptions)
             .with_max_patience(MAX_PATIENCE)
             .with_poll(POLL.0, POLL.1)
@@ -116,6 +124,14 @@ impl Backend for Pessimistic {
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         self.store.force_release(name, token.get()).await
+    }
+
+    async fn probe(&self) -> Result<Role> {
+        self.store.pool.probe().await
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        self.store.names(kind, prefix).await
     }
 
     async fn close(&self) -> Result<()> {

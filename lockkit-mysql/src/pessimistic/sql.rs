@@ -27,6 +27,8 @@ pub(super) struct Sql {
     pub(super) fence: String,
     database: String,
     pub(super) bump: String,
+    pub(super) reissue: String,
+    pub(super) raise: String,
     strict: bool,
 }
 
@@ -42,7 +44,14 @@ impl Sql {
              label=IF(fence=?,?,label),\
              fence=IF(fence=?,LAST_INSERT_ID(GREATEST(fence+1,{NOW})),fence+LAST_INSERT_ID(0))"
         );
-        Self { row, fence, database, bump, strict }
+        let reissue = format!(
+            "UPDATE {fence} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},open_us=? \
+             WHERE kind=? AND name=? AND owner=? AND {NOW}<=?"
+        );
+        let raise = format!(
+            "UPDATE {fence} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) WHERE kind=? AND name=? AND owner=?"
+        );
+        Self { row, fence, database, bump, reissue, raise, strict }
     }
 }
 
@@ -53,6 +62,14 @@ pub(super) fn this(name: &LockName) -> String {
         literal(name.kind().as_str().as_bytes()),
         literal(name.as_str().as_bytes())
     )
+}
+
+/// No lease is longer, so that all sums of times fit.
+pub(super) const LONGEST: Duration = Duration::from_secs(11 * 24 * 60 * 60);
+
+/// The server counts in whole seconds.
+pub(super) fn whole_seconds(lease: Duration) -> u64 {
+    lease.as_secs() + u64::from(lease.subsec_nanos() > 0)
 }
 
 /// What one claim says in its statements.
@@ -69,14 +86,13 @@ pub(super) struct Key {
 
 impl Key {
     pub(super) fn new(spec: &ClaimSpec) -> Self {
-        let whole = spec.ttl.as_secs() + u64::from(spec.ttl.subsec_nanos() > 0);
         Self {
             this: this(&spec.name),
             kind: spec.name.kind().as_str(),
             name: spec.name.as_str().to_owned(),
             owner: spec.owner.to_string(),
             label: spec.label.as_deref().unwrap_or_default().to_owned(),
-            lease_s: whole.max(1),
+            lease_s: whole_seconds(spec.ttl).max(1),
             lease_us: u64::try_from(spec.ttl.as_micros()).unwrap_or(u64::MAX),
         }
     }
@@ -128,6 +144,28 @@ impl Key {
         params
     }
 
+    /// Whoever comes after a holder who died waits for so long at least.
+    pub(super) fn keep_open(&self, sql: &Sql, lease: Duration) -> String {
+        let (owner, lease_us) = (literal(self.owner.as_bytes()), lease.as_micros());
+        format!(
+            "UPDATE {} SET open_us=GREATEST(open_us,{lease_us}) WHERE {} AND owner={owner}",
+            sql.fence, self.this
+        )
+    }
+
+    /// Gives the fence of a holder to the one of `to`, unless an operator has freed it or somebody else has raised it.
+    pub(super) fn reissue(&self, sql: &Sql, to: &Self, not_after_us: u64) -> Vec<Value> {
+        let open_us = if sql.strict { to.lease_us } else { 0 };
+        let texts = [&*to.owner, &*to.label].map(Value::from);
+        let this = [self.kind, &*self.name, &*self.owner].map(Value::from);
+        texts.into_iter().chain([open_us.into()]).chain(this).chain([not_after_us.into()]).collect()
+    }
+
+    /// Raises the fence of a holder.
+    pub(super) fn raise(&self, floor: u64) -> Vec<Value> {
+        vec![floor.into(), self.kind.into(), self.name.as_str().into(), self.owner.as_str().into()]
+    }
+
     /// Proves that the connection lives, and tells whose the last fence is.
     pub(super) fn ping(&self, sql: &Sql) -> String {
         format!("SELECT fence,owner FROM {} WHERE {}", sql.fence, self.this)
@@ -136,6 +174,16 @@ impl Key {
     /// The first ping of a grant: it also leaves a sign of life that others can see, and that goes with the connection.
     pub(super) fn sign(&self, sql: &Sql) -> String {
         format!("SELECT fence,owner,GET_LOCK({},0) FROM {} WHERE {}", self.sign_name(), sql.fence, self.this)
+    }
+
+    /// As [`sign`](Self::sign), in place of the sign of `former`, whose session was set up for another lease.
+    pub(super) fn take_over(&self, sql: &Sql, former: &Self) -> String {
+        format!(
+            "SET SESSION wait_timeout={};{};DO RELEASE_LOCK({})",
+            self.lease_s,
+            self.sign(sql),
+            former.sign_name()
+        )
     }
 
     fn sign_name(&self) -> String {
@@ -156,17 +204,17 @@ impl Key {
 
     /// Proves that the user's statements have left the transaction open, and undoes what would hurt ours of the things
     /// that they may have set.
-    pub(super) fn check_use(&self, sql: &Sql) -> String {
+    pub(super) fn check_use(&self, sql: &Sql, idle_s: u64) -> String {
         let (lease_s, database) = (self.lease_s, &sql.database);
         format!(
             "RELEASE {MARK};{MARK};USE {database};\
-             SET SESSION wait_timeout={lease_s},net_write_timeout={lease_s},sql_select_limit=DEFAULT"
+             SET SESSION wait_timeout={idle_s},net_write_timeout={lease_s},sql_select_limit=DEFAULT"
         )
     }
 
     /// Frees the row, and says that nobody has to wait for this lease.
-    pub(super) fn commit(&self, sql: &Sql, fence: u64) -> String {
-        let settle = if sql.strict { format!("{};", self.settle(sql, fence)) } else { String::new() };
+    pub(super) fn commit(&self, sql: &Sql, heir: Option<&Self>) -> String {
+        let settle = if sql.strict { format!("{};", self.settle(sql, heir)) } else { String::new() };
         format!("{settle}COMMIT;{}", self.reset())
     }
 
@@ -180,8 +228,9 @@ impl Key {
     }
 
     /// Nobody has to wait for the lease of this grant any more.
-    pub(super) fn settle(&self, sql: &Sql, fence: u64) -> String {
-        format!("UPDATE {} SET open_us=0 WHERE {} AND fence={fence}", sql.fence, self.this)
+    pub(super) fn settle(&self, sql: &Sql, heir: Option<&Self>) -> String {
+        let (owner, heir) = (literal(self.owner.as_bytes()), literal(heir.unwrap_or(self).owner.as_bytes()));
+        format!("UPDATE {} SET open_us=0 WHERE {} AND owner IN({owner},{heir})", sql.fence, self.this)
     }
 
     /// Writes down since when the row has been free, for those who come again and hold nothing meanwhile. Whoever had

@@ -81,13 +81,16 @@ impl World {
     /// Another claim gets the lock. Connections that broke with a restart are found by the first who uses them.
     async fn token(&self) -> FencingToken {
         let mut claim = self.backend.claim(spec()).unwrap();
-        for _ in 0..4 {
+        let mut refusals = 0;
+        while refusals < 4 {
             match claim.attempt(Wait::No).await {
                 Ok(Attempt::Granted(grant)) => {
                     claim.release().await.unwrap();
                     return grant.token;
                 }
-                Err(error) if error.is_temporary() => {}
+                Err(error) if error.is_temporary() => refusals += 1,
+                // The server has not noticed yet that the connection of the last try is closed.
+                Ok(Attempt::Busy { .. }) if refusals > 0 => tokio::task::yield_now().await,
                 other => panic!("{other:?}"),
             }
         }

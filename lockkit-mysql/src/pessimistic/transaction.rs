@@ -115,6 +115,11 @@ impl LockTransaction {
         self.is_wanted.load(SeqCst) && !self.is_dropped.load(SeqCst)
     }
 
+    /// Whether the holder has said what is to come of it.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_wanted.load(SeqCst) || self.is_dropped.load(SeqCst)
+    }
+
     /// The hold, for its end. Waits for a `run` in order, and interrupts it if nobody wants what comes of it.
     pub(super) async fn seize<'a>(&self, hold: &'a Mutex<Hold>) -> MutexGuard<'a, Hold> {
         if !self.is_wanted() {

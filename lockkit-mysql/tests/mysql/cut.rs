@@ -27,7 +27,7 @@ on_both!(
 );
 
 /// Polls so often, and drops it then: right after the last poll, or when it would be polled once more.
-async fn cut<F: Future>(future: F, polls: usize, late: bool) -> Option<F::Output> {
+pub(crate) async fn cut<F: Future>(future: F, polls: usize, late: bool) -> Option<F::Output> {
     let (mut future, mut left) = (pin!(future), polls);
     poll_fn(|context| {
         if left == 0 {

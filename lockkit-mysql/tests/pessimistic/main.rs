@@ -2,6 +2,7 @@
 
 mod gc;
 mod grant;
+mod hand_over;
 mod inspect;
 mod lost;
 mod storm;
