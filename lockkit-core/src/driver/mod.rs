@@ -10,7 +10,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod agenda;
-mod backoff;
+pub(crate) mod backoff;
 pub(crate) mod held;
 pub(crate) mod keeper;
 pub(crate) mod live;
