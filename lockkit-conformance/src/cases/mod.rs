@@ -14,6 +14,7 @@ mod c6_cancellation;
 mod c7_release;
 mod c8_waiting;
 mod c9_crash;
+mod election;
 mod fence;
 mod hand_over;
 mod operator;
@@ -41,6 +42,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         c14_inspection::CASES,
         read_write::CASES,
         permits::CASES,
+        election::CASES,
         fence::CASES,
         hand_over::CASES,
         operator::CASES,
