@@ -1,4 +1,4 @@
-//! What mutex, read/write lock and semaphore have in common: a name, a locker, options.
+//! What mutex, read/write lock, semaphore and election have in common: a name, a locker, options.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     guard::LockGuard,
     locker::Locker,
     name::{Kind, LockName},
-    options::{CheckedOptions, LockOptions},
+    options::{CheckedOptions, Limits, LockOptions},
     spi::{Inspection, Mode, Released},
     token::FencingToken,
 };
@@ -32,8 +32,23 @@ impl Handle {
         Ok(self)
     }
 
+    /// The same lock with another label, which must have been checked.
+    pub(crate) fn labelled(&self, label: Arc<str>) -> Self {
+        let mut options = CheckedOptions::clone(&self.options);
+        options.options.label = Some(label);
+        Self { options: Arc::new(options), ..self.clone() }
+    }
+
     pub(crate) fn name(&self) -> &LockName {
         &self.name
+    }
+
+    pub(crate) fn locker(&self) -> &Locker {
+        &self.locker
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.options.limits
     }
 
     /// Waits as long as the options say; a bound that passed is an error.

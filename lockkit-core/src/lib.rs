@@ -5,6 +5,7 @@
 
 mod clock;
 mod driver;
+mod election;
 mod error;
 mod guard;
 mod handle;
@@ -24,6 +25,7 @@ pub mod url;
 
 pub use self::{
     clock::{Clock, Tick},
+    election::{Election, Leader, LeaderWatch, Leadership},
     error::{Error, ErrorKind, ErrorStatus, Result},
     guard::LockGuard,
     locker::{Health, Locker},

@@ -7,6 +7,7 @@ use tokio::sync::OnceCell;
 use crate::{
     clock::Clock,
     driver::{agenda::Agenda, keeper::Keeper, live::bounded, release::Handover},
+    election::Election,
     error::{Error, ErrorKind, Result},
     handle::Handle,
     memory::Memory,
@@ -151,6 +152,17 @@ impl Locker {
     pub fn semaphore(&self, name: &str, limit: u32) -> Result<Semaphore> {
         self.require(self.capabilities().permits, "semaphores")?;
         Semaphore::new(self.handle(Kind::Semaphore, name)?, limit)
+    }
+
+    /// The election with this name. Does no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no exclusive locks, or can't show
+    /// what their holders say of themselves.
+    pub fn election(&self, name: &str) -> Result<Election> {
+        self.require(self.capabilities().exclusive, "exclusive locks")?;
+        self.require(self.capabilities().labels, "labels, which the values of leaders are")?;
+        Ok(Election::new(self.handle(Kind::Election, name)?))
     }
 
     /// Tells who holds a lock and how many wait for it.

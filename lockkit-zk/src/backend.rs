@@ -7,14 +7,18 @@ use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
         Backend, Capabilities, Claim, ClaimSpec, Descriptor, Holder, Inspection, LeaseScope, Mode, Released,
+        Role as ServerRole,
     },
 };
 
 use crate::{
+    changed::{self, Subject},
     claim::QueueClaim,
     config::Config,
-    error,
+    error::{self, Phase},
+    folder::can_be_unfair,
     inspect::{self, Seen},
+    names,
     path::Layout,
     queue::Role,
     session::Pool,
@@ -54,6 +58,7 @@ impl ZooKeeper {
         let timeout = pool.session().await?.timeout();
         let mut capabilities =
             Capabilities::none().with_exclusive().with_shared().with_permits().with_push().with_labels();
+        capabilities.names = true;
         // Who races stands in no queue, and is not counted.
         (capabilities.fair, capabilities.waiter_count) = (fair, fair);
         let descriptor = Descriptor::new(error::BACKEND)
@@ -65,8 +70,8 @@ impl ZooKeeper {
         Ok(Self { pool, layout, descriptor })
     }
 
-    fn is_single(&self, name: &LockName) -> bool {
-        name.kind() == Kind::Mutex && !self.pool.config().fair
+    fn is_single(&self, kind: Kind) -> bool {
+        can_be_unfair(kind) && !self.pool.config().fair
     }
 }
 
@@ -83,7 +88,7 @@ impl Backend for ZooKeeper {
             return Err(error::ours(ErrorKind::Unsupported, reason));
         };
         let (pool, folder) = (Arc::clone(&self.pool), self.layout.lock(&spec.name));
-        if self.is_single(&spec.name) {
+        if self.is_single(spec.name.kind()) {
             return Ok(Box::new(UnfairClaim::new(pool, folder, spec)));
         }
         Ok(Box::new(QueueClaim::new(pool, folder, role, spec)))
@@ -91,7 +96,7 @@ impl Backend for ZooKeeper {
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let (session, folder) = (self.pool.session().await?, self.layout.lock(name));
-        if self.is_single(name) {
+        if self.is_single(name.kind()) {
             let holder = inspect::single(&session, &folder).await?;
             return Ok(Inspection::new(holder.iter().map(holder_of).collect(), None));
         }
@@ -103,7 +108,7 @@ impl Backend for ZooKeeper {
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         let (session, folder) = (self.pool.session().await?, self.layout.lock(name));
         let Ok(created) = i64::try_from(token.get()) else { return Ok(Released::NotHeld) };
-        if self.is_single(name) {
+        if self.is_single(name.kind()) {
             return inspect::free_single(&session, &folder, created).await;
         }
         let queue = inspect::queue(&session, &folder, name.kind()).await?;
@@ -112,6 +117,29 @@ impl Backend for ZooKeeper {
             Some(seen) => inspect::delete(&session, &format!("{folder}/{}", seen.node)).await,
             None => Ok(Released::NotHeld),
         }
+    }
+
+    /// A `sync`, which the leader answers by way of whichever member the session is with. A server on its own is an
+    /// ensemble of one.
+    async fn probe(&self) -> Result<ServerRole> {
+        let session = self.pool.session().await?;
+        let synced = session.client()?.sync("/").await;
+        synced.map_err(|error| session.failed(error, Phase::Read, "syncing", "/"))?;
+        Ok(ServerRole::Member)
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        let session = self.pool.session().await?;
+        names::in_use(&session, &self.layout, kind, prefix, self.is_single(kind)).await
+    }
+
+    async fn changed(&self, name: &LockName) {
+        let subject = match name.kind() {
+            kind if self.is_single(kind) => Subject::Single,
+            kind if can_be_unfair(kind) => Subject::First,
+            _ => Subject::Folder,
+        };
+        changed::changed(&self.pool, &self.layout.lock(name), subject).await;
     }
 
     async fn close(&self) -> Result<()> {

@@ -234,7 +234,7 @@ impl Config {
         self
     }
 
-    /// Lets mutexes do without a queue: one node at a fixed path, for which all waiters race. Cheaper where there
+    /// Lets mutexes and elections do without a queue: one node at a fixed path, for which all waiters race. Cheaper where there
     /// is hardly any contention: each release wakes all who wait. All users of a prefix must agree.
     #[must_use]
     pub fn with_unfair_mutexes(mut self) -> Self {

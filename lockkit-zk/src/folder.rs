@@ -14,7 +14,7 @@ use crate::{
     error::{self, Phase, from_zk},
 };
 
-/// Written to the folder of all mutexes by those who do without a queue.
+/// Written to the folder of all mutexes, and of all elections, by those who do without a queue.
 const UNFAIR: &[u8] = b"lockkit/1 unfair";
 
 /// How many folders are remembered before all are forgotten, which costs one request for each that is used again.
@@ -46,12 +46,17 @@ impl Known {
     }
 }
 
-/// Makes sure that all users of a prefix agree on whether its mutexes have queues (C1).
+/// Whether locks of this kind may do without a queue.
+pub(crate) fn can_be_unfair(kind: Kind) -> bool {
+    matches!(kind, Kind::Election | Kind::Mutex)
+}
+
+/// Makes sure that all users of a prefix agree on whether its locks of this kind have queues (C1).
 ///
 /// # Errors
 /// They don't, or the server refuses.
-pub(crate) async fn check_strategy(client: &Client, config: &Config) -> Result<()> {
-    let folder = config.layout().kind(Kind::Mutex);
+pub(crate) async fn check_strategy(client: &Client, config: &Config, kind: Kind) -> Result<()> {
+    let folder = config.layout().kind(kind);
     let record = if config.fair { &b""[..] } else { UNFAIR };
     let found = loop {
         match client.get_data(&folder).await {
@@ -66,7 +71,7 @@ pub(crate) async fn check_strategy(client: &Client, config: &Config) -> Result<(
     }
     let (theirs, ours) = if config.fair { ("false", "true") } else { ("true", "false") };
     let reason = format!(
-        "the mutexes under {folder:?} are used with fair={theirs} and can't be used with fair={ours} as well: the two \
+        "the locks under {folder:?} are used with fair={theirs} and can't be used with fair={ours} as well: the two \
          would not exclude each other; use another prefix"
     );
     Err(error::ours(ErrorKind::InvalidOption, reason))
@@ -93,6 +98,9 @@ pub(crate) async fn send_into<R: InFolder>(
     known: &Known,
     (kind, folder): (Kind, &str),
 ) -> Result<Result<R::Answer, Error>> {
+    if kind == Kind::Election {
+        check_elections(client, config, known).await?;
+    }
     if known.contains(folder) {
         match request.send(client).await {
             Err(Error::NoNode) => known.remove(folder),
@@ -102,7 +110,7 @@ pub(crate) async fn send_into<R: InFolder>(
     let mut answer = send_with_folder(request, client, config, folder).await;
     if matches!(answer, Err(Error::NoNode)) {
         match kind {
-            Kind::Mutex => check_strategy(client, config).await?,
+            kind if can_be_unfair(kind) => check_strategy(client, config, kind).await?,
             kind => make(client, &config.layout().kind(kind), config.acl).await?,
         }
         answer = send_with_folder(request, client, config, folder).await;
@@ -111,6 +119,16 @@ pub(crate) async fn send_into<R: InFolder>(
         known.insert(folder);
     }
     Ok(answer)
+}
+
+/// Mutexes are looked after when a session is opened; elections, which few use, before the first one.
+async fn check_elections(client: &Client, config: &Config, known: &Known) -> Result<()> {
+    let folder = config.layout().kind(Kind::Election);
+    if !known.contains(&folder) {
+        check_strategy(client, config, Kind::Election).await?;
+        known.insert(&folder);
+    }
+    Ok(())
 }
 
 async fn send_with_folder<R: InFolder>(

@@ -1,5 +1,5 @@
-//! lockkit's backend for Apache ZooKeeper: fair mutexes, read/write locks and semaphores, whose leases are proved by
-//! the leader.
+//! lockkit's backend for Apache ZooKeeper: fair mutexes, read/write locks, semaphores and elections, whose leases are
+//! proved by the leader.
 //!
 //! Each claim is an ephemeral sequential node in the folder of its lock, in Curator's layout: Java programs that use
 //! `InterProcessMutex` or `InterProcessReadWriteLock` on the same path queue up with lockkit's. A waiter watches the
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Inspection shows a Java holder by the data of its node alone, and `force_release` leaves it alone. Semaphores, and
-//! mutexes with `fair=false`, are lockkit's own.
+//! mutexes and elections with `fair=false`, are lockkit's own.
 //!
 //! ```text
 //! zk://[user:password@]host[:port][,host[:port]…][/chroot][?parameter=value&…]
@@ -24,7 +24,7 @@
 //! | `session_timeout` | `10s` | after how long the servers free what a dead process held; they have bounds of their own |
 //! | `prefix` | `lockkit` | the folder of all locks: `/<prefix>/<kind>/<name>`, where `/`, `%` and what ZooKeeper forbids are escaped |
 //! | `heartbeat` | `sync` | with `write`, each heartbeat is agreed on by a quorum; see [`Heartbeat`] |
-//! | `fair` | `true` | with `false`, mutexes have no queue; see [`Config::with_unfair_mutexes`] |
+//! | `fair` | `true` | with `false`, mutexes and elections have no queue; see [`Config::with_unfair_mutexes`] |
 //! | `acl` | `open` | with `creator`, only the credentials of the URL may touch the locks |
 //! | `connect_timeout` | 2/9 of the session timeout per server, at most `2s` | for how long one server is asked |
 //!
@@ -43,11 +43,13 @@
 //!   no observer master; and that nobody lowers `maxSessionTimeout` below the session timeout while clients run.
 
 mod backend;
+mod changed;
 mod claim;
 mod config;
 mod error;
 mod folder;
 mod inspect;
+mod names;
 mod path;
 mod queue;
 mod record;

@@ -67,6 +67,21 @@ fn escape(name: &str) -> String {
     escaped
 }
 
+/// The name that was escaped so; `None` for what stands there and is no lock of ours.
+pub(crate) fn unescape(component: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(component.len());
+    let mut rest = component;
+    while let Some((plain, escaped)) = rest.split_once('%') {
+        bytes.extend_from_slice(plain.as_bytes());
+        bytes.push(u8::from_str_radix(escaped.get(..2)?, 16).ok()?);
+        rest = &escaped[2..];
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    let name = String::from_utf8(bytes).ok()?;
+    // Each name has one path: `a` is not also `%61`.
+    (escape(&name) == component).then_some(name)
+}
+
 /// As ZooKeeper's PathUtils, which looks at UTF-16 units: whatever needs surrogates, such as an emoji, is forbidden,
 /// and so is the private use area.
 fn is_forbidden(c: char) -> bool {
@@ -97,8 +112,17 @@ mod tests {
         fn c11_no_two_names_meet(name in "\\PC{1,40}") {
             let escaped = escape(&name);
             prop_assert!(!escaped.contains('/') && !escaped.chars().any(is_forbidden));
-            prop_assert_eq!(percent_decode_str(&escaped).decode_utf8().unwrap(), name);
+            prop_assert_eq!(percent_decode_str(&escaped).decode_utf8().unwrap(), &*name);
+            prop_assert_eq!(unescape(&escaped), Some(name));
         }
+    }
+
+    #[test]
+    fn c14_what_is_no_name_of_ours_is_none() {
+        for foreign in ["%61", "%2f", "%", "%2", "%+1", "%é", "%FF", "%F0%9F%94", "a%2"] {
+            assert_eq!(unescape(foreign), None, "{foreign}");
+        }
+        assert_eq!(unescape("a%2Fb%25").as_deref(), Some("a/b%"));
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Role {
     /// The role of a claim; `None` for one that this kind does not know.
     pub(crate) fn of(kind: Kind, mode: Mode) -> Option<Self> {
         match (kind, mode) {
-            (Kind::Mutex, Mode::Exclusive) => Some(Self::Lock),
+            (Kind::Election | Kind::Mutex, Mode::Exclusive) => Some(Self::Lock),
             (Kind::RwLock, Mode::Exclusive) => Some(Self::Write),
             (Kind::RwLock, Mode::Shared) => Some(Self::Read),
             (Kind::Semaphore, Mode::Permits { count, limit }) => Some(Self::Permits { count, limit }),
@@ -58,7 +58,7 @@ impl Role {
 
     fn belongs_to(self, kind: Kind) -> bool {
         match self {
-            Self::Lock => kind == Kind::Mutex,
+            Self::Lock => matches!(kind, Kind::Election | Kind::Mutex),
             Self::Read | Self::Write => kind == Kind::RwLock,
             Self::Permits { .. } => kind == Kind::Semaphore,
         }

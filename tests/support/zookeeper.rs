@@ -228,7 +228,8 @@ impl Harness for ZooKeeperHarness {
     async fn foreign_lock(&self, name: &LockName, _ttl: Duration) -> Result<(), BoxError> {
         let (admin, folder) = (admin(self.host).await?, self.folder(name));
         let marker = match name.kind() {
-            Kind::Mutex => "lock-",
+            // Curator's LeaderSelector is such a mutex.
+            Kind::Election | Kind::Mutex => "lock-",
             Kind::RwLock => "__WRIT__",
             kind => return Err(format!("no other program has a {kind}").into()),
         };

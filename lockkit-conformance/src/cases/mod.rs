@@ -14,6 +14,7 @@ mod c6_cancellation;
 mod c7_release;
 mod c8_waiting;
 mod c9_crash;
+mod election;
 mod fence;
 mod gate;
 mod hand_over;
@@ -42,6 +43,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         c14_inspection::CASES,
         read_write::CASES,
         permits::CASES,
+        election::CASES,
         fence::CASES,
         gate::CASES,
         hand_over::CASES,

@@ -12,7 +12,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod agenda;
-mod backoff;
+pub(crate) mod backoff;
 mod bid;
 mod gate;
 pub(crate) mod held;

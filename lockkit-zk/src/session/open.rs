@@ -4,7 +4,7 @@ use std::{panic::catch_unwind, sync::Arc, time::Duration};
 
 use async_net::TcpStream;
 use futures_util::future::join_all;
-use lockkit_core::{Clock, Error, ErrorKind, Result};
+use lockkit_core::{Clock, Error, ErrorKind, Kind, Result};
 use tokio::{
     runtime::Handle,
     time::{sleep, timeout},
@@ -38,7 +38,7 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     let connecting = Clock::Boot.now();
     let client = connect(config).await?;
     check_chroot(&client, config).await?;
-    folder::check_strategy(&client, config).await?;
+    folder::check_strategy(&client, config, Kind::Mutex).await?;
     let pulse = pulse(&client, config).await?;
     let shared = Arc::new(Shared::new(client.session_timeout(), connecting));
     let (id, timeout) = (client.session_id().0, client.session_timeout());

@@ -1,0 +1,90 @@
+//! The loop around a leader's work: campaign, lead, and again.
+
+use std::time::Duration;
+
+use super::{Election, Leadership};
+use crate::{
+    clock::Tick,
+    driver::backoff::Backoff,
+    error::{Error, ErrorStatus, Result},
+    spi::Poll,
+};
+
+/// Pauses between campaigns that came to nothing.
+const PAUSES: Poll = Poll { min: Duration::from_millis(20), max: Duration::from_secs(1) };
+
+/// One candidate, over all of its terms.
+pub(super) struct Candidacy<'a> {
+    election: &'a Election,
+    value: &'a str,
+    backoff: Backoff,
+    /// When it won last.
+    won: Tick,
+}
+
+impl<'a> Candidacy<'a> {
+    pub(super) fn new(election: &'a Election, value: &'a str) -> Self {
+        Self { election, value, backoff: Backoff::new(PAUSES), won: Tick::NEVER }
+    }
+
+    /// Campaigns until it leads.
+    ///
+    /// # Errors
+    /// What campaigning again can't mend.
+    pub(super) async fn win(&mut self) -> Result<Leadership> {
+        loop {
+            match self.election.campaign(self.value).await {
+                Ok(leadership) => {
+                    self.won = self.now();
+                    return Ok(leadership);
+                }
+                Err(error) if may_pass(&error) => {
+                    tracing::warn!(name = %self.election.name(), "a campaign failed, the next one follows: {error}");
+                    self.pause().await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Resigns after the work was done, or says that the leadership was lost before.
+    pub(super) async fn end<T>(&mut self, leadership: Leadership, done: Result<T>) -> Option<T> {
+        let Ok(output) = done else {
+            drop(leadership);
+            if self.won.until(self.now()) >= self.election.handle.limits().ttl {
+                self.backoff = Backoff::new(PAUSES);
+            } else {
+                self.pause().await;
+            }
+            return None;
+        };
+        if let Err(error) = leadership.resign().await {
+            tracing::warn!(name = %self.election.name(), "the work is done, the resignation got no answer: {error}");
+        }
+        Some(output)
+    }
+
+    /// A shutdown is noticed by the next campaign.
+    async fn pause(&mut self) {
+        let agenda = self.election.handle.locker().keeper.agenda();
+        let closing = agenda.closing.notified();
+        if agenda.is_draining() {
+            return;
+        }
+        tokio::select! {
+            () = closing => {}
+            () = agenda.clock.sleep_until(self.now().after(self.backoff.jittered())) => self.backoff.grow(),
+        }
+    }
+
+    fn now(&self) -> Tick {
+        self.election.handle.locker().keeper.agenda().clock.now()
+    }
+}
+
+fn may_pass(error: &Error) -> bool {
+    match error.status() {
+        ErrorStatus::Temporary | ErrorStatus::Persistent => true,
+        ErrorStatus::Permanent => false,
+    }
+}

@@ -1,0 +1,337 @@
+//! Watching who leads. All watches of one election share one look at the store at a time, and no task: whichever of them
+//! waits drives it.
+
+use std::{
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use futures_util::{
+    FutureExt as _,
+    future::{self, BoxFuture},
+};
+
+use super::Leader;
+use crate::{
+    clock::Tick,
+    driver::backoff::between,
+    error::{Error, ErrorKind, ErrorStatus, Result},
+    handle::Handle,
+    token::FencingToken,
+};
+
+/// How often a watch asks, unless the store is polled more often anyhow.
+const LONGEST_INTERVAL: Duration = Duration::from_millis(250);
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+/// However often the store says that something may have changed.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+/// How much shorter or longer than asked for a pause may be.
+const JITTER: f64 = 0.25;
+/// The longest pause while the store can't be asked, unless the interval is longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What the watches of an election share.
+pub(super) type Shared = Arc<Mutex<Weak<Lookout>>>;
+
+/// Who leads, as it changes.
+///
+/// A watch is told of changes where the store can tell, and always also looks now and then: every 250 ms, or more often
+/// where the store is polled more often anyhow ([`poll`](crate::spi::Descriptor::poll)). It looks only while
+/// [`changed`](Self::changed) is awaited. Then each leader that stands for longer than one and a quarter of the
+/// [interval](Self::with_interval) and a look is seen; of those who lead for a shorter time, some may be missed.
+///
+/// Clones, and all watches of one [`Election`](super::Election) value and its clones, share their looks; each sees
+/// every settled leader by itself.
+#[derive(Clone)]
+pub struct LeaderWatch {
+    handle: Handle,
+    lookout: Arc<Lookout>,
+    /// What was told last; `None` before the first time.
+    told: Option<Option<Leader>>,
+    /// Since when the store could not be asked.
+    troubled: Option<Tick>,
+}
+
+impl LeaderWatch {
+    pub(super) fn new(handle: &Handle, shared: &Shared) -> Self {
+        let interval = LONGEST_INTERVAL.min(handle.locker().descriptor().poll.max);
+        let mut shared = lock(shared);
+        let lookout = shared.upgrade().unwrap_or_else(|| {
+            let lookout = Lookout::new(handle, interval);
+            *shared = Arc::downgrade(&lookout);
+            lookout
+        });
+        drop(shared);
+        Self { handle: handle.clone(), lookout, told: None, troubled: None }
+    }
+
+    /// Looks this often, ±25 %, and at least every millisecond. The watch and its clones then share no looks with
+    /// others.
+    #[must_use]
+    pub fn with_interval(mut self, interval: Duration) -> Self {
+        self.lookout = Lookout::new(&self.handle, interval.max(SHORTEST_INTERVAL));
+        self
+    }
+
+    /// The leader that [`changed`](Self::changed) told last. No I/O.
+    #[must_use]
+    pub fn current(&self) -> Option<&Leader> {
+        self.told.as_ref()?.as_ref()
+    }
+
+    /// Completes when the leader differs from what was told last; the first time, when it is known who leads, or that
+    /// nobody does. `None` is nobody.
+    ///
+    /// The terms that it tells never fall: what a lagging replica says of the past is ignored.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] after [`Locker::shutdown`](crate::Locker::shutdown). A store that can't be asked is asked
+    /// again, with pauses of at most a second; after one ttl, or three times the operation timeout if that is longer,
+    /// this says so. What asking again can't mend is said at once. It may be called again after any error.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no change is missed, and a look that had begun goes on with the next call of this or another watch.
+    pub async fn changed(&mut self) -> Result<Option<Leader>> {
+        let keeper = &self.handle.locker().keeper;
+        let agenda = keeper.agenda();
+        let called = agenda.clock.now();
+        // A look that nobody has awaited for long tells of the past.
+        let stale = |look: &Look| look.asked.after(self.lookout.longest()) < called;
+        let mut news = self.lookout.latest_since(called);
+        loop {
+            // Hears what comes from here on, also before it is polled.
+            let closing = agenda.closing.notified();
+            if agenda.is_draining() {
+                let closed = Error::new(ErrorKind::Closed, "the locker was shut down");
+                return Err(self.explain(closed));
+            }
+            keeper.ensure().map_err(|error| self.explain(error))?;
+            match news.take() {
+                Some(Ok(look)) if !stale(&look) => {
+                    self.troubled = None;
+                    if self.differs(look.leader.as_ref()) {
+                        self.told = Some(look.leader.clone());
+                        return Ok(look.leader);
+                    }
+                }
+                Some(Err(error)) => {
+                    let now = agenda.clock.now();
+                    let limits = self.handle.limits();
+                    let patience = limits.ttl.max(limits.op_timeout * 3);
+                    let lasts = self.troubled.get_or_insert(now).until(now) >= patience;
+                    if lasts || error.status() == ErrorStatus::Permanent {
+                        self.troubled = None;
+                        return Err(self.explain(copy_of(&error, lasts)));
+                    }
+                }
+                Some(Ok(_)) | None => {}
+            }
+            tokio::select! {
+                biased;
+                () = closing => {}
+                outcome = self.lookout.next() => news = Some(outcome),
+            }
+        }
+    }
+
+    fn differs(&self, leader: Option<&Leader>) -> bool {
+        match (&self.told, leader) {
+            (Some(Some(told)), Some(leader)) => !told.is(leader),
+            (Some(None), None) => false,
+            _ => true,
+        }
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        self.handle.explain(error, "watch")
+    }
+}
+
+impl fmt::Debug for LeaderWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderWatch")
+            .field("name", self.handle.name())
+            .field("current", &self.current())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one look told.
+#[derive(Clone, Debug)]
+struct Look {
+    /// From before its request.
+    asked: Tick,
+    leader: Option<Leader>,
+}
+
+/// Errors are shared by all watches.
+type Outcome = Result<Look, Arc<Error>>;
+type Looking = future::Shared<BoxFuture<'static, Outcome>>;
+
+/// One look after the other, for all watches that share it.
+pub(super) struct Lookout {
+    place: Arc<Place>,
+    /// Driven by whichever watch is polled: a pinned one that is not polled stops no other. It does not know this
+    /// lookout, so the last watch that goes takes all of it along.
+    looking: Mutex<Option<Looking>>,
+}
+
+impl Lookout {
+    fn new(handle: &Handle, interval: Duration) -> Arc<Self> {
+        let place = Place { handle: handle.clone(), interval, state: Mutex::default() };
+        Arc::new(Self { place: Arc::new(place), looking: Mutex::default() })
+    }
+
+    /// What was seen last, unless that is longer ago than a watch that looks on by itself would let it be.
+    fn latest_since(&self, now: Tick) -> Option<Outcome> {
+        let latest = lock(&self.place.state).latest.clone();
+        latest.filter(|look| look.asked.after(self.place.longest_pause()) >= now).map(Ok)
+    }
+
+    /// The look that is under way, or the next one.
+    fn next(&self) -> Looking {
+        let mut looking = lock(&self.looking);
+        let under_way = looking.take().filter(|looking| looking.peek().is_none());
+        let next = under_way.unwrap_or_else(|| look(Arc::clone(&self.place)).boxed().shared());
+        looking.insert(next).clone()
+    }
+
+    /// How old an answer may be that was awaited all the time.
+    fn longest(&self) -> Duration {
+        self.place.longest_pause() + self.place.handle.limits().op_timeout
+    }
+}
+
+/// What the looks have in common.
+struct Place {
+    handle: Handle,
+    interval: Duration,
+    state: Mutex<State>,
+}
+
+impl Place {
+    fn longest_pause(&self) -> Duration {
+        self.interval.mul_f64(1.0 + JITTER)
+    }
+
+    fn jittered(&self, pause: Duration) -> Duration {
+        between(pause, 1.0 - JITTER, 1.0 + JITTER)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    latest: Option<Look>,
+    /// The largest term seen.
+    term: Option<FencingToken>,
+    pace: Pace,
+}
+
+#[derive(Default)]
+struct Pace {
+    /// When the latest look began.
+    asked: Option<Tick>,
+    /// The pause before the next look; `None` for the first one.
+    pause: Option<Duration>,
+    /// What the store is to tell of changes since that look or before.
+    push: Option<BoxFuture<'static, ()>>,
+}
+
+/// Waits until it is time, and looks.
+async fn look(place: Arc<Place>) -> Outcome {
+    let pace = std::mem::take(&mut lock(&place.state).pace);
+    // A timer of a runtime that has gone panics; the next look has a new one.
+    match AssertUnwindSafe(look_at(&place, pace)).catch_unwind().await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Arc::new(Error::new(ErrorKind::Unavailable, "a look at the store panicked"))),
+    }
+}
+
+async fn look_at(place: &Place, mut pace: Pace) -> Outcome {
+    let clock = place.handle.locker().keeper.agenda().clock;
+    if let (Some(asked), Some(pause)) = (pace.asked, pace.pause) {
+        let mut due = asked.after(pause);
+        if let Some(push) = &mut pace.push {
+            tokio::select! {
+                () = push => {
+                    pace.push = None;
+                    due = due.min(asked.after(BETWEEN_LOOKS));
+                }
+                () = clock.sleep_until(due) => {}
+            }
+        }
+        clock.sleep_until(due).await;
+    }
+    // Before the look: what changes during it is told as well.
+    let mut push = pace.push.unwrap_or_else(|| told(place));
+    let asked = clock.now();
+    let mut inspecting = std::pin::pin!(place.handle.inspect());
+    let mut rung = false;
+    let inspection = loop {
+        tokio::select! {
+            biased;
+            () = &mut push, if !rung => rung = true,
+            inspection = &mut inspecting => break inspection,
+        }
+    };
+    let mut state = lock(&place.state);
+    let seen = inspection.and_then(|inspection| state.see(Look { asked, leader: Leader::of(inspection) }));
+    let pause = match &seen {
+        Ok(_) if rung => BETWEEN_LOOKS,
+        Ok(_) => place.jittered(place.interval),
+        Err(_) => {
+            let longer = pace.pause.unwrap_or_default().max(place.interval / 2) * 2;
+            place.jittered(longer.min(LONGEST_PAUSE.max(place.interval)))
+        }
+    };
+    // The watch of a broken connection may end at once, each time: it is set anew once all is well.
+    let push = (seen.is_ok() && !rung).then_some(push);
+    let before = std::mem::replace(&mut state.pace, Pace { asked: Some(asked), pause: Some(pause), push });
+    drop(state);
+    drop(before);
+    seen.map_err(Arc::new)
+}
+
+/// What the store says of changes. A backend that panics says nothing.
+fn told(place: &Place) -> BoxFuture<'static, ()> {
+    let (backend, name) = (Arc::clone(&place.handle.locker().backend), place.handle.name().clone());
+    async move {
+        if AssertUnwindSafe(backend.changed(&name)).catch_unwind().await.is_err() {
+            future::pending().await
+        }
+    }
+    .boxed()
+}
+
+impl State {
+    /// # Errors
+    /// Temporary: a replica that lags behind has answered, or the store has lost its past.
+    fn see(&mut self, look: Look) -> Result<Look> {
+        let term = look.leader.as_ref().map(|leader| leader.term);
+        if let (Some(term), Some(largest)) = (term, self.term)
+            && term < largest
+        {
+            let text = format!(
+                "the store tells of the term {term} after {largest}: a replica lags behind, or the store has lost its \
+                 data, which a larger token_base mends"
+            );
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        }
+        self.term = self.term.max(term);
+        self.latest = Some(look.clone());
+        Ok(look)
+    }
+}
+
+/// An error of all watches, for one of them.
+fn copy_of(error: &Arc<Error>, lasted: bool) -> Error {
+    let status = if lasted { ErrorStatus::Persistent } else { error.status() };
+    let copy = Error::new(error.kind(), error.context().to_owned()).with_status(status);
+    copy.with_source(Arc::clone(error))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

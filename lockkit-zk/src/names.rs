@@ -1,0 +1,60 @@
+//! The names in use.
+
+use lockkit_core::{Kind, LockName, Result};
+use zookeeper_client::{Error as ZkError, MultiReadResult};
+
+use crate::{
+    error::Phase,
+    path::{Layout, unescape},
+    session::{HELD, Session},
+};
+
+/// Names that are looked at in one request; the servers answer others in between.
+const NAMES_PER_READ: usize = 500;
+
+/// The names of a kind that begin with `prefix` and that somebody holds or waits for, as the leader knows them. The
+/// folder of an idle lock may still stand.
+///
+/// # Errors
+/// No answer.
+pub(crate) async fn in_use(
+    session: &Session,
+    layout: &Layout,
+    kind: Kind,
+    prefix: &str,
+    is_single: bool,
+) -> Result<Vec<LockName>> {
+    let client = session.client()?;
+    let folder = layout.kind(kind);
+    let failed = |error| session.failed(error, Phase::Read, "listing", &folder);
+    let (synced, listed) = (client.sync(&folder), client.list_children(&folder));
+    synced.await.map_err(failed)?;
+    let children = match listed.await {
+        Ok(children) => children,
+        Err(ZkError::NoNode) => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let names = children.iter().filter_map(|child| {
+        let name = unescape(child).filter(|name| name.starts_with(prefix))?;
+        LockName::new(kind, &name).ok()
+    });
+    let names: Vec<_> = names.collect();
+    let mut in_use = Vec::with_capacity(names.len());
+    for names in names.chunks(NAMES_PER_READ) {
+        let mut reader = client.new_multi_reader();
+        for name in names {
+            let folder = layout.lock(name);
+            let path = if is_single { format!("{folder}/{HELD}") } else { folder };
+            reader.add_get_data(&path).map_err(failed)?;
+        }
+        for (name, read) in names.iter().zip(reader.commit().await.map_err(failed)?) {
+            // Whatever stands in a queue holds the lock or waits for it.
+            if let MultiReadResult::Data { stat, .. } = read
+                && (is_single || stat.num_children > 0)
+            {
+                in_use.push(name.clone());
+            }
+        }
+    }
+    Ok(in_use)
+}
