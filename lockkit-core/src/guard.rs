@@ -155,7 +155,8 @@ impl LockGuard {
             agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
             return Ok(Released::NotHeld);
         }
-        let bound = left.min(held.limits.op_timeout * 2);
+        let lease = agenda.clock.now().until(held.lease_end());
+        let bound = lease.min(held.limits.op_timeout * 2);
         if let Some(attachment) = held.attachment() {
             // As when it is dropped: the release follows.
             let _ = catch_unwind(AssertUnwindSafe(|| attachment.guard_released()));

@@ -340,7 +340,7 @@ impl Agenda {
         let (unwatched, replies, hopeless): (Vec<_>, Vec<_>, Hopeless) = {
             let mut state = self.lock();
             self.attended.store(false, SeqCst);
-            let unwatched = state.timers.values().filter(|held| held.deadline() == Tick::NEVER).cloned();
+            let unwatched = state.timers.values().filter(|held| held.lease_end() == Tick::NEVER).cloned();
             let unwatched = unwatched.collect();
             let replies = state.chores.iter_mut().filter_map(|chore| match chore {
                 Chore::Release(_, reply) => reply.take(),

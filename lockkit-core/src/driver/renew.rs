@@ -29,7 +29,7 @@ const SLOTS: u32 = 4;
 /// When a hold that was granted or renewed just now is due: after a third of what is left, spread by jitter.
 pub(crate) fn first_due(held: &Held, now: Tick) -> Tick {
     match held.renewal {
-        Renewal::Auto => next_due(held.agenda.cadence, held.limits.ttl, held.deadline(), now),
+        Renewal::Auto => next_due(held.agenda.cadence, held.limits.ttl, held.lease_end(), now),
         Renewal::Manual => held.deadline(),
     }
 }
@@ -70,7 +70,7 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
     let unknown = held.unknown_renewals.load(Relaxed) > 0;
     let regular = match (held.renewal, draining) {
         // A session has no deadline to end it: it must be looked after to the end.
-        (_, Some(_)) if held.deadline() != Tick::NEVER => false,
+        (_, Some(_)) if held.lease_end() != Tick::NEVER => false,
         (Renewal::Auto, _) => !joined,
         (Renewal::Manual, _) => unknown, // a hint asked for a look that did not succeed yet
     };

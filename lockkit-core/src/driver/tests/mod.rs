@@ -10,6 +10,7 @@ mod fakes;
 mod hints;
 mod loss;
 mod manual;
+mod max_hold;
 mod observing;
 mod outside;
 mod panics;
