@@ -6,6 +6,7 @@
 mod clock;
 mod driver;
 mod error;
+mod expiring;
 mod guard;
 mod handle;
 mod locker;
@@ -25,6 +26,7 @@ pub mod url;
 pub use self::{
     clock::{Clock, Tick},
     error::{Error, ErrorKind, ErrorStatus, Result},
+    expiring::Expiring,
     guard::LockGuard,
     locker::{Health, Locker},
     lost::Lost,

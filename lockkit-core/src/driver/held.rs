@@ -129,6 +129,12 @@ impl Held {
         Tick::from_nanos(self.lease_end.load(Acquire))
     }
 
+    /// The [deadline](Self::deadline), or when a shutdown that has begun ends the hold, if that is earlier. Never call
+    /// this under the agenda's lock.
+    pub(crate) fn end_in_sight(&self) -> Tick {
+        self.deadline().min(self.agenda.closing_end(self))
+    }
+
     fn cap(&self) -> Tick {
         Tick::from_nanos(self.cap.load(Acquire))
     }

@@ -27,6 +27,7 @@ pub(super) enum Op {
     Attempt,
     Changed,
     Close,
+    Extend,
     ForceRelease,
     GuardDropped,
     Inspect,

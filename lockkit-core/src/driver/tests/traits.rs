@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{World, fakes::Kind};
+use super::{World, fakes::Kind, ms};
 use crate::{Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::held::Held};
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -42,6 +42,9 @@ fn futures_can_be_spawned(
     send(guard.renew());
     send(guard.lost().wait());
     send(guard.lost().into_future());
+    send(guard.expiring(ms(1)).wait());
+    send(guard.expiring(ms(1)).into_future());
+    send(guard.extend(ms(100)));
     send(guard.release());
 }
 
