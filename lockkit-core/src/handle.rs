@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tracing::Instrument as _;
 
 use crate::{
+    clock::Clock,
     driver::acquire::{Bound, Request, acquire},
     error::{Error, ErrorKind, Result},
     guard::LockGuard,
@@ -38,8 +39,7 @@ impl Handle {
 
     /// Waits as long as the options say; a bound that passed is an error.
     pub(crate) async fn lock(&self, mode: Mode) -> Result<LockGuard> {
-        let bound = self.options.options.wait.map_or(Bound::Forever, Bound::Within);
-        self.acquire(mode, bound).await?.ok_or_else(|| {
+        self.acquire(mode, self.bound()).await?.ok_or_else(|| {
             let wait = self.options.options.wait.unwrap_or_default();
             let timeout = Error::new(ErrorKind::Timeout, format!("it was not free within {wait:?}"));
             self.explain(timeout, "lock")
@@ -66,7 +66,20 @@ impl Handle {
         self.locker.explain(error, operation, &self.name)
     }
 
-    async fn acquire(&self, mode: Mode, bound: Bound) -> Result<Option<LockGuard>> {
+    /// How long the options have it wait.
+    pub(crate) fn bound(&self) -> Bound {
+        self.options.options.wait.map_or(Bound::Forever, Bound::Within)
+    }
+
+    pub(crate) fn op_timeout(&self) -> Duration {
+        self.options.limits.op_timeout
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.locker.keeper.agenda().clock
+    }
+
+    pub(crate) async fn acquire(&self, mode: Mode, bound: Bound) -> Result<Option<LockGuard>> {
         let bound = if matches!(bound, Bound::Within(Duration::ZERO)) { Bound::Try } else { bound };
         let request = Request {
             backend: &*self.locker.backend,

@@ -12,6 +12,7 @@ mod handle;
 mod locker;
 mod lost;
 pub mod memory;
+mod multi;
 mod mutex;
 mod name;
 mod observe;
@@ -31,6 +32,7 @@ pub use self::{
     locker::{Health, Locker},
     lost::Lost,
     memory::Memory,
+    multi::{AllReleased, AnyLost, MultiGuard, MutexSet},
     mutex::Mutex,
     name::{Kind, LockName, MAX_NAME_BYTES},
     observe::{Event, Observer},

@@ -14,6 +14,7 @@ mod leak;
 mod loss;
 mod manual;
 mod max_hold;
+mod multi;
 mod observing;
 mod outside;
 mod panics;

@@ -233,6 +233,13 @@ impl Store {
         self.bell.notify_waiters();
     }
 
+    /// Deletes one row; its hints stay.
+    pub(super) fn evict(&self, name: &str) {
+        if let Some(row) = lock(&self.rows).get_mut(name) {
+            row.owner = None;
+        }
+    }
+
     /// Rings all hints for no reason.
     pub(super) fn ring_all(&self) {
         let rows = lock(&self.rows);

@@ -48,6 +48,22 @@ fn futures_can_be_spawned(
     send(guard.release());
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_futures_of_several_locks_can_be_spawned() {
+    let world = World::new(Kind::Ttl);
+    let set = world.locker.mutex_set(["a", "b"]).unwrap();
+    send(world.locker.lock_all(["a", "b"]));
+    send(set.lock());
+    send(set.try_lock());
+    send(set.lock_timeout(ms(1)));
+    let guard = set.lock().await.unwrap();
+    send(guard.run(async {}));
+    send(guard.renew());
+    send(guard.lost().wait());
+    send(guard.lost().into_future());
+    send(guard.release());
+}
+
 #[test]
 fn sizes_stay_small() {
     assert_eq!(size_of::<Error>(), size_of::<usize>());
