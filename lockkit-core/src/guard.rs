@@ -196,10 +196,8 @@ impl LockGuard {
     /// process that ends frees it then.
     pub fn leak(mut self) -> Lost {
         let lost = self.lost();
-        if self.held.ending().is_none() {
-            self.released = true;
-            self.keeper.agenda().leak(&self.held, Arc::clone(&self.keeper));
-        }
+        self.released = true;
+        self.keeper.agenda().leak(&self.held, Arc::clone(&self.keeper));
         lost
     }
 
@@ -215,6 +213,11 @@ impl LockGuard {
     /// # Cancel safety
     /// Cancel safe: dropped midway, the release is finished in the background.
     pub async fn release(mut self) -> Result<Released> {
+        self.give_back().await
+    }
+
+    /// As [`release`](Self::release); nothing is left for the drop.
+    pub(crate) async fn give_back(&mut self) -> Result<Released> {
         self.released = true;
         let (held, agenda) = (&self.held, self.keeper.agenda());
         let left = held.remaining();
@@ -238,6 +241,15 @@ impl LockGuard {
             let error = Error::new(ErrorKind::Unavailable, text).with_outcome_unknown();
             Err(self.explain(error, "release"))
         })
+    }
+
+    /// Another guard gives the hold back.
+    pub(crate) fn disarm(&mut self) {
+        self.released = true;
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.held
     }
 
     /// Outside a runtime there are no timers to bound a request with: the background task does it.

@@ -6,7 +6,10 @@ use tracing::Instrument as _;
 
 use crate::{
     clock::Clock,
-    driver::acquire::{Bound, Request, acquire},
+    driver::{
+        acquire::{Bound, Request, acquire},
+        held::Held,
+    },
     error::{Error, ErrorKind, Result},
     guard::LockGuard,
     locker::Locker,
@@ -39,11 +42,23 @@ impl Handle {
 
     /// Waits as long as the options say; a bound that passed is an error.
     pub(crate) async fn lock(&self, mode: Mode) -> Result<LockGuard> {
-        self.acquire(mode, self.bound()).await?.ok_or_else(|| {
-            let wait = self.options.options.wait.unwrap_or_default();
-            let timeout = Error::new(ErrorKind::Timeout, format!("it was not free within {wait:?}"));
-            self.explain(timeout, "lock")
-        })
+        self.acquire(mode, self.bound()).await?.ok_or_else(|| self.timeout())
+    }
+
+    /// The bound of the options has passed.
+    pub(crate) fn timeout(&self) -> Error {
+        let wait = self.options.options.wait.unwrap_or_default();
+        let timeout = Error::new(ErrorKind::Timeout, format!("it was not free within {wait:?}"));
+        self.explain(timeout, "lock")
+    }
+
+    /// One more guard of the same hold. All but one must be disarmed.
+    pub(crate) fn another_guard(&self, held: Arc<Held>) -> LockGuard {
+        LockGuard::new(held, Arc::clone(&self.locker.keeper))
+    }
+
+    pub(crate) fn ensure_runtime(&self) -> Result<()> {
+        self.locker.keeper.ensure().map_err(|error| self.explain(error, "lock"))
     }
 
     pub(crate) async fn try_lock(&self, mode: Mode) -> Result<Option<LockGuard>> {

@@ -17,6 +17,7 @@ mod mutex;
 mod name;
 mod observe;
 mod options;
+mod reentrant;
 mod registry;
 mod rwlock;
 mod semaphore;
@@ -37,6 +38,7 @@ pub use self::{
     name::{Kind, LockName, MAX_NAME_BYTES},
     observe::{Event, Observer},
     options::{LockOptions, MAX_TTL, MIN_TTL, Renewal},
+    reentrant::{Owner, ReentrantGuard, ReentrantMutex, ReentrantReleased},
     registry::{Connector, Registry},
     rwlock::RwLock,
     semaphore::Semaphore,

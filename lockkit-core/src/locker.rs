@@ -15,6 +15,7 @@ use crate::{
     name::{Kind, LockName},
     observe::Observer,
     options::{CheckedOptions, LockOptions},
+    reentrant::Owner,
     rwlock::RwLock,
     semaphore::Semaphore,
     spi::{Backend, Capabilities, Descriptor, Inspection, Released, Role},
@@ -120,6 +121,24 @@ impl Locker {
     pub fn mutex(&self, name: &str) -> Result<Mutex> {
         self.require(self.capabilities().exclusive, "exclusive locks")?;
         Ok(Mutex::new(self.handle(Kind::Mutex, name)?))
+    }
+
+    /// A new owner, whose mutexes can be taken again while it has them. Does no I/O.
+    ///
+    /// ```
+    /// # async fn outer(locker: lockkit_core::Locker) -> lockkit_core::Result<()> {
+    /// let owner = locker.owner();
+    /// let outer = owner.mutex("orders/42")?.lock().await?;
+    /// let inner = owner.mutex("orders/42")?.lock().await?; // at once, without a request
+    /// assert_eq!(inner.fencing_token(), outer.fencing_token());
+    /// inner.release().await?; // it is still held
+    /// outer.release().await?; // and now it is free
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        Owner::new(self.clone())
     }
 
     /// The mutexes with these names, to be taken all together, or none of them. Does no I/O.

@@ -18,6 +18,7 @@ mod multi;
 mod observing;
 mod outside;
 mod panics;
+mod reentrant;
 mod release;
 mod renewal;
 mod runtimes;

@@ -49,6 +49,18 @@ fn futures_can_be_spawned(
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_futures_of_an_owner_can_be_spawned() {
+    shared::<crate::Owner>();
+    shared::<crate::ReentrantGuard>();
+    let world = World::new(Kind::Ttl);
+    let mutex = world.locker.owner().mutex("a").unwrap();
+    send(mutex.lock());
+    send(mutex.try_lock());
+    send(mutex.lock_timeout(ms(1)));
+    send(mutex.lock().await.unwrap().release());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_futures_of_several_locks_can_be_spawned() {
     let world = World::new(Kind::Ttl);
     let set = world.locker.mutex_set(["a", "b"]).unwrap();
