@@ -21,8 +21,10 @@ use crate::{
         within::within,
     },
     error::{Error, ErrorKind, Result},
+    expiring::Expiring,
     lost::Lost,
     name::LockName,
+    options::{MAX_TTL, MIN_TTL},
     spi::{Attachment, Mode, Released},
     token::{FencingToken, OwnerId},
 };
@@ -103,6 +105,18 @@ impl LockGuard {
         Lost::new(Arc::clone(&self.held))
     }
 
+    /// The warning that the hold will end in `before` or less, unless it is renewed meanwhile: by the end of its lease,
+    /// by [`max_hold`](crate::LockOptions::max_hold), or by a shutdown.
+    ///
+    /// A renewed lease is never longer than the ttl, and with [`Renewal::Auto`](crate::Renewal::Auto) it shrinks to two
+    /// thirds of that before it is renewed: a longer `before` warns of every renewal, and one of the ttl or more
+    /// completes at once. A hold that has no end in sight, as on a store without leases, gives no warning before it is
+    /// lost.
+    #[must_use]
+    pub fn expiring(&self, before: Duration) -> Expiring {
+        Expiring::new(Arc::clone(&self.held), before)
+    }
+
     /// Runs `work` for as long as the lock is held.
     ///
     /// # Errors
@@ -133,7 +147,58 @@ impl LockGuard {
         if Runtime::try_current().is_err() {
             return Err(self.no_runtime("renew"));
         }
-        Handover::new(&self.keeper, renew_now(Arc::clone(&self.held))).await
+        Handover::new(&self.keeper, renew_now(Arc::clone(&self.held), None)).await
+    }
+
+    /// Renews the lease now, once, for `lease` instead of the ttl, and tells how long the hold lasts without another
+    /// renewal.
+    ///
+    /// It never shortens a lease, so the answer may be more than `lease`. It is less by the margin for drift (C3), or
+    /// where [`max_hold`](crate::LockOptions::max_hold) ends the hold earlier. A holder that dies keeps the lock for as
+    /// long.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if `lease` is not between 10 ms and 24 h, [`ErrorKind::Unsupported`] if the backend
+    /// has no leases of another length, [`ErrorKind::Lost`] if the lock is lost. Any other error means that the outcome
+    /// is unknown: the lock is held until its local deadline, or longer.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a renewal in flight is finished in the background.
+    pub async fn extend(&self, lease: Duration) -> Result<Duration> {
+        let refuse = |kind, text| Err(self.explain(Error::new(kind, text), "extend"));
+        if !self.held.agenda.extends {
+            let text = "this backend has no leases of another length than the ttl; use `renew`".to_owned();
+            return refuse(ErrorKind::Unsupported, text);
+        }
+        if !(MIN_TTL..=MAX_TTL).contains(&lease) {
+            let text = format!("a lease of {lease:?} is asked for, it must be between {MIN_TTL:?} and 24 h");
+            return refuse(ErrorKind::InvalidOption, text);
+        }
+        if Runtime::try_current().is_err() {
+            return Err(self.no_runtime("extend"));
+        }
+        Handover::new(&self.keeper, renew_now(Arc::clone(&self.held), Some(lease))).await?;
+        let left = self.remaining();
+        if left.is_zero() { Err(self.lost_error("extend")) } else { Ok(left) }
+    }
+
+    /// Gives the guard up and keeps the lock, which nobody releases any more.
+    ///
+    /// With [`Renewal::Auto`](crate::Renewal::Auto) it is renewed until [`max_hold`](crate::LockOptions::max_hold) ends
+    /// it, the locker is [shut down](crate::Locker::shutdown), the runtime that the locker works on ends, or the process
+    /// does. With [`Renewal::Manual`](crate::Renewal::Manual) it lapses with its lease (less the margin for drift): so a
+    /// job keeps others from running again for a while. Either way the [signal](Lost) tells the end. A shutdown ends it
+    /// at once and frees it in the store, whatever is left of its lease.
+    ///
+    /// For as long as it is held, the locker's background task stays at work, and with it the connection, even when
+    /// every [`Locker`](crate::Locker) is gone. On a store where locks belong to a session or a connection
+    /// ([`LeaseScope`](crate::spi::LeaseScope)), a manual one is held for as long as that lives, like any other, and a
+    /// process that ends frees it then.
+    pub fn leak(mut self) -> Lost {
+        let lost = self.lost();
+        self.released = true;
+        self.keeper.agenda().leak(&self.held, Arc::clone(&self.keeper));
+        lost
     }
 
     /// Gives the lock back and says what was true.
@@ -148,6 +213,11 @@ impl LockGuard {
     /// # Cancel safety
     /// Cancel safe: dropped midway, the release is finished in the background.
     pub async fn release(mut self) -> Result<Released> {
+        self.give_back().await
+    }
+
+    /// As [`release`](Self::release); nothing is left for the drop.
+    pub(crate) async fn give_back(&mut self) -> Result<Released> {
         self.released = true;
         let (held, agenda) = (&self.held, self.keeper.agenda());
         let left = held.remaining();
@@ -155,7 +225,8 @@ impl LockGuard {
             agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
             return Ok(Released::NotHeld);
         }
-        let bound = left.min(held.limits.op_timeout * 2);
+        let lease = agenda.clock.now().until(held.lease_end());
+        let bound = lease.min(held.limits.op_timeout * 2);
         if let Some(attachment) = held.attachment() {
             // As when it is dropped: the release follows.
             let _ = catch_unwind(AssertUnwindSafe(|| attachment.guard_released()));
@@ -170,6 +241,15 @@ impl LockGuard {
             let error = Error::new(ErrorKind::Unavailable, text).with_outcome_unknown();
             Err(self.explain(error, "release"))
         })
+    }
+
+    /// Another guard gives the hold back.
+    pub(crate) fn disarm(&mut self) {
+        self.released = true;
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.held
     }
 
     /// Outside a runtime there are no timers to bound a request with: the background task does it.

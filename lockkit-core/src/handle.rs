@@ -5,7 +5,11 @@ use std::{sync::Arc, time::Duration};
 use tracing::Instrument as _;
 
 use crate::{
-    driver::acquire::{Bound, Request, acquire},
+    clock::Clock,
+    driver::{
+        acquire::{Bound, Request, acquire},
+        held::Held,
+    },
     error::{Error, ErrorKind, Result},
     guard::LockGuard,
     locker::Locker,
@@ -53,12 +57,23 @@ impl Handle {
 
     /// Waits as long as the options say; a bound that passed is an error.
     pub(crate) async fn lock(&self, mode: Mode) -> Result<LockGuard> {
-        let bound = self.options.options.wait.map_or(Bound::Forever, Bound::Within);
-        self.acquire(mode, bound).await?.ok_or_else(|| {
-            let wait = self.options.options.wait.unwrap_or_default();
-            let timeout = Error::new(ErrorKind::Timeout, format!("it was not free within {wait:?}"));
-            self.explain(timeout, "lock")
-        })
+        self.acquire(mode, self.bound()).await?.ok_or_else(|| self.timeout())
+    }
+
+    /// The bound of the options has passed.
+    pub(crate) fn timeout(&self) -> Error {
+        let wait = self.options.options.wait.unwrap_or_default();
+        let timeout = Error::new(ErrorKind::Timeout, format!("it was not free within {wait:?}"));
+        self.explain(timeout, "lock")
+    }
+
+    /// One more guard of the same hold. All but one must be disarmed.
+    pub(crate) fn another_guard(&self, held: Arc<Held>) -> LockGuard {
+        LockGuard::new(held, Arc::clone(&self.locker.keeper))
+    }
+
+    pub(crate) fn ensure_runtime(&self) -> Result<()> {
+        self.locker.keeper.ensure().map_err(|error| self.explain(error, "lock"))
     }
 
     pub(crate) async fn try_lock(&self, mode: Mode) -> Result<Option<LockGuard>> {
@@ -81,7 +96,20 @@ impl Handle {
         self.locker.explain(error, operation, &self.name)
     }
 
-    async fn acquire(&self, mode: Mode, bound: Bound) -> Result<Option<LockGuard>> {
+    /// How long the options have it wait.
+    pub(crate) fn bound(&self) -> Bound {
+        self.options.options.wait.map_or(Bound::Forever, Bound::Within)
+    }
+
+    pub(crate) fn op_timeout(&self) -> Duration {
+        self.options.limits.op_timeout
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.locker.keeper.agenda().clock
+    }
+
+    pub(crate) async fn acquire(&self, mode: Mode, bound: Bound) -> Result<Option<LockGuard>> {
         let bound = if matches!(bound, Bound::Within(Duration::ZERO)) { Bound::Try } else { bound };
         let request = Request {
             backend: &*self.locker.backend,

@@ -7,15 +7,18 @@ mod clock;
 mod driver;
 mod election;
 mod error;
+mod expiring;
 mod guard;
 mod handle;
 mod locker;
 mod lost;
 pub mod memory;
+mod multi;
 mod mutex;
 mod name;
 mod observe;
 mod options;
+mod reentrant;
 mod registry;
 mod rwlock;
 mod semaphore;
@@ -27,14 +30,17 @@ pub use self::{
     clock::{Clock, Tick},
     election::{Election, Leader, LeaderWatch, Leadership},
     error::{Error, ErrorKind, ErrorStatus, Result},
+    expiring::Expiring,
     guard::LockGuard,
     locker::{Health, Locker},
     lost::Lost,
     memory::Memory,
+    multi::{AllReleased, AnyLost, MultiGuard, MutexSet},
     mutex::Mutex,
     name::{Kind, LockName, MAX_NAME_BYTES},
     observe::{Event, Observer},
     options::{LockOptions, MAX_TTL, MIN_TTL, Renewal},
+    reentrant::{Owner, ReentrantGuard, ReentrantMutex, ReentrantReleased},
     registry::{Connector, Registry},
     rwlock::RwLock,
     semaphore::Semaphore,

@@ -11,10 +11,12 @@ use crate::{
     error::{Error, ErrorKind, Result},
     handle::Handle,
     memory::Memory,
+    multi::{MultiGuard, MutexSet},
     mutex::Mutex,
     name::{Kind, LockName},
     observe::Observer,
     options::{CheckedOptions, LockOptions},
+    reentrant::Owner,
     rwlock::RwLock,
     semaphore::Semaphore,
     spi::{Backend, Capabilities, Descriptor, Inspection, Released, Role},
@@ -133,6 +135,57 @@ impl Locker {
     pub fn mutex(&self, name: &str) -> Result<Mutex> {
         self.require(self.capabilities().exclusive, "exclusive locks")?;
         Ok(Mutex::new(self.handle(Kind::Mutex, name)?))
+    }
+
+    /// A new owner, whose mutexes can be taken again while it has them. Does no I/O.
+    ///
+    /// ```
+    /// # async fn outer(locker: lockkit_core::Locker) -> lockkit_core::Result<()> {
+    /// let owner = locker.owner();
+    /// let outer = owner.mutex("orders/42")?.lock().await?;
+    /// let inner = owner.mutex("orders/42")?.lock().await?; // at once, without a request
+    /// assert_eq!(inner.fencing_token(), outer.fencing_token());
+    /// inner.release().await?; // it is still held
+    /// outer.release().await?; // and now it is free
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        Owner::new(self.clone())
+    }
+
+    /// The mutexes with these names, to be taken all together, or none of them. Does no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], also if a name is there twice, [`ErrorKind::InvalidOption`] if there is none, or
+    /// [`ErrorKind::Unsupported`] if the backend has no exclusive locks.
+    pub fn mutex_set(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MutexSet> {
+        self.require(self.capabilities().exclusive, "exclusive locks")?;
+        let handles = names.into_iter().map(|name| self.handle(Kind::Mutex, name.as_ref()));
+        MutexSet::new(handles.collect::<Result<_>>()?)
+    }
+
+    /// Waits for the mutexes with these names, all together: short for [`mutex_set`](Self::mutex_set) and
+    /// [`MutexSet::lock`].
+    ///
+    /// ```
+    /// # async fn transfer(locker: lockkit_core::Locker) -> lockkit_core::Result<()> {
+    /// let both = locker.lock_all(["account/7", "account/3"]).await?;
+    /// // … move the money, with `both.fencing_token("account/7")` …
+    /// let released = both.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As those two.
+    ///
+    /// # Cancel safety
+    /// Cancel safe, as [`MutexSet::lock`].
+    pub async fn lock_all(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MultiGuard> {
+        let set = self.mutex_set(names)?;
+        set.lock().await
     }
 
     /// The read/write lock with this name. Does no I/O.

@@ -7,6 +7,7 @@ use tokio::runtime::Handle as Runtime;
 
 use crate::{
     driver::held::{Ending, Held},
+    name::LockName,
     spi::LossReason,
 };
 
@@ -19,6 +20,12 @@ pub struct Lost(Arc<Held>);
 impl Lost {
     pub(crate) fn new(held: Arc<Held>) -> Self {
         Self(held)
+    }
+
+    /// The name of the lock.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        &self.0.name
     }
 
     /// Whether the lock is lost; false while it is held, and after it was given back.

@@ -16,7 +16,7 @@ use crate::{
 
 /// A lock that one owner holds at a time.
 ///
-/// Not reentrant: a holder that locks the same name again waits for itself.
+/// Not reentrant: a holder that locks the same name again waits for itself. [`Owner`](crate::Owner) has one that is.
 #[derive(Clone, Debug)]
 pub struct Mutex {
     handle: Handle,
@@ -25,6 +25,10 @@ pub struct Mutex {
 impl Mutex {
     pub(crate) fn new(handle: Handle) -> Self {
         Self { handle }
+    }
+
+    pub(crate) fn into_handle(self) -> Handle {
+        self.handle
     }
 
     /// Uses options of its own instead of the locker's defaults.

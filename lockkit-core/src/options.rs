@@ -37,6 +37,7 @@ pub enum Renewal {
 /// * `renewal`: [`Renewal::Auto`]
 /// * `op_timeout`: `None`, which means 3 s or a third of `ttl`, whichever is shorter
 /// * `label`: `None`
+/// * `max_hold`: `None`, for as long as the guard lives
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOptions {
@@ -50,6 +51,12 @@ pub struct LockOptions {
     pub op_timeout: Option<Duration>,
     /// A text for humans who inspect the lock: 1 to 255 bytes without control characters.
     pub label: Option<Arc<str>>,
+    /// How long one hold may last, however often it is renewed; at least `ttl`. At its end the lock is
+    /// [lost](crate::LossReason::MaxHold) and freed in the store. `None` is for as long as the guard lives.
+    ///
+    /// A holder that dies shortly before that end leaves its last lease behind: for others the lock is taken for at
+    /// most `max_hold` + `ttl`.
+    pub max_hold: Option<Duration>,
 }
 
 impl Default for LockOptions {
@@ -62,7 +69,14 @@ impl LockOptions {
     /// The defaults.
     #[must_use]
     pub const fn new() -> Self {
-        Self { ttl: DEFAULT_TTL, wait: None, renewal: Renewal::Auto, op_timeout: None, label: None }
+        Self {
+            ttl: DEFAULT_TTL,
+            wait: None,
+            renewal: Renewal::Auto,
+            op_timeout: None,
+            label: None,
+            max_hold: None,
+        }
     }
 
     /// Sets the lease.
@@ -107,13 +121,27 @@ impl LockOptions {
         self
     }
 
+    /// Ends each hold after this long, however often it is renewed.
+    #[must_use]
+    pub const fn with_max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Lets a hold last for as long as its guard lives.
+    #[must_use]
+    pub const fn without_max_hold(mut self) -> Self {
+        self.max_hold = None;
+        self
+    }
+
     /// Checks all options together and fills in what follows from others.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] with the relation that does not hold.
     pub(crate) fn check(&self) -> Result<Limits> {
         let invalid = |reason: String| Err(Error::new(ErrorKind::InvalidOption, reason));
-        let Self { ttl, op_timeout, label, wait: _, renewal: _ } = self;
+        let Self { ttl, op_timeout, label, max_hold, wait: _, renewal: _ } = self;
         if !(MIN_TTL..=MAX_TTL).contains(ttl) {
             return invalid(format!(
                 "ttl is {ttl:?}, it must be between {MIN_TTL:?} and 24 h; renewal keeps a lock for longer"
@@ -130,12 +158,20 @@ impl LockOptions {
                  before one renewal could have failed"
             ));
         }
+        if let Some(max_hold) = max_hold
+            && max_hold < ttl
+        {
+            return invalid(format!(
+                "max_hold is {max_hold:?}, it must be at least ttl ({ttl:?}), else a holder that dies keeps the lock \
+                 longer than one that lives"
+            ));
+        }
         if let Some(label) = label
             && let Err(reason) = check_text("a label", label)
         {
             return invalid(reason);
         }
-        Ok(Limits { ttl: *ttl, op_timeout })
+        Ok(Limits { ttl: *ttl, op_timeout, max_hold: max_hold.unwrap_or(Duration::MAX) })
     }
 }
 
@@ -155,7 +191,8 @@ impl CheckedOptions {
 
 impl Default for CheckedOptions {
     fn default() -> Self {
-        let limits = Limits { ttl: DEFAULT_TTL, op_timeout: LONGEST_DEFAULT_OP_TIMEOUT };
+        let (ttl, op_timeout) = (DEFAULT_TTL, LONGEST_DEFAULT_OP_TIMEOUT);
+        let limits = Limits { ttl, op_timeout, max_hold: Duration::MAX };
         Self { options: LockOptions::new(), limits }
     }
 }
@@ -165,6 +202,8 @@ impl Default for CheckedOptions {
 pub(crate) struct Limits {
     pub(crate) ttl: Duration,
     pub(crate) op_timeout: Duration,
+    /// [`Duration::MAX`] for ever.
+    pub(crate) max_hold: Duration,
 }
 
 #[cfg(test)]
@@ -184,6 +223,10 @@ mod tests {
             (options.clone().with_ttl(MAX_TTL + ms(1)), "between 10ms and 24 h"),
             (options.clone().with_op_timeout(Duration::ZERO), "at least 1 ms"),
             (options.clone().with_ttl(ms(100)).with_op_timeout(ms(51)), "at most half of ttl (100ms)"),
+            (
+                options.clone().with_ttl(ms(100)).with_max_hold(ms(99)),
+                "max_hold is 99ms, it must be at least ttl (100ms)",
+            ),
             (options.clone().with_label(""), "a label must not be empty"),
             (options.clone().with_label("a\nb"), "control characters"),
         ] {

@@ -77,8 +77,8 @@ impl Registry {
 
     /// Connects to the store of a URL.
     ///
-    /// Parameters that every store takes: `ttl`, `op_timeout` and `label` set the defaults of the locker's locks,
-    /// `token_base` is added to every fencing token, `process_gate=false` turns the
+    /// Parameters that every store takes: `ttl`, `op_timeout`, `max_hold` and `label` set the defaults of the locker's
+    /// locks, `token_base` is added to every fencing token, `process_gate=false` turns the
     /// [process gate](Locker::with_process_gate) off.
     ///
     /// # Errors
@@ -99,6 +99,9 @@ impl Registry {
         }
         if let Some(op_timeout) = url.params.duration("op_timeout")? {
             defaults = defaults.with_op_timeout(op_timeout);
+        }
+        if let Some(max_hold) = url.params.duration("max_hold")? {
+            defaults = defaults.with_max_hold(max_hold);
         }
         if let Some(label) = url.params.text("label")? {
             defaults = defaults.with_label(label);
@@ -157,9 +160,17 @@ mod tests {
 
     #[tokio::test]
     async fn the_defaults_of_a_url_can_be_built_upon() {
-        let locker = Registry::new().connect("memory://?ttl=5s&label=cron").await.unwrap();
+        let locker = Registry::new().connect("memory://?ttl=5s&label=cron&max_hold=1m").await.unwrap();
         let options = locker.defaults().clone().with_wait(Duration::from_secs(1));
         assert_eq!((options.ttl, options.label.as_deref()), (Duration::from_secs(5), Some("cron")));
+        assert_eq!(options.max_hold, Some(Duration::from_secs(60)));
         locker.mutex("a").unwrap().with_options(options).unwrap();
+    }
+
+    #[tokio::test]
+    async fn c13_a_url_with_a_max_hold_below_its_ttl_is_refused() {
+        let error = Registry::new().connect("memory://?max_hold=5s").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOption);
+        assert!(error.to_string().contains("at least ttl (30s)"), "{error}");
     }
 }

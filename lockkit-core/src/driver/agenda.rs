@@ -18,7 +18,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, oneshot};
 
-use super::{bid::Attempting, gate::Gates, held::Held, live::LiveClaim};
+use super::{bid::Attempting, gate::Gates, held::Held, keeper::Keeper, live::LiveClaim};
 use crate::{
     clock::{Clock, Tick},
     error::{Error, ErrorKind, Result},
@@ -77,6 +77,8 @@ pub(crate) struct Agenda {
     pub(crate) store: &'static str,
     pub(crate) cadence: Cadence,
     pub(crate) gates: Gates,
+    /// Whether the backend gives leases of another length than the ttl.
+    pub(crate) extends: bool,
     /// Whether a task works on this agenda.
     pub(crate) attended: AtomicBool,
     /// Wakes the task.
@@ -98,6 +100,8 @@ struct State {
     timers: BTreeMap<(Tick, u64), Arc<Held>>,
     chores: Vec<Chore>,
     rung: Vec<Arc<Held>>,
+    /// By timers: of holds without a guard, what that would keep alive.
+    leaked: BTreeMap<u64, Arc<Keeper>>,
     /// When the task wakes up by itself.
     armed: Tick,
     /// No locker and no guard is left.
@@ -125,6 +129,7 @@ impl Agenda {
             store: descriptor.name,
             cadence: descriptor.cadence,
             gates: Gates::new(descriptor),
+            extends: descriptor.capabilities.extend,
             attended: AtomicBool::new(false),
             bell: Notify::new(),
             closing: Notify::new(),
@@ -138,6 +143,7 @@ impl Agenda {
                 timers: BTreeMap::new(),
                 chores: Vec::new(),
                 rung: Vec::new(),
+                leaked: BTreeMap::new(),
                 armed: Tick::NEVER,
                 orphaned: false,
                 draining_since: None,
@@ -208,9 +214,10 @@ impl Agenda {
             let idle = if again { chore.take_if(|chore| !chore.is_awaited()) } else { None };
             let wake = chore.is_some();
             state.chores.extend(chore);
-            (unheard, idle, state.remove(held), wake)
+            let keeper = state.leaked.remove(&held.timer.id);
+            (wake, unheard, idle, state.remove(held), keeper)
         };
-        if dropped.3 {
+        if dropped.0 {
             self.bell.notify_one();
         }
     }
@@ -228,6 +235,26 @@ impl Agenda {
     /// Makes a renewal due now. One in flight sees `rung` when it ends.
     pub(crate) fn hasten(&self, held: &Arc<Held>) {
         self.reschedule(held, AT_ONCE);
+    }
+
+    /// The hold goes on without a guard and keeps its keeper at work; a shutdown that has begun ends it now. Nothing is
+    /// kept if it is over already.
+    pub(crate) fn leak(&self, held: &Arc<Held>, keeper: Arc<Keeper>) {
+        let (_unused, wake) = {
+            let mut state = self.lock();
+            let over = held.timer.retired.load(Relaxed);
+            let unused = if over { Some(keeper) } else { state.leaked.insert(held.timer.id, keeper) };
+            let closing = state.draining_since.is_some();
+            (unused, closing && state.remove(held).is_some() && state.insert(held, Tick::NEVER))
+        };
+        if wake {
+            self.bell.notify_one();
+        }
+    }
+
+    /// When the shutdown ends this hold, if one has begun. Never call this under the agenda's lock.
+    pub(crate) fn closing_end(&self, held: &Held) -> Tick {
+        if self.is_draining() { self.lock().closing_end(held) } else { Tick::NEVER }
     }
 
     pub(crate) fn take_work(&self) -> Work {
@@ -271,8 +298,8 @@ impl Agenda {
         let now = self.clock.now();
         {
             let mut state = self.lock();
-            let since = *state.draining_since.get_or_insert(now);
-            let late = state.timers.iter().filter(|((due, _), held)| *due > since.after(held.limits.ttl));
+            state.draining_since.get_or_insert(now);
+            let late = state.timers.iter().filter(|((due, _), held)| *due > state.closing_end(held));
             let late: Vec<_> = late.map(|(_, held)| Arc::clone(held)).collect();
             for held in late {
                 state.insert(&held, Tick::NEVER);
@@ -352,7 +379,7 @@ impl Agenda {
         let (unwatched, replies, hopeless): (Vec<_>, Vec<_>, Hopeless) = {
             let mut state = self.lock();
             self.attended.store(false, SeqCst);
-            let unwatched = state.timers.values().filter(|held| held.deadline() == Tick::NEVER).cloned();
+            let unwatched = state.timers.values().filter(|held| held.lease_end() == Tick::NEVER).cloned();
             let unwatched = unwatched.collect();
             let replies = state.chores.iter_mut().filter_map(|chore| match chore {
                 Chore::Release(_, reply) => reply.take(),
@@ -402,7 +429,7 @@ impl State {
         if held.timer.retired.load(Relaxed) {
             return false;
         }
-        let end = self.draining_since.map_or(LAST, |since| since.after(held.limits.ttl));
+        let end = self.closing_end(held);
         let due = if held.rung.load(SeqCst) { AT_ONCE } else { due.min(held.deadline()).min(end).min(LAST) };
         self.remove(held);
         held.timer.due.store(due.nanos(), Relaxed);
@@ -412,6 +439,12 @@ impl State {
             self.armed = due;
         }
         earlier
+    }
+
+    /// When the shutdown ends this hold. Nobody will give back what was leaked.
+    fn closing_end(&self, held: &Held) -> Tick {
+        let Some(since) = self.draining_since else { return Tick::NEVER };
+        if self.leaked.contains_key(&held.timer.id) { since } else { since.after(held.limits.ttl) }
     }
 
     /// What no task will ever do: nobody is left who could start one. Their leases end by themselves.

@@ -115,7 +115,7 @@ impl<'a> Bid<'a> {
         held.grant(FencingToken::new(token));
         let mut due = first_due(held, now);
         // A hand-over gave less than was asked for. A hold that is over by then need not ask for the rest.
-        let short = held.remaining() < request.limits.ttl / 2;
+        let short = now.until(held.lease_end()) < request.limits.ttl / 2;
         if short
             && request.options.renewal == Renewal::Auto
             && request.backend.descriptor().lease_scope == LeaseScope::Claim

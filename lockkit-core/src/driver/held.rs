@@ -62,7 +62,10 @@ pub(crate) struct Held {
     pub(crate) unknown_renewals: AtomicU8,
     granted: AtomicBool,
     token: AtomicU64,
-    deadline: AtomicU64,
+    /// When the lease ends without another renewal.
+    lease_end: AtomicU64,
+    /// When the hold ends however often it is renewed.
+    cap: AtomicU64,
     ending: OnceLock<Ending>,
     attachment: OnceLock<Arc<dyn Attachment>>,
     /// As it has the lock, if that is not as it asked for it.
@@ -100,7 +103,8 @@ impl Held {
             unknown_renewals: AtomicU8::new(0),
             granted: AtomicBool::new(false),
             token: AtomicU64::new(0),
-            deadline: AtomicU64::new(Tick::NEVER.nanos()),
+            lease_end: AtomicU64::new(Tick::NEVER.nanos()),
+            cap: AtomicU64::new(Tick::NEVER.nanos()),
             ending: OnceLock::new(),
             attachment: OnceLock::new(),
             ticket: AtomicU64::new(0),
@@ -114,6 +118,10 @@ impl Held {
     /// found by the insert of the first renewal: `ring` and the grant each write before they read.
     pub(crate) fn grant(&self, token: FencingToken) {
         self.token.store(token.get(), Relaxed);
+        if self.limits.max_hold != Duration::MAX {
+            let cap = self.agenda.clock.now().after(self.limits.max_hold);
+            self.cap.store(cap.nanos(), Release);
+        }
         self.granted.store(true, SeqCst);
     }
 
@@ -131,19 +139,36 @@ impl Held {
         FencingToken::new(self.token.load(Relaxed))
     }
 
+    /// When the hold ends without another renewal.
     pub(crate) fn deadline(&self) -> Tick {
-        Tick::from_nanos(self.deadline.load(Acquire))
+        self.lease_end().min(self.cap())
     }
 
-    /// Counts a lease from before its request, `asked`, and returns the new deadline (C3).
+    /// When the store may have let go of it at the earliest; [`Tick::NEVER`] if only its session can end it. Later
+    /// than the [deadline](Self::deadline) if the hold is ended before.
+    pub(crate) fn lease_end(&self) -> Tick {
+        Tick::from_nanos(self.lease_end.load(Acquire))
+    }
+
+    /// The [deadline](Self::deadline), or when a shutdown that has begun ends the hold, if that is earlier. Never call
+    /// this under the agenda's lock.
+    pub(crate) fn end_in_sight(&self) -> Tick {
+        self.deadline().min(self.agenda.closing_end(self))
+    }
+
+    fn cap(&self) -> Tick {
+        Tick::from_nanos(self.cap.load(Acquire))
+    }
+
+    /// Counts a lease from before its request, `asked`, and returns its new end (C3).
     pub(crate) fn extend(&self, asked: Tick, lease: Lease) -> Tick {
-        let deadline = match lease {
+        let end = match lease {
             Lease::For(lasts) => asked.after(less_drift(lasts)),
             Lease::Proven { at, lasts } => at.after(less_drift(lasts)),
             Lease::Session => Tick::NEVER,
         };
-        self.deadline.store(deadline.nanos(), Release);
-        deadline
+        self.lease_end.store(end.nanos(), Release);
+        end
     }
 
     /// Exact against the deadline, and sticky: once it was seen false, a late renewal can't revive the lock.
@@ -158,8 +183,11 @@ impl Held {
         }
         let left = self.agenda.clock.now().until(self.deadline());
         if left.is_zero() {
-            let closed = self.agenda.is_draining();
-            self.lose(if closed { LossReason::Closed } else { LossReason::Expired });
+            self.lose(match () {
+                () if self.cap() <= self.lease_end() => LossReason::MaxHold,
+                () if self.agenda.is_draining() => LossReason::Closed,
+                () => LossReason::Expired,
+            });
         }
         left
     }

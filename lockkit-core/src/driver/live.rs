@@ -38,6 +38,10 @@ impl LiveClaim {
         bounded(budget, self.claim.keep_alive()).await
     }
 
+    pub(crate) async fn extend(&mut self, lease: Duration, budget: Duration) -> Result<Pulse> {
+        bounded(budget, self.claim.extend(lease)).await
+    }
+
     pub(crate) async fn release(&mut self, budget: Duration) -> Result<Released> {
         bounded(budget, self.claim.release()).await
     }

@@ -163,7 +163,7 @@ async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Resul
     loop {
         let error = match claim.release(held.limits.op_timeout).await {
             // C7: an earlier try may have freed it. Before the deadline nothing else can have ended it.
-            Ok(Released::NotHeld) if unknown && clock.now() < held.deadline() => return Ok(Released::Freed),
+            Ok(Released::NotHeld) if unknown && clock.now() < held.lease_end() => return Ok(Released::Freed),
             Ok(Released::NotHeld) if unknown => {
                 let text = "the first request to release got no answer and the lease has ended since; the lock is \
                             not ours any more, but whether it was still ours then is unknown";

@@ -30,7 +30,7 @@ const SLOTS: u32 = 4;
 /// When a hold that was granted or renewed just now is due: after a third of what is left, spread by jitter.
 pub(crate) fn first_due(held: &Held, now: Tick) -> Tick {
     match held.renewal {
-        Renewal::Auto => next_due(held.agenda.cadence, held.limits.ttl, held.deadline(), now),
+        Renewal::Auto => next_due(held.agenda.cadence, held.limits.ttl, held.lease_end(), now),
         Renewal::Manual => held.deadline(),
     }
 }
@@ -51,7 +51,7 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
     let mut next = NextTimer { held: &held, rung, due: None }; // dropped after `slot`
     let clock = held.agenda.clock;
     let draining = held.agenda.draining_since();
-    if draining.is_some_and(|since| clock.now() >= since.after(held.limits.ttl)) {
+    if draining.is_some() && clock.now() >= held.agenda.closing_end(&held) {
         held.lose(LossReason::Closed);
     }
     if !held.is_held() {
@@ -72,7 +72,7 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
     let unknown = held.unknown_renewals.load(Relaxed) > 0;
     let regular = match (held.renewal, draining) {
         // A session has no deadline to end it: it must be looked after to the end.
-        (_, Some(_)) if held.deadline() != Tick::NEVER => false,
+        (_, Some(_)) if held.lease_end() != Tick::NEVER => false,
         (Renewal::Auto, _) => !joined,
         (Renewal::Manual, _) => unknown, // a hint asked for a look that did not succeed yet
     };
@@ -81,7 +81,7 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
         next.due = Some(due);
         return;
     }
-    match beat(&held, claim).await {
+    match beat(&held, claim, None).await {
         Ok(()) => next.due = Some(first_due(&held, clock.now())),
         Err(error) if error.kind() == ErrorKind::Lost => left_over(&held),
         Err(error) => {
@@ -97,15 +97,15 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
     }
 }
 
-/// Renews at the user's wish; the keeper's timer follows.
+/// Renews at the user's wish, for another time than the ttl if that is given; the keeper's timer follows.
 ///
 /// # Errors
 /// [`ErrorKind::Lost`] if the lock is lost; any other error means that the outcome is unknown.
-pub(crate) async fn renew_now(held: Arc<Held>) -> Result<()> {
+pub(crate) async fn renew_now(held: Arc<Held>, lease: Option<Duration>) -> Result<()> {
     let outcome = match within(held.limits.op_timeout, held.slot.lock()).await {
         None => Err(Error::new(ErrorKind::Unavailable, "another renewal in flight did not end in time")),
         Some(mut slot) => match slot.as_mut() {
-            Some(claim) if held.is_held() => beat(&held, claim).await,
+            Some(claim) if held.is_held() => beat(&held, claim, lease).await,
             _ => Err(held.lost_error()),
         },
     };
@@ -118,16 +118,20 @@ pub(crate) async fn renew_now(held: Arc<Held>) -> Result<()> {
             if error.kind() == ErrorKind::Lost {
                 left_over(&held);
             }
-            Err(held.explain(error, "renew"))
+            Err(held.explain(error, if lease.is_none() { "renew" } else { "extend" }))
         }
     }
 }
 
 /// One request for renewal, and what follows from its answer.
-async fn beat(held: &Held, claim: &mut LiveClaim) -> Result<()> {
+async fn beat(held: &Held, claim: &mut LiveClaim, lease: Option<Duration>) -> Result<()> {
     let asked = held.agenda.clock.now();
     let budget = held.limits.op_timeout.min(asked.until(held.deadline()));
-    match claim.keep_alive(budget).await? {
+    let pulse = match lease {
+        None => claim.keep_alive(budget).await?,
+        Some(lease) => claim.extend(lease, budget).await?,
+    };
+    match pulse {
         Pulse::Alive(lease) => {
             // An answer that comes after the deadline is too late: somebody may have seen the lock as lost.
             if !held.is_held() {

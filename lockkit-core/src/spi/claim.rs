@@ -273,6 +273,8 @@ pub enum LossReason {
     Evicted,
     /// No renewal was confirmed before the local deadline.
     Expired,
+    /// It was held for as long as [`max_hold`](crate::LockOptions::max_hold) allows.
+    MaxHold,
     /// The store's session or connection that carried the lock has ended.
     SessionLost,
 }
@@ -283,6 +285,7 @@ impl fmt::Display for LossReason {
             Self::Closed => "the locker was shut down",
             Self::Evicted => "the store says that it is not ours any more",
             Self::Expired => "no renewal was confirmed before the end of the lease",
+            Self::MaxHold => "it was held for as long as its options allow",
             Self::SessionLost => "the store session that carried it has ended",
         })
     }

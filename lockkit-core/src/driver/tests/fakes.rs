@@ -94,7 +94,10 @@ impl Fake {
             Kind::Pinned => (ms(1_000), ms(1), ms(1)),
         };
         let descriptor = Descriptor::new("fake")
-            .with_capabilities(Capabilities::none().with_exclusive())
+            .with_capabilities(match kind {
+                Kind::Ttl => Capabilities::none().with_exclusive().with_extend(),
+                _ => Capabilities::none().with_exclusive(),
+            })
             .with_max_patience(patience)
             .with_poll(min, max);
         Self { store, descriptor, kind, attaches: None }
@@ -221,13 +224,15 @@ impl FakeClaim {
         }
     }
 
-    fn renew(&self) -> Pulse {
+    fn renew(&self, lasts: Option<Duration>) -> Pulse {
         let mut rows = lock(&self.store.rows);
         let row =
             rows.get_mut(self.spec.name.as_str()).filter(|row| row.live_owner() == Some(self.spec.owner));
         let Some(row) = row else { return Pulse::Lost(LossReason::Evicted) };
-        row.until = self.lasts().map(|lasts| Instant::now() + lasts);
-        Pulse::Alive(self.lease())
+        let now = Instant::now();
+        row.until = lasts.map(|lasts| (now + lasts).max(row.until.unwrap_or(now)));
+        let lease = row.until.map_or(Lease::Session, |until| Lease::For(until - now));
+        Pulse::Alive(self.store.lease().unwrap_or(lease))
     }
 }
 
@@ -244,7 +249,12 @@ impl Claim for FakeClaim {
 
     async fn keep_alive(&mut self) -> Result<Pulse> {
         let (owner, name) = (self.spec.owner, self.spec.name.as_str());
-        self.store.play(Op::KeepAlive, owner, name, async || self.renew()).await
+        self.store.play(Op::KeepAlive, owner, name, async || self.renew(self.lasts())).await
+    }
+
+    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
+        let (owner, name) = (self.spec.owner, self.spec.name.as_str());
+        self.store.play(Op::Extend, owner, name, async || self.renew(Some(lease))).await
     }
 
     async fn release(&mut self) -> Result<Released> {

@@ -105,7 +105,7 @@ fn a_keeper_that_goes_answers_those_who_wait_for_it() {
 }
 
 /// Blocks this thread, which is in no runtime, until the future is done.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     use std::task::{Context, Poll, Wake};
 
     struct Unpark(std::thread::Thread);

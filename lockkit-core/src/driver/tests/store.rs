@@ -27,6 +27,7 @@ pub(super) enum Op {
     Attempt,
     Changed,
     Close,
+    Extend,
     ForceRelease,
     GuardDropped,
     Inspect,
@@ -249,6 +250,13 @@ impl Store {
         let rows = std::mem::take(&mut *lock(&self.rows));
         rows.values().flat_map(|row| &row.hints).for_each(|(_, hint)| hint.ring());
         self.bell.notify_waiters();
+    }
+
+    /// Deletes one row; its hints stay.
+    pub(super) fn evict(&self, name: &str) {
+        if let Some(row) = lock(&self.rows).get_mut(name) {
+            row.owner = None;
+        }
     }
 
     /// Rings all hints for no reason.

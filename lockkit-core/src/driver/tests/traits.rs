@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{World, fakes::Kind};
+use super::{World, fakes::Kind, ms};
 use crate::{Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::held::Held};
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -38,6 +38,37 @@ fn futures_can_be_spawned(
     send(rw_lock.write());
     send(semaphore.acquire_many(2));
     send(locker.shutdown());
+    send(guard.run(async {}));
+    send(guard.renew());
+    send(guard.lost().wait());
+    send(guard.lost().into_future());
+    send(guard.expiring(ms(1)).wait());
+    send(guard.expiring(ms(1)).into_future());
+    send(guard.extend(ms(100)));
+    send(guard.release());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_futures_of_an_owner_can_be_spawned() {
+    shared::<crate::Owner>();
+    shared::<crate::ReentrantGuard>();
+    let world = World::new(Kind::Ttl);
+    let mutex = world.locker.owner().mutex("a").unwrap();
+    send(mutex.lock());
+    send(mutex.try_lock());
+    send(mutex.lock_timeout(ms(1)));
+    send(mutex.lock().await.unwrap().release());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_futures_of_several_locks_can_be_spawned() {
+    let world = World::new(Kind::Ttl);
+    let set = world.locker.mutex_set(["a", "b"]).unwrap();
+    send(world.locker.lock_all(["a", "b"]));
+    send(set.lock());
+    send(set.try_lock());
+    send(set.lock_timeout(ms(1)));
+    let guard = set.lock().await.unwrap();
     send(guard.run(async {}));
     send(guard.renew());
     send(guard.lost().wait());

@@ -1,0 +1,122 @@
+//! Renewal by hand for another time than the ttl.
+
+use tokio::time::{self, Instant};
+
+use super::{
+    TTL, World,
+    fakes::{KINDS, Kind},
+    manual, ms, options, secs,
+    store::{Fault, Op},
+};
+use crate::{
+    MAX_TTL,
+    error::ErrorKind,
+    spi::{LossReason, Released},
+};
+
+#[tokio::test(start_paused = true)]
+async fn c3_an_extended_lease_is_counted_less_the_margin_and_ends() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+    let start = Instant::now();
+    let left = guard.extend(secs(100)).await.unwrap();
+    assert!((ms(98_990)..ms(99_000)).contains(&left), "{left:?}");
+    assert!(guard.remaining() <= left && guard.remaining() > left - ms(5));
+    guard.renew().await.unwrap();
+    assert!(guard.remaining() > ms(98_900), "a renewal never shortens it: {:?}", guard.remaining());
+    time::sleep(secs(90)).await;
+    assert!(guard.is_held());
+    assert_eq!(world.store.count(Op::KeepAlive), 1);
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert!((98_990..99_000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    drop(guard);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c10_an_extended_lease_is_renewed_and_looked_after_as_before() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex("a").lock().await.unwrap();
+    guard.extend(secs(10)).await.unwrap();
+    time::sleep(secs(30)).await;
+    assert!(guard.is_held());
+    assert!(world.store.count(Op::KeepAlive) > 25, "{}", world.store.count(Op::KeepAlive));
+    world.store.evict_all();
+    assert_eq!(time::timeout(secs(2), guard.lost().wait()).await.unwrap(), LossReason::Evicted);
+    drop(guard);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c5_an_unknown_extension_neither_extends_nor_ends_the_lease() {
+    for fault in [Fault::LoseReply, Fault::HangAfter, Fault::Hang, Fault::Fail(ErrorKind::Unavailable)] {
+        let world = World::new(Kind::Ttl);
+        let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+        let start = Instant::now();
+        world.store.once(Op::Extend, [fault]);
+        let error = guard.extend(secs(100)).await.unwrap_err();
+        assert_eq!((error.kind(), error.operation()), (ErrorKind::Unavailable, Some("extend")), "{fault:?}");
+        assert!(guard.is_held() && guard.remaining() < TTL, "{fault:?}");
+        assert_eq!(guard.lost().await, LossReason::Expired, "{fault:?}");
+        assert!(start.elapsed() < TTL, "{fault:?} {:?}", start.elapsed());
+        // What the store may have given is taken back early.
+        time::sleep(ms(10)).await;
+        assert_eq!(world.store.holder("a"), None, "{fault:?}");
+        drop(guard);
+        world.clean(&format!("{fault:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c3_max_hold_caps_an_extension() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex_with("a", manual().with_max_hold(secs(10))).lock().await.unwrap();
+    let left = guard.extend(secs(100)).await.unwrap();
+    assert!(left <= secs(10) && left > ms(9_990), "{left:?}");
+    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    drop(guard);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_what_can_not_be_extended_says_so() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        let guard = world.mutex("a").lock().await.unwrap();
+        if kind == Kind::Ttl {
+            for lease in [ms(0), ms(9), MAX_TTL + ms(1)] {
+                let error = guard.extend(lease).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidOption);
+                assert!(error.to_string().contains("between 10ms and 24 h"), "{error}");
+            }
+        } else {
+            assert_eq!(guard.extend(secs(9)).await.unwrap_err().kind(), ErrorKind::Unsupported, "{kind:?}");
+        }
+        assert_eq!(world.store.count(Op::Extend), 0);
+        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c3_extending_what_was_evicted_tells_so() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+    world.store.evict_all();
+    assert_eq!(guard.extend(secs(9)).await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(!guard.is_held());
+    drop(guard);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c6_an_extension_whose_caller_goes_is_finished() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex_with("a", options()).lock().await.unwrap();
+    world.store.once(Op::Extend, [Fault::Late(ms(300))]);
+    time::timeout(ms(5), guard.extend(secs(50))).await.expect_err("it takes longer");
+    time::sleep(ms(400)).await;
+    assert!(guard.remaining() > secs(48), "{:?}", guard.remaining());
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    world.clean("").await;
+}

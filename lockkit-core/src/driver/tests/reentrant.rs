@@ -1,0 +1,280 @@
+//! Owners that take the same mutex again.
+
+use std::sync::{
+    Arc,
+    atomic::{
+        AtomicUsize,
+        Ordering::{AcqRel, SeqCst},
+    },
+};
+
+use tokio::{
+    task::{JoinSet, yield_now},
+    time::{self, Instant},
+};
+
+use super::{
+    World,
+    fakes::{KINDS, Kind},
+    manual, ms, options, secs,
+    store::{Fault, Op},
+};
+use crate::{
+    Owner, ReentrantMutex, ReentrantReleased,
+    error::ErrorKind,
+    spi::{LossReason, Released},
+};
+
+fn idle(owner: &Owner) -> bool {
+    format!("{owner:?}").contains("names: []")
+}
+
+fn mutex(owner: &Owner, name: &str) -> ReentrantMutex {
+    owner.mutex(name).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn c2_an_owner_takes_it_again_without_a_request_and_the_last_one_frees_it() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        let owner = world.locker.owner();
+        let first = mutex(&owner, "a").lock().await.unwrap();
+        world.store.forget_log();
+        let second = mutex(&owner.clone(), "a").lock().await.unwrap();
+        let third = mutex(&owner, "a").try_lock().await.unwrap().unwrap();
+        let fourth = mutex(&owner, "a").lock_timeout(ms(0)).await.unwrap().unwrap();
+        assert_eq!(world.store.ops(), [], "{kind:?}");
+        for guard in [&second, &third, &fourth] {
+            assert_eq!(guard.fencing_token(), first.fencing_token());
+            assert_eq!(guard.hold().owner(), first.hold().owner());
+        }
+        drop(first);
+        assert_eq!(third.release().await.unwrap(), ReentrantReleased::StillHeld);
+        drop(second);
+        time::sleep(ms(10)).await;
+        assert_eq!((world.store.holders(), world.store.count(Op::Release)), (1, 0), "{kind:?}");
+        assert!(fourth.is_held());
+        assert_eq!(fourth.release().await.unwrap(), ReentrantReleased::Freed);
+        assert_eq!((world.store.holders(), world.store.count(Op::Release)), (0, 1), "{kind:?}");
+        assert!(idle(&owner));
+        drop((mutex(&owner, "a").lock().await.unwrap(), mutex(&owner, "b").lock().await.unwrap()));
+        assert!(idle(&owner), "{kind:?}: something is kept for names that are idle");
+        drop(owner);
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c1_others_in_the_same_process_are_excluded() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        let (owner, other) = (world.locker.owner(), world.locker.owner());
+        let first = mutex(&owner, "a").lock().await.unwrap();
+        let again = mutex(&owner, "a").lock().await.unwrap();
+        for _ in 0..2 {
+            assert!(mutex(&other, "a").try_lock().await.unwrap().is_none(), "{kind:?}");
+            assert!(world.mutex("a").lock_timeout(ms(20)).await.unwrap().is_none(), "{kind:?}");
+        }
+        drop(mutex(&other, "b").lock().await.unwrap());
+        let token = first.fencing_token();
+        drop((first, again));
+        let theirs = mutex(&other, "a").lock().await.unwrap();
+        assert!(theirs.fencing_token() > token);
+        assert!(mutex(&owner, "a").try_lock().await.unwrap().is_none());
+        drop((theirs, owner, other));
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c3_a_lost_hold_is_never_replaced_under_its_guards() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        let owner = world.locker.owner();
+        let first = mutex(&owner, "a").lock().await.unwrap();
+        let second = mutex(&owner, "a").lock().await.unwrap();
+        let lost = second.lost();
+        world.store.evict_all();
+        assert_eq!(first.lost().await, LossReason::Evicted);
+        assert!(lost.is_lost() && !second.is_held());
+        for _ in 0..2 {
+            let error = mutex(&owner, "a").lock().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Lost, "{kind:?}");
+            assert!(error.to_string().contains("guards of it still live"), "{error}");
+            assert_eq!(mutex(&owner, "a").try_lock().await.unwrap_err().kind(), ErrorKind::Lost);
+        }
+        assert_eq!(first.release().await.unwrap(), ReentrantReleased::NotHeld, "not the last, and told so");
+        assert_eq!(mutex(&owner, "a").lock().await.unwrap_err().kind(), ErrorKind::Lost, "{kind:?}");
+        let (token, last) = (second.fencing_token(), second.release().await.unwrap());
+        assert_eq!(last, ReentrantReleased::NotHeld);
+        let anew = mutex(&owner, "a").lock().await.unwrap();
+        assert!(anew.fencing_token() > token);
+        assert_eq!(anew.release().await.unwrap(), ReentrantReleased::Freed);
+        drop(owner);
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c8_of_two_calls_at_once_one_asks_the_store() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        let owner = world.locker.owner();
+        let (a, b) = (mutex(&owner, "a"), mutex(&owner, "a"));
+        let (first, second) = tokio::join!(a.lock(), b.lock());
+        assert_eq!(world.store.count(Op::Attempt), 1, "{kind:?}");
+        let (first, second) = (first.unwrap(), second.unwrap());
+        assert_eq!(first.fencing_token(), second.fencing_token());
+        drop((first, second));
+        time::sleep(ms(10)).await;
+        world.store.forget_log();
+        let (first, second) = tokio::join!(a.try_lock(), b.try_lock());
+        assert_eq!((world.store.count(Op::Attempt), first.is_ok()), (1, true), "{kind:?}");
+        assert!(second.unwrap().is_some(), "{kind:?}: it was to be had");
+        drop(first);
+        time::sleep(ms(10)).await;
+        let plain = world.mutex("a").lock().await.unwrap();
+        world.store.forget_log();
+        let (first, second) = tokio::join!(a.try_lock(), b.try_lock());
+        assert!(first.unwrap().is_none() && second.unwrap().is_none());
+        assert_eq!(world.store.count(Op::Attempt), 1, "{kind:?}");
+        assert_eq!(plain.release().await.unwrap(), Released::Freed);
+        drop((owner, a, b));
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c6_when_the_one_that_asks_is_cancelled_the_other_goes_on() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        let owner = world.locker.owner();
+        let plain = world.mutex("a").lock().await.unwrap();
+        let asks = tokio::spawn({
+            let a = mutex(&owner, "a");
+            async move { a.lock().await.unwrap() }
+        });
+        time::sleep(ms(5)).await;
+        let waits = tokio::spawn({
+            let a = mutex(&owner, "a");
+            async move { a.lock().await.unwrap() }
+        });
+        time::sleep(ms(5)).await;
+        let start = Instant::now();
+        // Its own bound holds, and a try waits for nobody.
+        assert!(mutex(&owner, "a").try_lock().await.unwrap().is_none());
+        assert_eq!(start.elapsed(), ms(0), "{kind:?}");
+        assert!(mutex(&owner, "a").lock_timeout(ms(100)).await.unwrap().is_none());
+        let error = mutex(&owner, "a").with_options(options().with_wait(ms(100))).unwrap().lock().await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Timeout);
+        assert!((200..204).contains(&start.elapsed().as_millis()), "{kind:?} {:?}", start.elapsed());
+        asks.abort();
+        assert!(asks.await.unwrap_err().is_cancelled());
+        time::sleep(ms(20)).await;
+        assert_eq!(plain.release().await.unwrap(), Released::Freed);
+        let guard = time::timeout(secs(6), waits).await.expect("it goes on").unwrap();
+        drop((guard, owner));
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_when_the_one_that_asks_fails_the_other_asks() {
+    let world = World::new(Kind::Ttl);
+    let owner = world.locker.owner();
+    let (a, b) = (mutex(&owner, "a"), mutex(&owner, "a"));
+    world.store.once(Op::Attempt, [Fault::Fail(ErrorKind::PermissionDenied)]);
+    let (first, second) = tokio::join!(a.lock(), b.lock());
+    assert_eq!(first.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    assert_eq!(second.unwrap().release().await.unwrap(), ReentrantReleased::Freed);
+    assert!(idle(&owner));
+    drop((a, b, owner));
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c7_a_call_during_the_last_release_gets_a_new_hold() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        let owner = world.locker.owner();
+        for late in 0..4 {
+            let guard = mutex(&owner, "a").lock().await.unwrap();
+            let token = guard.fencing_token();
+            let next = mutex(&owner, "a");
+            let (released, again) = tokio::join!(guard.release(), async {
+                time::sleep(ms(late)).await;
+                next.lock().await.unwrap()
+            });
+            assert_eq!(released.unwrap(), ReentrantReleased::Freed, "{kind:?} {late}");
+            assert!(again.fencing_token() > token && again.is_held(), "{kind:?} {late}");
+            assert_eq!(world.store.holders(), 1);
+            assert_eq!(again.release().await.unwrap(), ReentrantReleased::Freed);
+        }
+        drop(owner);
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c10_the_options_of_the_call_that_asked_count() {
+    let world = World::new(Kind::Ttl);
+    let owner = world.locker.owner();
+    let first = mutex(&owner, "a").with_options(manual()).unwrap().lock().await.unwrap();
+    let second = mutex(&owner, "a").with_options(options().with_ttl(secs(60))).unwrap().lock().await.unwrap();
+    assert!(second.hold().remaining() < secs(3));
+    assert_eq!(second.lost().await, LossReason::Expired);
+    drop((first, second, owner));
+    world.clean("").await;
+}
+
+/// Owners and plain holders, on threads, dropped and released, with calls cut anywhere.
+#[test]
+fn c1_c6_a_storm_of_owners_excludes_and_leaves_nothing() {
+    const OWNERS: usize = 3;
+    for kind in KINDS {
+        let world = super::runtimes::world(kind);
+        world.store.set_latency(ms(0));
+        let runtime = super::runtimes::threads();
+        runtime.block_on(async {
+            let owners: Vec<_> = (0..OWNERS).map(|_| world.locker.owner()).collect();
+            // How many guards of each owner are in.
+            let inside: Arc<[AtomicUsize; OWNERS]> = Arc::default();
+            let (grants, mut tasks) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
+            for task in 0..12_usize {
+                let (me, inside, grants) = (task % OWNERS, Arc::clone(&inside), Arc::clone(&grants));
+                let lock = mutex(&owners[me], "a");
+                tasks.spawn(async move {
+                    for round in 0..60_usize {
+                        let cut = ms(u64::try_from((task + round) % 7).unwrap());
+                        let Ok(guard) = time::timeout(cut, lock.lock()).await else { continue };
+                        let guard = guard.unwrap();
+                        inside[me].fetch_add(1, AcqRel);
+                        for other in (0..OWNERS).filter(|other| *other != me) {
+                            assert_eq!(inside[other].load(SeqCst), 0, "C1: two owners are in");
+                        }
+                        yield_now().await;
+                        let again = lock.try_lock().await.unwrap().expect("it is this owner's");
+                        assert_eq!(again.fencing_token(), guard.fencing_token());
+                        assert!(guard.is_held());
+                        grants.fetch_add(1, AcqRel);
+                        drop(guard);
+                        yield_now().await;
+                        inside[me].fetch_sub(1, AcqRel);
+                        if round % 2 == 0 {
+                            drop(again);
+                        } else {
+                            assert_ne!(again.release().await.unwrap(), ReentrantReleased::NotHeld);
+                        }
+                    }
+                });
+            }
+            while let Some(task) = tasks.join_next().await {
+                task.unwrap();
+            }
+            assert!(owners.iter().all(idle), "{kind:?}");
+            assert!(grants.load(SeqCst) > 50, "{kind:?}: {grants:?}");
+            drop(owners);
+            world.clean(&format!("{kind:?}")).await;
+        });
+    }
+}

@@ -1,0 +1,123 @@
+//! The warning before a hold ends.
+
+use std::{
+    fmt,
+    future::{IntoFuture, pending},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use tokio::{runtime::Handle as Runtime, sync::oneshot};
+
+use crate::{
+    clock::Tick,
+    driver::{
+        agenda::Chore,
+        held::{Ending, Held},
+    },
+};
+
+/// Tells that a hold will end soon. Cheap to clone and `'static`, to hand to tasks that work under the lock.
+///
+/// `signal.await` and [`wait`](Self::wait) are the same. Made by [`LockGuard::expiring`](crate::LockGuard::expiring).
+#[derive(Clone)]
+pub struct Expiring {
+    held: Arc<Held>,
+    before: Duration,
+}
+
+impl Expiring {
+    pub(crate) fn new(held: Arc<Held>, before: Duration) -> Self {
+        Self { held, before }
+    }
+
+    /// Completes when the hold has `before` or less left, unless it is renewed meanwhile: then it waits on. Yields
+    /// what is left; zero, at once, if the lock is lost. Never completes once the lock was given back.
+    ///
+    /// Each call looks anew: after a renewal the same signal warns again.
+    ///
+    /// Inside a tokio runtime it needs nobody's help. Outside of one it relies on the locker's background task.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn wait(&self) -> Duration {
+        let (held, agenda) = (&self.held, &self.held.agenda);
+        loop {
+            let mut rung = pin!(held.bell.notified());
+            rung.as_mut().enable();
+            let closing = agenda.closing.notified(); // hears what comes from here on
+            let end = held.end_in_sight();
+            let held_on = held.is_held();
+            match held.ending() {
+                Some(Ending::Lost(_)) => return Duration::ZERO,
+                Some(Ending::GivenBack) => pending().await,
+                None if !held_on => continue,
+                None => {}
+            }
+            let now = agenda.clock.now();
+            let left = now.until(end);
+            if left <= self.before {
+                return left;
+            }
+            let at = if end == Tick::NEVER { end } else { now.after(left - self.before) };
+            if Runtime::try_current().is_ok() {
+                tokio::select! {
+                    () = rung => {}
+                    () = closing => {}
+                    () = agenda.clock.sleep_until(at) => {}
+                }
+            } else {
+                tokio::select! {
+                    () = rung => {}
+                    () = closing => {}
+                    () = self.woken_by_keeper(at) => {}
+                }
+            }
+        }
+    }
+
+    /// Outside a runtime there are no timers. Never completes if the background task will not run any more.
+    async fn woken_by_keeper(&self, at: Tick) {
+        if at == Tick::NEVER {
+            return pending().await;
+        }
+        let (mut wake, woken) = oneshot::channel();
+        let held = Arc::clone(&self.held);
+        self.held.agenda.push(Chore::Finish(Box::pin(async move {
+            let mut rung = pin!(held.bell.notified());
+            rung.as_mut().enable();
+            if held.ending().is_none() {
+                tokio::select! {
+                    () = rung => {}
+                    () = wake.closed() => {}
+                    () = held.agenda.clock.sleep_until(at) => {}
+                }
+            }
+            // Nobody may wait for it any more.
+            let _ = wake.send(());
+        })));
+        if woken.await.is_err() {
+            pending().await
+        }
+    }
+}
+
+impl IntoFuture for Expiring {
+    type Output = Duration;
+    type IntoFuture = BoxFuture<'static, Duration>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.wait().await })
+    }
+}
+
+impl fmt::Debug for Expiring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expiring")
+            .field("before", &self.before)
+            .field("remaining", &self.held.remaining())
+            .finish()
+    }
+}

@@ -1,0 +1,186 @@
+//! Several locks that are held together.
+
+use std::{fmt, future::Future, time::Duration};
+
+use futures_util::future::join_all;
+
+use super::lost::AnyLost;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    guard::LockGuard,
+    name::LockName,
+    spi::Released,
+    token::FencingToken,
+};
+
+/// Several locks that are held together.
+///
+/// Each has a fencing token of its own, to hand to what this name protects. Tokens of two names are not comparable.
+///
+/// # Drop
+/// As that of a [`LockGuard`], in reverse order of the names. Prefer [`release`](Self::release), which alone can tell
+/// that a lock had been lost.
+#[must_use = "dropping the guard gives the locks up"]
+#[clippy::has_significant_drop]
+pub struct MultiGuard {
+    /// In the order of their names.
+    guards: Vec<LockGuard>,
+}
+
+/// What a release of several locks found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AllReleased {
+    /// All were ours and are free now.
+    Freed,
+    /// These were not ours any more; all others were ours and are free now.
+    NotHeld(Vec<LockName>),
+}
+
+impl MultiGuard {
+    pub(super) fn with_capacity(capacity: usize) -> Self {
+        Self { guards: Vec::with_capacity(capacity) }
+    }
+
+    pub(super) fn push(&mut self, guard: LockGuard) {
+        self.guards.push(guard);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.guards.is_empty()
+    }
+
+    /// The names, in their order.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &LockName> {
+        self.guards.iter().map(LockGuard::name)
+    }
+
+    /// The number to hand to the resource that this name protects; `None` if it is none of these locks.
+    #[must_use]
+    pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
+        let found = self.guards.binary_search_by(|guard| guard.name().as_str().cmp(name)).ok()?;
+        self.guards.get(found).map(LockGuard::fencing_token)
+    }
+
+    /// The numbers to hand to the resources, by their names, in the order of these.
+    pub fn tokens(&self) -> impl ExactSizeIterator<Item = (&LockName, FencingToken)> {
+        self.guards.iter().map(|guard| (guard.name(), guard.fencing_token()))
+    }
+
+    /// Whether all leases still stand, by the local clock and without I/O. Once false it stays false.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.guards.iter().all(LockGuard::is_held)
+    }
+
+    /// How long all leases still stand without another renewal: the least of them.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
+    }
+
+    /// The signal that one of the locks is lost.
+    #[must_use]
+    pub fn lost(&self) -> AnyLost {
+        AnyLost::new(self.guards.iter().map(LockGuard::lost).collect())
+    }
+
+    /// Runs `work` for as long as all locks are held.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] when one of them is lost before `work` is done; `work` is dropped then.
+    ///
+    /// # Cancel safety
+    /// As cancel safe as `work`; the locks stay held.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
+        let lost = self.lost();
+        tokio::select! {
+            biased;
+            (name, _) = lost.wait() => Err(self.lost_error(&name)),
+            output = work => match lost.now() {
+                None => Ok(output),
+                Some((name, _)) => Err(self.lost_error(&name)),
+            },
+        }
+    }
+
+    /// Renews all leases now, side by side.
+    ///
+    /// # Errors
+    /// As [`LockGuard::renew`], for the first name that it failed for; the others were asked for, too.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: renewals in flight are finished in the background.
+    pub async fn renew(&self) -> Result<()> {
+        join_all(self.guards.iter().map(LockGuard::renew)).await.into_iter().collect()
+    }
+
+    /// Gives all locks back, in reverse order of the names, and says what was true. It goes on after one that fails.
+    ///
+    /// # Errors
+    /// The outcome of one or more is unknown: the error names all that were not freed for certain. Each is bounded as
+    /// [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropped midway, the rest is given back in the background.
+    pub async fn release(mut self) -> Result<AllReleased> {
+        let (mut not_held, mut failed) = (Vec::new(), None);
+        let mut unknown = Vec::new();
+        while let Some(guard) = self.guards.pop() {
+            let name = guard.name().clone();
+            match guard.release().await {
+                Ok(Released::Freed) => {}
+                Ok(Released::NotHeld) => not_held.push(name),
+                Err(error) => {
+                    unknown.push(name);
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        not_held.reverse();
+        match failed {
+            None if not_held.is_empty() => Ok(AllReleased::Freed),
+            None => Ok(AllReleased::NotHeld(not_held)),
+            Some(error) => Err(not_all(&error, &unknown, &not_held)),
+        }
+    }
+
+    /// For what nobody has worked under yet. Dropped midway, the rest goes to the keeper.
+    pub(super) async fn release_all(mut self) {
+        while let Some(guard) = self.guards.pop() {
+            // The keeper goes on with what failed; to be told of it helps nobody.
+            let _ = guard.release().await;
+        }
+    }
+
+    fn lost_error(&self, name: &LockName) -> Error {
+        let guard = self.guards.iter().find(|guard| guard.name() == name);
+        guard.map_or_else(|| Error::new(ErrorKind::Lost, "a lock was lost"), |guard| guard.lost_error("run"))
+    }
+}
+
+fn not_all(error: &Error, unknown: &[LockName], not_held: &[LockName]) -> Error {
+    let mut text = format!("{}; whether it was freed is unknown for {unknown:?}", error.context());
+    if !not_held.is_empty() {
+        text = format!("{text}, and not ours any more were {not_held:?}");
+    }
+    let mut all = Error::new(error.kind(), text).with_status(error.status()).with_operation("release all");
+    if let Some(backend) = error.backend() {
+        all = all.with_backend(backend);
+    }
+    if error.is_outcome_unknown() { all.with_outcome_unknown() } else { all }
+}
+
+impl fmt::Debug for MultiGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MultiGuard").field("guards", &self.guards).finish()
+    }
+}
+
+/// Last taken, first given back: whoever waits for the first name finds the others free.
+impl Drop for MultiGuard {
+    fn drop(&mut self) {
+        while let Some(guard) = self.guards.pop() {
+            drop(guard);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Several mutexes as one: all of them, or none.
+
+mod guard;
+mod lost;
+mod set;
+
+pub use self::{
+    guard::{AllReleased, MultiGuard},
+    lost::AnyLost,
+    set::MutexSet,
+};

@@ -1,0 +1,178 @@
+//! Taking several mutexes without a deadlock.
+
+use std::{sync::Arc, time::Duration};
+
+use super::guard::MultiGuard;
+use crate::{
+    driver::{acquire::Bound, within::within},
+    error::{Error, ErrorKind, Result},
+    guard::LockGuard,
+    handle::Handle,
+    name::LockName,
+    options::LockOptions,
+    spi::{LossReason, Mode},
+};
+
+const LEAST_GRACE: Duration = Duration::from_millis(20);
+
+/// Several mutexes of one locker that are taken together: all of them, or none.
+///
+/// They are taken one by one in the byte order of their names, in whatever order these were given. So calls with sets
+/// that overlap wait for each other, and never in a circle. That holds among sets only: a holder of one of the names
+/// who then waits for a set, or who waits for two sets one after the other, can close a circle.
+#[derive(Clone, Debug)]
+pub struct MutexSet {
+    /// In the order of their names; at least one.
+    handles: Arc<[Handle]>,
+}
+
+impl MutexSet {
+    /// # Errors
+    /// [`ErrorKind::InvalidName`] if a name is there twice, [`ErrorKind::InvalidOption`] if there is none.
+    pub(crate) fn new(mut handles: Vec<Handle>) -> Result<Self> {
+        if handles.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidOption, "a set of mutexes needs at least one name"));
+        }
+        handles.sort_by(|a, b| a.name().cmp(b.name()));
+        for pair in handles.windows(2) {
+            if let [first, second] = pair
+                && first.name() == second.name()
+            {
+                let text = format!("{} is in the set twice", second.name());
+                return Err(Error::new(ErrorKind::InvalidName, text));
+            }
+        }
+        Ok(Self { handles: handles.into() })
+    }
+
+    /// Uses options of its own for each of the mutexes instead of the locker's defaults.
+    ///
+    /// [`wait`](LockOptions::wait) bounds the whole call. With [`Renewal::Manual`](crate::Renewal::Manual) nobody
+    /// renews the first ones while the call waits for the others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if the options contradict each other.
+    pub fn with_options(self, options: LockOptions) -> Result<Self> {
+        let handles = self.handles.iter().map(|handle| handle.clone().with_options(options.clone()));
+        Ok(Self { handles: handles.collect::<Result<_>>()? })
+    }
+
+    /// The checked names, in the order in which they are taken.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &LockName> {
+        self.handles.iter().map(Handle::name)
+    }
+
+    /// Waits for all of them.
+    ///
+    /// When it fails, what was taken by then is given back in reverse before it returns. Where the store is in trouble,
+    /// and after one `op_timeout` at the latest, that goes on in the background.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`] when [`LockOptions::wait`] has passed, with the name that was not free;
+    /// [`ErrorKind::Lost`] when one that was taken was lost while it waited for others; or as
+    /// [`Mutex::lock`](crate::Mutex::lock), with the name that it was about.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropped midway, whatever it left in the store, and what it had taken, is taken back in the
+    /// background. It loses its place in the queues.
+    pub async fn lock(&self) -> Result<MultiGuard> {
+        self.acquire(self.first().bound()).await?.map_err(|busy| {
+            let text = "it was not free within the bound on waiting for all names of the set";
+            busy.explain(Error::new(ErrorKind::Timeout, text), "lock all")
+        })
+    }
+
+    /// Asks once for each; `None` if one of them is taken.
+    ///
+    /// # Errors
+    /// Whatever the store says, or [`ErrorKind::Lost`] as [`lock`](Self::lock). That one is taken is no error.
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock(&self) -> Result<Option<MultiGuard>> {
+        Ok(self.acquire(Bound::Try).await?.ok())
+    }
+
+    /// Waits for all of them for at most `wait`; `None` if one of them was taken until then.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock), but for the bound on waiting.
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn lock_timeout(&self, wait: Duration) -> Result<Option<MultiGuard>> {
+        let bound = if wait.is_zero() { Bound::Try } else { Bound::Within(wait) };
+        Ok(self.acquire(bound).await?.ok())
+    }
+
+    /// The guard, or the one that was not free.
+    async fn acquire(&self, bound: Bound) -> Result<Result<MultiGuard, &Handle>> {
+        let bound = if let Bound::Within(Duration::ZERO) = bound { Bound::Try } else { bound };
+        let clock = self.first().clock();
+        let started = clock.now();
+        let (mut taken, mut quickest) = (MultiGuard::with_capacity(self.handles.len()), Duration::MAX);
+        for handle in &*self.handles {
+            let asked = clock.now();
+            let left = match bound {
+                Bound::Within(wait) => asked.until(started.after(wait)),
+                Bound::Forever | Bound::Try => Duration::MAX,
+            };
+            let rest = if let Bound::Within(_) = bound { Bound::Within(left) } else { bound };
+            let answer = if left.is_zero() { Ok(None) } else { take_one(&taken, handle, rest).await };
+            match answer {
+                Ok(Some(guard)) => {
+                    taken.push(guard);
+                    quickest = quickest.min(asked.until(clock.now()));
+                }
+                Ok(None) => {
+                    self.give_up(taken, quickest).await;
+                    return Ok(Err(handle));
+                }
+                // The wait for others used the bound up: the store need not be in trouble if it did not answer.
+                Err(error)
+                    if !taken.is_empty() && left < quickest.saturating_mul(2) && error.is_temporary() =>
+                {
+                    return Ok(Err(handle));
+                }
+                Err(error) => {
+                    if !error.is_temporary() {
+                        self.give_up(taken, quickest).await;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        if let Some((name, reason)) = taken.lost().now() {
+            self.give_up(taken, quickest).await;
+            return Err(lost_meanwhile(&name, reason, self.first()));
+        }
+        Ok(Ok(taken))
+    }
+
+    /// In reverse, before the caller is told, so that its next try does not meet its own shadow. What takes longer than
+    /// two round trips each goes to the background.
+    async fn give_up(&self, taken: MultiGuard, quickest: Duration) {
+        let each = quickest.saturating_mul(2).max(LEAST_GRACE);
+        let grace = each.saturating_mul(u32::try_from(taken.names().len()).unwrap_or(u32::MAX));
+        within(grace.min(self.first().op_timeout()), taken.release_all()).await;
+    }
+
+    fn first(&self) -> &Handle {
+        &self.handles[0]
+    }
+}
+
+/// Takes one more, and looks after those that were taken.
+async fn take_one(taken: &MultiGuard, handle: &Handle, bound: Bound) -> Result<Option<LockGuard>> {
+    let lost = taken.lost();
+    tokio::select! {
+        biased;
+        (name, reason) = lost.wait() => Err(lost_meanwhile(&name, reason, handle)),
+        answer = handle.acquire(Mode::Exclusive, bound) => answer,
+    }
+}
+
+fn lost_meanwhile(name: &LockName, reason: LossReason, handle: &Handle) -> Error {
+    let text = format!("the lock was lost while others of its set were waited for: {reason}");
+    handle.explain(Error::new(ErrorKind::Lost, text).with_name(name), "lock all")
+}

@@ -1,0 +1,111 @@
+//! One of the guards of an owner's hold.
+
+use std::{fmt, sync::Arc};
+
+use super::table::Table;
+use crate::{
+    error::Result, guard::LockGuard, lost::Lost, name::LockName, spi::Released, token::FencingToken,
+};
+
+/// One of the guards of a hold that its [`Owner`](super::Owner) took once or more.
+///
+/// # Drop
+/// The last one dropped gives the hold back, as a [`LockGuard`] does. Prefer [`release`](Self::release), which alone can
+/// tell that the lock had been lost.
+#[must_use = "dropping the guard gives the lock up, if it is the last one"]
+#[clippy::has_significant_drop]
+pub struct ReentrantGuard {
+    /// Each has one of its own of the same hold; the last one gives it back.
+    guard: LockGuard,
+    table: Arc<Table>,
+    left: bool,
+}
+
+/// What the release of one guard meant for the hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReentrantReleased {
+    /// It was the last guard: the lock was ours and is free now.
+    Freed,
+    /// The lock was not ours any more: the lease had ended, or someone else has it.
+    NotHeld,
+    /// Other guards of the same owner hold it on.
+    StillHeld,
+}
+
+impl ReentrantGuard {
+    /// Counted in the table.
+    pub(super) fn new(guard: LockGuard, table: Arc<Table>) -> Self {
+        Self { guard, table, left: false }
+    }
+
+    /// The name of the lock.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        self.guard.name()
+    }
+
+    /// The number to hand to the protected resource: the same for all guards of this hold.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.guard.fencing_token()
+    }
+
+    /// Whether the lease still stands, by the local clock and without I/O. Once false it stays false.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// The signal that the lock is lost, for all guards of this hold.
+    #[must_use]
+    pub fn lost(&self) -> Lost {
+        self.guard.lost()
+    }
+
+    /// The hold that all guards share, with all that can be asked of it.
+    pub fn hold(&self) -> &LockGuard {
+        &self.guard
+    }
+
+    /// Gives this guard back, and the lock if it is the last one, and says what was true.
+    ///
+    /// # Errors
+    /// As [`LockGuard::release`]; only the release of the last guard asks the store.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropped midway, the release is finished in the background.
+    pub async fn release(mut self) -> Result<ReentrantReleased> {
+        if !self.leave() {
+            let held = self.guard.is_held();
+            return Ok(if held { ReentrantReleased::StillHeld } else { ReentrantReleased::NotHeld });
+        }
+        Ok(match self.guard.give_back().await? {
+            Released::Freed => ReentrantReleased::Freed,
+            Released::NotHeld => ReentrantReleased::NotHeld,
+        })
+    }
+
+    /// True for the last one, whose [`LockGuard`] is to give the hold back.
+    fn leave(&mut self) -> bool {
+        self.left = true;
+        let last = self.table.leave(self.guard.name());
+        if !last {
+            self.guard.disarm();
+        }
+        last
+    }
+}
+
+impl Drop for ReentrantGuard {
+    fn drop(&mut self) {
+        if !self.left {
+            self.leave();
+        }
+    }
+}
+
+impl fmt::Debug for ReentrantGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReentrantGuard").field(&self.guard).finish()
+    }
+}

@@ -1,0 +1,145 @@
+//! The mutex of one owner.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    guard::ReentrantGuard,
+    table::{Part, Table},
+};
+use crate::{
+    driver::{acquire::Bound, within::within},
+    error::{Error, ErrorKind, Result},
+    guard::LockGuard,
+    handle::Handle,
+    name::LockName,
+    options::LockOptions,
+    spi::Mode,
+};
+
+/// A mutex that its [`Owner`](super::Owner) can take again while it has it, without a request to the store.
+///
+/// All guards of one owner stand for one hold: one lease, one fencing token. It is given back with the last guard.
+/// When it is lost, it is lost for all of them, and the owner can't take it again before all of them are gone.
+///
+/// The options of the call that asked the store count for the whole hold; of one that takes it again, only the bound on
+/// waiting does.
+#[derive(Clone, Debug)]
+pub struct ReentrantMutex {
+    handle: Handle,
+    table: Arc<Table>,
+}
+
+impl ReentrantMutex {
+    pub(super) fn new(handle: Handle, table: Arc<Table>) -> Self {
+        Self { handle, table }
+    }
+
+    /// Uses options of its own instead of the locker's defaults.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if the options contradict each other.
+    pub fn with_options(self, options: LockOptions) -> Result<Self> {
+        Ok(Self { handle: self.handle.with_options(options)?, table: self.table })
+    }
+
+    /// The checked name.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        self.handle.name()
+    }
+
+    /// Takes the lock again at once if its owner has it; else waits for it.
+    ///
+    /// While another call of the same owner waits for it, this one waits for that: so one of them asks the store. When
+    /// that one is cancelled or fails, this one asks anew, in a new place of the queue.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock), or [`ErrorKind::Lost`] while guards live of a hold of this owner that was
+    /// lost: they still believe in it.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: as [`Mutex::lock`](crate::Mutex::lock), and other calls of the same owner go on.
+    pub async fn lock(&self) -> Result<ReentrantGuard> {
+        self.acquire(self.handle.bound()).await?.ok_or_else(|| self.handle.timeout())
+    }
+
+    /// Takes the lock again at once if its owner has it; else asks once. `None` if it is taken, or while another call of
+    /// the same owner waits for it.
+    ///
+    /// # Errors
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock), or [`ErrorKind::Lost`] as [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// Cancel safe, as [`lock`](Self::lock).
+    pub async fn try_lock(&self) -> Result<Option<ReentrantGuard>> {
+        self.acquire(Bound::Try).await
+    }
+
+    /// Takes the lock again at once if its owner has it; else waits for it for at most `wait`. `None` if it was taken
+    /// until then.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock_timeout`](crate::Mutex::lock_timeout), or [`ErrorKind::Lost`] as [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// Cancel safe, as [`lock`](Self::lock).
+    pub async fn lock_timeout(&self, wait: Duration) -> Result<Option<ReentrantGuard>> {
+        self.acquire(Bound::Within(wait)).await
+    }
+
+    async fn acquire(&self, bound: Bound) -> Result<Option<ReentrantGuard>> {
+        let bound = if let Bound::Within(Duration::ZERO) = bound { Bound::Try } else { bound };
+        let tries = matches!(bound, Bound::Try);
+        let clock = self.handle.clock();
+        let started = clock.now();
+        loop {
+            let left = match bound {
+                Bound::Within(wait) => clock.now().until(started.after(wait)),
+                Bound::Forever | Bound::Try => Duration::MAX,
+            };
+            match self.table.enter(self.name(), tries) {
+                Part::Join(held) => {
+                    let guard = self.guard(self.handle.another_guard(held));
+                    // Its runtime may have gone; outside of one there is nothing to be done.
+                    let _ = self.handle.ensure_runtime();
+                    return if guard.is_held() { Ok(Some(guard)) } else { Err(self.lost(&guard)) };
+                }
+                Part::Ask(_) if left.is_zero() => return Ok(None),
+                Part::Ask(asker) => {
+                    let rest = if let Bound::Within(_) = bound { Bound::Within(left) } else { bound };
+                    return match self.handle.acquire(Mode::Exclusive, rest).await? {
+                        Some(guard) => {
+                            asker.won(guard.held());
+                            Ok(Some(self.guard(guard)))
+                        }
+                        None => {
+                            asker.found_taken();
+                            Ok(None)
+                        }
+                    };
+                }
+                Part::Wait(asking) if tries && !asking.tries => return Ok(None),
+                Part::Wait(asking) => {
+                    self.handle.ensure_runtime()?;
+                    match within(left, asking.end.wait()).await {
+                        None => return Ok(None),
+                        // It asked during this call, too.
+                        Some(true) if tries => return Ok(None),
+                        Some(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn guard(&self, guard: LockGuard) -> ReentrantGuard {
+        ReentrantGuard::new(guard, Arc::clone(&self.table))
+    }
+
+    fn lost(&self, guard: &ReentrantGuard) -> Error {
+        let lost = guard.hold().lost_error("lock");
+        let text =
+            format!("{}, and guards of it still live: drop them before you take it again", lost.context());
+        self.handle.explain(Error::new(ErrorKind::Lost, text), "lock")
+    }
+}

@@ -1,0 +1,37 @@
+//! Who may take the same mutex again.
+
+use std::{fmt, sync::Arc};
+
+use super::{mutex::ReentrantMutex, table::Table};
+use crate::{error::Result, locker::Locker};
+
+/// One who may take a mutex again that it has already. Clones are the same owner, wherever they go.
+///
+/// It is a handle that is passed on, and not the task or the thread: so work that is split over tasks can share what it
+/// holds, and tasks that know nothing of each other are never mistaken for one. Made by [`Locker::owner`].
+#[derive(Clone)]
+pub struct Owner {
+    locker: Locker,
+    table: Arc<Table>,
+}
+
+impl Owner {
+    pub(crate) fn new(locker: Locker) -> Self {
+        Self { locker, table: Arc::default() }
+    }
+
+    /// The mutex with this name, for this owner. Does no I/O. It is the same lock as [`Locker::mutex`]: all others,
+    /// plain mutexes of the same process too, are excluded while this owner holds it.
+    ///
+    /// # Errors
+    /// As [`Locker::mutex`].
+    pub fn mutex(&self, name: &str) -> Result<ReentrantMutex> {
+        Ok(ReentrantMutex::new(self.locker.mutex(name)?.into_handle(), Arc::clone(&self.table)))
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").field("locker", &self.locker).field("names", &self.table.names()).finish()
+    }
+}

@@ -1,0 +1,118 @@
+//! What one owner holds, or asks for. Idle names are not in it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::SetOnce;
+
+use crate::{driver::held::Held, name::LockName};
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: Mutex<HashMap<LockName, Entry>>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    /// A call of this owner asks the store.
+    Asked(Arc<Asking>),
+    Held {
+        held: Arc<Held>,
+        guards: usize,
+    },
+}
+
+/// A call that asks the store, for those that wait for its end.
+#[derive(Debug)]
+pub(super) struct Asking {
+    /// It asks once.
+    pub(super) tries: bool,
+    /// The end, and whether it found the lock taken by others.
+    pub(super) end: SetOnce<bool>,
+}
+
+/// What a call is to do.
+pub(super) enum Part {
+    /// Ask the store.
+    Ask(Asker),
+    /// This hold is the owner's, and one more guard is counted for it.
+    Join(Arc<Held>),
+    /// Wait for the end of another call.
+    Wait(Arc<Asking>),
+}
+
+impl Table {
+    pub(super) fn enter(self: &Arc<Self>, name: &LockName, tries: bool) -> Part {
+        let mut entries = self.lock();
+        match entries.get_mut(name) {
+            Some(Entry::Held { held, guards }) => {
+                *guards += 1;
+                Part::Join(Arc::clone(held))
+            }
+            Some(Entry::Asked(asking)) => Part::Wait(Arc::clone(asking)),
+            None => {
+                let asking = Arc::new(Asking { tries, end: SetOnce::new() });
+                entries.insert(name.clone(), Entry::Asked(Arc::clone(&asking)));
+                let (table, name) = (Arc::clone(self), name.clone());
+                Part::Ask(Asker { table, name, asking, taken: false })
+            }
+        }
+    }
+
+    /// One guard less. True if it was the last one: the name is idle from here on, and the next call asks anew.
+    pub(super) fn leave(&self, name: &LockName) -> bool {
+        let mut entries = self.lock();
+        match entries.get_mut(name) {
+            Some(Entry::Held { guards, .. }) if *guards > 1 => {
+                *guards -= 1;
+                false
+            }
+            _ => {
+                let _idle = entries.remove(name);
+                true
+            }
+        }
+    }
+
+    pub(super) fn names(&self) -> Vec<LockName> {
+        self.lock().keys().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<LockName, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The one call that asks the store. However it ends, the others go on.
+pub(super) struct Asker {
+    table: Arc<Table>,
+    name: LockName,
+    asking: Arc<Asking>,
+    taken: bool,
+}
+
+impl Asker {
+    pub(super) fn found_taken(mut self) {
+        self.taken = true;
+    }
+
+    pub(super) fn won(self, held: &Arc<Held>) {
+        let hold = Entry::Held { held: Arc::clone(held), guards: 1 };
+        self.table.lock().insert(self.name.clone(), hold);
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        {
+            let mut entries = self.table.lock();
+            if let Some(Entry::Asked(_)) = entries.get(&self.name) {
+                entries.remove(&self.name);
+            }
+        }
+        // Wakes tasks: not under the lock. Set here only.
+        let _ = self.asking.end.set(self.taken);
+    }
+}
