@@ -64,7 +64,7 @@ impl LockGuard {
     /// The identity of this grant's claim, as inspection shows it.
     #[must_use]
     pub fn owner(&self) -> OwnerId {
-        self.held.owner
+        self.held.owner()
     }
 
     /// The number to hand to the protected resource, which refuses a smaller one than it has seen.

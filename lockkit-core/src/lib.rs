@@ -15,6 +15,7 @@ mod mutex;
 mod name;
 mod observe;
 mod options;
+pub mod quorum;
 mod registry;
 mod rwlock;
 mod semaphore;
@@ -33,6 +34,7 @@ pub use self::{
     name::{Kind, LockName, MAX_NAME_BYTES},
     observe::{Event, Observer},
     options::{LockOptions, MAX_TTL, MIN_TTL, Renewal},
+    quorum::{Need, Quorum},
     registry::{Connector, Registry},
     rwlock::RwLock,
     semaphore::Semaphore,

@@ -340,6 +340,9 @@ impl<'a> Bid<'a> {
             if let Some(attachment) = claim.attachment() {
                 held.attach(attachment);
             }
+            if let Some(owner) = claim.recorded_owner() {
+                held.record_owner(owner);
+            }
             *slot = Some(claim);
         }
         drop(slot);

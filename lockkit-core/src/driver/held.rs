@@ -63,6 +63,8 @@ pub(crate) struct Held {
     deadline: AtomicU64,
     ending: OnceLock<Ending>,
     attachment: OnceLock<Arc<dyn Attachment>>,
+    /// Where that is not `owner`.
+    recorded_owner: OnceLock<OwnerId>,
     /// Nobody waits for the attempt in flight any more.
     abandoned: AtomicBool,
     attempting: AtomicWaker,
@@ -94,6 +96,7 @@ impl Held {
             deadline: AtomicU64::new(Tick::NEVER.nanos()),
             ending: OnceLock::new(),
             attachment: OnceLock::new(),
+            recorded_owner: OnceLock::new(),
             abandoned: AtomicBool::new(false),
             attempting: AtomicWaker::new(),
         }
@@ -116,11 +119,7 @@ impl Held {
 
     /// Counts a lease from before its request, `asked`, and returns the new deadline (C3).
     pub(crate) fn extend(&self, asked: Tick, lease: Lease) -> Tick {
-        let deadline = match lease {
-            Lease::For(lasts) => asked.after(less_drift(lasts)),
-            Lease::Proven { at, lasts } => at.after(less_drift(lasts)),
-            Lease::Session => Tick::NEVER,
-        };
+        let deadline = deadline_of(asked, lease);
         self.deadline.store(deadline.nanos(), Release);
         deadline
     }
@@ -156,6 +155,16 @@ impl Held {
         let (name, token) = (&self.name, self.token());
         tracing::warn!(%name, %token, store = self.agenda.store, "lock lost: {reason}");
         self.agenda.observe(|| Event::Lost { name, token, reason });
+    }
+
+    /// Who holds it, by the store's record.
+    pub(crate) fn owner(&self) -> OwnerId {
+        self.recorded_owner.get().copied().unwrap_or(self.owner)
+    }
+
+    pub(crate) fn record_owner(&self, owner: OwnerId) {
+        // Granted once.
+        let _ = self.recorded_owner.set(owner);
     }
 
     pub(crate) fn attach(&self, attachment: Arc<dyn Attachment>) {
@@ -209,6 +218,15 @@ impl Attendance for Held {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.attempting.register(cx.waker());
         if self.abandoned.load(SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// Until when a lease counts that was proven by a request sent at `asked`.
+pub(crate) fn deadline_of(asked: Tick, lease: Lease) -> Tick {
+    match lease {
+        Lease::For(lasts) => asked.after(less_drift(lasts)),
+        Lease::Proven { at, lasts } => at.after(less_drift(lasts)),
+        Lease::Session => Tick::NEVER,
     }
 }
 
