@@ -15,14 +15,20 @@ mod zookeeper;
 
 use std::{error::Error, process::ExitCode, sync::Arc};
 
-use lockkit_conformance::{Store, stores::MemoryStore};
+use lockkit::Need;
+use lockkit_conformance::{
+    Store,
+    stores::{MemoryStore, QuorumStore},
+};
 
 /// A store, and whether it may be stopped and restarted: some cases need that.
 type Found = (Arc<dyn Store>, bool);
 
 fn main() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
     let memory: Found = (Arc::new(MemoryStore::new()), true);
-    let found = [vec![memory], mysql()?, redis()?, zookeeper()?].concat();
+    let quorums = [(3, Need::Majority), (5, Need::Majority), (2, Need::All)]
+        .map(|(members, need)| -> Found { (Arc::new(QuorumStore::new(members, need)), true) });
+    let found = [vec![memory], quorums.to_vec(), mysql()?, redis()?, zookeeper()?].concat();
     let is_complete = cfg!(all(feature = "mysql", feature = "redis", feature = "zk"))
         && found.iter().all(|(_, is_ours)| *is_ours);
     let stores = found.into_iter().map(|(store, _)| store);

@@ -18,6 +18,7 @@ mod mutex;
 mod name;
 mod observe;
 mod options;
+pub mod quorum;
 mod reentrant;
 mod registry;
 mod rwlock;
@@ -40,6 +41,7 @@ pub use self::{
     name::{Kind, LockName, MAX_NAME_BYTES},
     observe::{Event, Observer},
     options::{LockOptions, MAX_TTL, MIN_TTL, Renewal},
+    quorum::{Need, Quorum},
     reentrant::{Owner, ReentrantGuard, ReentrantMutex, ReentrantReleased},
     registry::{Connector, Registry},
     rwlock::RwLock,

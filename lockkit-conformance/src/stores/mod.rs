@@ -1,5 +1,6 @@
 //! Harnesses of stores that need nothing else.
 
 mod memory;
+mod quorum;
 
-pub use self::memory::MemoryStore;
+pub use self::{memory::MemoryStore, quorum::QuorumStore};

@@ -162,11 +162,7 @@ impl Held {
 
     /// Counts a lease from before its request, `asked`, and returns its new end (C3).
     pub(crate) fn extend(&self, asked: Tick, lease: Lease) -> Tick {
-        let end = match lease {
-            Lease::For(lasts) => asked.after(less_drift(lasts)),
-            Lease::Proven { at, lasts } => at.after(less_drift(lasts)),
-            Lease::Session => Tick::NEVER,
-        };
+        let end = deadline_of(asked, lease);
         self.lease_end.store(end.nanos(), Release);
         end
     }
@@ -294,6 +290,15 @@ impl Attendance for Held {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.attempting.register(cx.waker());
         if self.abandoned.load(SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// Until when a lease counts that was proven by a request sent at `asked`.
+pub(crate) fn deadline_of(asked: Tick, lease: Lease) -> Tick {
+    match lease {
+        Lease::For(lasts) => asked.after(less_drift(lasts)),
+        Lease::Proven { at, lasts } => at.after(less_drift(lasts)),
+        Lease::Session => Tick::NEVER,
     }
 }
 

@@ -60,6 +60,7 @@ impl LiveClaim {
         catch_unwind(AssertUnwindSafe(|| self.claim.attachment())).ok().flatten()
     }
 
+    /// A panic here leaves the owner of the claim.
     pub(crate) fn recorded_owner(&self) -> Option<OwnerId> {
         catch_unwind(AssertUnwindSafe(|| self.claim.recorded_owner())).ok().flatten()
     }

@@ -1,0 +1,177 @@
+//! The backend.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use futures_util::future::{self, BoxFuture};
+
+use super::{
+    Need,
+    claim::{Members, QuorumClaim},
+    gather::{Answers, gather, good, too_few},
+    inspect,
+    member::{Member, NAME, describe},
+    sweeper::Sweeper,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    name::{Kind, LockName},
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, Mode, Released, Role},
+    token::FencingToken,
+};
+
+/// A lock over several independent stores; see the [module](self).
+pub struct Quorum {
+    members: Arc<Members>,
+    descriptor: Descriptor,
+}
+
+impl Quorum {
+    /// A lock that a majority of the members must grant.
+    ///
+    /// The members must be stores that don't depend on each other. Two that are one store, such as two connections to one
+    /// server, refuse each other's half of every ballot: that can't be seen here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if there is no member, the same one twice, or one that can't raise the token of a
+    /// grant (ZooKeeper).
+    pub fn new(members: Vec<Arc<dyn Backend>>) -> Result<Self> {
+        Self::with_need(members, Need::Majority)
+    }
+
+    /// A lock that as many members must grant.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new); with [`Need::All`] no member has to raise tokens.
+    pub fn with_need(members: Vec<Arc<dyn Backend>>, need: Need) -> Result<Self> {
+        let members = members.into_iter().enumerate().map(|(place, backend)| Member::new(place, backend));
+        Self::of(members.collect(), need)
+    }
+
+    pub(super) fn of(all: Vec<Member>, need: Need) -> Result<Self> {
+        let descriptor = describe(&all, need)?;
+        let sweeper = Sweeper::new(&all);
+        Ok(Self { members: Arc::new(Members { all, need, sweeper }), descriptor })
+    }
+
+    fn need(&self) -> usize {
+        self.members.need.of(self.members.all.len())
+    }
+
+    /// So many members meet every quorum: what none of them knows, no quorum holds.
+    fn touch(&self) -> usize {
+        self.members.all.len() - self.need() + 1
+    }
+
+    fn ask<'a, T>(
+        &'a self,
+        ask: impl Fn(&'a dyn Backend) -> BoxFuture<'a, Result<T>>,
+    ) -> Vec<BoxFuture<'a, Result<T>>> {
+        self.members.all.iter().map(|member| ask(&*member.backend)).collect()
+    }
+
+    fn check<T>(&self, answers: &Answers<T>, need: usize) -> Result<()> {
+        too_few(answers, need, |place| &self.members.all[place].label).map_or(Ok(()), Err)
+    }
+
+    async fn look(&self, name: &LockName) -> Result<Answers<Inspection>> {
+        let need = self.members.need;
+        let looks = self.ask(|member| member.inspect(name));
+        let answers = gather(looks, self.need(), |answers| inspect::is_settled(answers, need)).await;
+        self.check(&answers, self.need())?;
+        Ok(answers)
+    }
+}
+
+#[async_trait]
+impl Backend for Quorum {
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+        if spec.mode != Mode::Exclusive {
+            // Half of the readers' members could be the other half's writer's; and n permits on each of five stores make
+            // more than n for two majorities.
+            return Err(
+                Error::new(ErrorKind::Unsupported, "a quorum has exclusive locks only").with_backend(NAME)
+            );
+        }
+        Ok(Box::new(QuorumClaim::new(Arc::clone(&self.members), spec)?))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        let answers = self.look(name).await?;
+        Ok(Inspection::new(inspect::holders(&answers, self.members.need), None))
+    }
+
+    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
+        let need = self.members.need;
+        let looks = self.ask(|member| member.inspect(name));
+        // All that can be heard: who shows it, has to free it.
+        let seen = gather(looks, self.need(), |_| false).await;
+        self.check(&seen, self.need())?;
+        let holders = inspect::holders(&seen, need);
+        let Some(owner) = holders.iter().find(|it| it.token == Some(token)).and_then(|it| it.owner) else {
+            return Ok(Released::NotHeld);
+        };
+        let holding = inspect::tokens(&seen, owner);
+        let requests =
+            holding.iter().map(|(place, token)| self.members.all[*place].backend.force_release(name, *token));
+        let answers = gather(requests.collect(), self.need(), |_| false).await;
+        // Freed is what so many know nothing of that others can have it: that is also more than it can stand on.
+        let elsewhere = good(&seen).count() - holding.len();
+        let without = elsewhere + good(&answers).count();
+        if without >= self.need() && without >= self.touch() {
+            return Ok(Released::Freed);
+        }
+        let label = |at: usize| &*self.members.all[holding[at].0].label;
+        let error = too_few(&answers, answers.len(), label).unwrap_or_else(|| {
+            let text =
+                format!("{without} of {} members are without it, {} are needed", seen.len(), self.need());
+            Error::new(ErrorKind::Unavailable, text)
+        });
+        Err(error.with_outcome_unknown())
+    }
+
+    async fn probe(&self) -> Result<Role> {
+        let need = self.need();
+        let answers =
+            gather(self.ask(|member| member.probe()), need, |answers| good(answers).count() >= need).await;
+        self.check(&answers, need)?;
+        Ok(Role::Member)
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        let lists = self.ask(|member| member.names(kind, prefix));
+        let answers = gather(lists, self.touch(), |_| false).await;
+        self.check(&answers, self.touch())?;
+        let mut names: Vec<_> = good(&answers).flat_map(|(_, names)| names).cloned().collect();
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
+    async fn close(&self) -> Result<()> {
+        if !self.members.sweeper.close().await {
+            tracing::warn!(
+                "a quorum was closed while members did not answer: what is left there ends with its lease"
+            );
+        }
+        let closing = self.members.all.iter().map(|member| async {
+            let closed = member.backend.close().await;
+            closed.map_err(|error| (error.kind(), format!("{}: {}", member.label, error.context())))
+        });
+        let failed: Vec<_> = future::join_all(closing).await.into_iter().filter_map(Result::err).collect();
+        let Some((kind, _)) = failed.first() else { return Ok(()) };
+        let texts: Vec<_> = failed.iter().map(|(_, text)| text.as_str()).collect();
+        Err(Error::new(*kind, texts.join("; ")))
+    }
+}
+
+impl fmt::Debug for Quorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let labels: Vec<_> = self.members.all.iter().map(|member| &member.label).collect();
+        f.debug_struct("Quorum").field("need", &self.members.need).field("members", &labels).finish()
+    }
+}

@@ -1,0 +1,354 @@
+//! One ballot: the members' claims of one owner, and what their answers come to.
+//!
+//! # Why the tokens rise
+//! A grant stands on members that hold the lock for its owner *and* whose token for it is at least the ballot's token T:
+//! because they gave it, or because they were raised to it while they held. Only such members count, and only until
+//! their leases end; there are `need` of them, so any two grants have one in common. Whichever of the two had that
+//! member first, its T was at most the member's token then, when it held the member: the other one's grant there came
+//! later, has a larger token (C4 of the member), and its own T is no smaller than that. And the first one ended there
+//! before, by its release or its lease: so it was returned before the second one was, and was over by then.
+//!
+//! Where all members are needed nothing is raised: each member's token rises from grant to grant, so the largest does.
+
+use std::{ops::ControlFlow, task::Context, time::Duration};
+
+use super::{
+    Need,
+    vote::{Part, Standing, Vote},
+};
+use crate::{
+    clock::{Clock, Tick},
+    spi::{ClaimSpec, Grant, Lease, LossReason, Pulse, Released},
+    token::{FencingToken, OwnerId},
+};
+
+/// Whoever has not answered when a quorum of others has, is waited for this long beyond twice their time.
+const STRAGGLERS: Duration = Duration::from_millis(5);
+/// A release waits for the last members at least this long, so that the next grant finds them free, too.
+const LAST_ANSWERS: Duration = Duration::from_millis(1);
+
+/// The time of one call, as shares of the core's `op_timeout`, at which the core drops the call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    pub(super) clock: Clock,
+    op_timeout: Duration,
+}
+
+impl Budget {
+    pub(super) fn of(spec: &ClaimSpec) -> Self {
+        Self { clock: spec.clock, op_timeout: spec.op_timeout }
+    }
+
+    /// Of one request to one member, and of the first phase of a call.
+    pub(super) fn request(self) -> Duration {
+        self.op_timeout / 2
+    }
+
+    /// Until when a call may go on that is not giving back.
+    pub(super) fn call(self) -> Duration {
+        self.op_timeout / 4 * 3
+    }
+
+    /// Of giving back inside a call, and of patience with silent members at a release.
+    pub(super) fn give_back(self) -> Duration {
+        self.op_timeout / 8
+    }
+}
+
+/// How far a ballot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Won,
+    /// It failed, or what it won is given back.
+    Over,
+}
+
+#[derive(Debug)]
+pub(super) struct Ballot {
+    pub(super) owner: OwnerId,
+    pub(super) votes: Vec<Vote>,
+    need: Need,
+    budget: Budget,
+    /// The ballot's token, from when enough members have granted.
+    token: Option<FencingToken>,
+    phase: Phase,
+    /// Counts the calls that work on it.
+    call: u64,
+    started: Tick,
+    /// When so many had answered in this call that the others need not be waited for.
+    met: Option<Tick>,
+}
+
+impl Ballot {
+    pub(super) fn new(owner: OwnerId, votes: Vec<Vote>, need: Need, budget: Budget) -> Self {
+        let (token, phase, started) = (None, Phase::Open, budget.clock.now());
+        Self { owner, votes, need, budget, token, phase, call: 0, started, met: None }
+    }
+
+    pub(super) fn need(&self) -> usize {
+        self.need.of(self.votes.len())
+    }
+
+    pub(super) fn is_won(&self) -> bool {
+        self.phase == Phase::Won
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    pub(super) fn end(&mut self) {
+        self.phase = Phase::Over;
+    }
+
+    pub(super) fn begin_call(&mut self) {
+        (self.started, self.met) = (self.budget.clock.now(), None);
+        self.call += 1;
+    }
+
+    /// Polls what is under way; true if something was answered.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut answered = false;
+        for vote in self.votes.iter_mut().filter(|vote| vote.is_in_flight()) {
+            answered |= vote.poll(cx).is_ready();
+        }
+        answered
+    }
+
+    pub(super) fn has_fresh(&self) -> bool {
+        self.votes.iter().any(Vote::is_fresh)
+    }
+
+    pub(super) fn count(&self, which: impl Fn(&Vote) -> bool) -> usize {
+        self.votes.iter().filter(|vote| which(vote)).count()
+    }
+
+    /// Asks for the lock. Breaks with true once it is won, with false when it can't be.
+    pub(super) fn elect(&mut self, now: Tick) -> ControlFlow<bool, Tick> {
+        self.ask();
+        let Some(token) = self.token else { return self.count_grants(now) };
+        self.raise(token);
+        if self.count(|vote| self.stands(vote, now)) >= self.need() {
+            self.phase = Phase::Won;
+            return ControlFlow::Break(true);
+        }
+        let hopeful = |vote: &Vote| self.stands(vote, now) || vote.is_asking() || vote.is_raising(self.call);
+        let stop = self.started.after(self.budget.call());
+        if self.count(hopeful) < self.need() || now >= stop {
+            return ControlFlow::Break(false);
+        }
+        ControlFlow::Continue(stop)
+    }
+
+    /// All at once; or where all are needed, one after the other in their order, so that no two ballots have a part
+    /// of the members each.
+    fn ask(&mut self) {
+        let budget = self.budget.request();
+        for vote in &mut self.votes {
+            if matches!(vote.standing, Standing::Open) && vote.is_idle() {
+                vote.ask(budget);
+            }
+            if self.need == Need::All && vote.part().is_none() {
+                return;
+            }
+        }
+    }
+
+    /// A call before this one was dropped: what failed then is asked again.
+    pub(super) fn resume(&mut self) {
+        for vote in &mut self.votes {
+            if matches!(vote.standing, Standing::Failed) {
+                vote.standing = Standing::Open;
+            }
+        }
+    }
+
+    fn count_grants(&mut self, now: Tick) -> ControlFlow<bool, Tick> {
+        let need = self.need();
+        let granted = self.count(|vote| vote.valid(now).is_some());
+        if granted >= need {
+            self.token = self.votes.iter().filter_map(|vote| vote.valid(now)).map(|part| part.token).max();
+            return self.elect(now);
+        }
+        let open = self.count(|vote| matches!(vote.standing, Standing::Open));
+        if granted + open < need {
+            return ControlFlow::Break(false);
+        }
+        let mut stop = self.started.after(self.budget.request());
+        // Others compete: to keep what we have until the silent ones answer would stop them, too.
+        let refused = self.count(is_refused);
+        if refused > 0 && granted + refused >= need {
+            let met = *self.met.get_or_insert(now);
+            stop = stop.min(met.after(self.started.until(met) * 2 + STRAGGLERS));
+        }
+        if now >= stop { ControlFlow::Break(false) } else { ControlFlow::Continue(stop) }
+    }
+
+    fn raise(&mut self, token: FencingToken) {
+        if self.need == Need::All {
+            return;
+        }
+        for vote in &mut self.votes {
+            if vote.is_idle()
+                && vote.wants_raise(self.call)
+                && vote.part().is_some_and(|part| part.token < token)
+            {
+                vote.raise(token, self.budget.request(), self.call);
+            }
+        }
+    }
+
+    /// Whether the member carries the grant.
+    fn stands(&self, vote: &Vote, now: Tick) -> bool {
+        vote.valid(now).is_some_and(|part| self.is_raised(part))
+    }
+
+    fn is_raised(&self, part: &Part) -> bool {
+        self.need == Need::All || self.token.is_some_and(|token| part.token >= token)
+    }
+
+    /// The grant of a ballot that was won. It lasts for as long as `need` members do: at least one of the best of them
+    /// is in every other quorum.
+    pub(super) fn grant(&self) -> Option<Grant> {
+        let lease = self.lease()?;
+        Some(Grant { token: self.token?, lease })
+    }
+
+    fn lease(&self) -> Option<Lease> {
+        let mut parts: Vec<_> =
+            self.votes.iter().filter_map(Vote::part).filter(|part| self.is_raised(part)).collect();
+        parts.sort_by_key(|part| std::cmp::Reverse(part.deadline()));
+        let last = parts.get(self.need() - 1)?;
+        Some(match last.lease {
+            Lease::For(lasts) => Lease::Proven { at: last.at, lasts },
+            proven => proven,
+        })
+    }
+
+    /// Renews what was won. Breaks with `None` if the answers leave it open.
+    pub(super) fn beat(&mut self, lease: Option<Duration>, now: Tick) -> ControlFlow<Option<Pulse>, Tick> {
+        let (call, need, request) = (self.call, self.need(), self.budget.request());
+        if let Some(token) = self.token {
+            self.raise(token);
+        }
+        for at in 0..self.votes.len() {
+            let vote = &self.votes[at];
+            if vote.is_idle() && vote.wants_beat(call) && vote.part().is_some_and(|part| self.is_raised(part))
+            {
+                self.votes[at].beat(lease, request, call);
+            }
+        }
+        if self.confirmed() >= need
+            && let Some(lease) = self.lease()
+        {
+            return ControlFlow::Break(Some(Pulse::Alive(lease)));
+        }
+        // A member that never granted is not asked again: it would be a grant of its own, with a token of its own.
+        let possible = |vote: &Vote| vote.part().is_some() || vote.is_asking();
+        if self.count(possible) < need {
+            let reason = self.votes.iter().rev().find_map(|vote| match vote.standing {
+                Standing::Lost(reason) => Some(reason),
+                _ => None,
+            });
+            return ControlFlow::Break(Some(Pulse::Lost(reason.unwrap_or(LossReason::Evicted))));
+        }
+        let stop = self.started.after(self.budget.call());
+        let hopeful = |vote: &Vote| self.is_confirmed(vote) || (possible(vote) && vote.is_in_flight());
+        if self.count(hopeful) < need || now >= stop {
+            return ControlFlow::Break(None);
+        }
+        ControlFlow::Continue(stop)
+    }
+
+    pub(super) fn is_confirmed(&self, vote: &Vote) -> bool {
+        vote.is_confirmed_in(self.call) && vote.part().is_some()
+    }
+
+    pub(super) fn confirmed(&self) -> usize {
+        self.count(|vote| self.is_confirmed(vote))
+    }
+
+    /// Gives back what has been answered, as far as that is quick.
+    pub(super) fn give_back(&mut self, now: Tick) -> ControlFlow<(), Tick> {
+        self.release_idle();
+        let stop = self.started.after(self.budget.give_back());
+        let busy = self.count(|vote| vote.is_in_flight() && !vote.is_asking());
+        if busy == 0 || now >= stop { ControlFlow::Break(()) } else { ControlFlow::Continue(stop) }
+    }
+
+    /// Gives all back. Breaks with `None` if the answers leave open whether it was held, or whether it is free.
+    ///
+    /// It is freed once `need` members say so. A member that says nothing for a while is taken at its word, the lease
+    /// that it gave: with it, the lock was held until now, and if there are enough members without it, it is free.
+    pub(super) fn release(&mut self, was_won: bool, now: Tick) -> ControlFlow<Option<Released>, Tick> {
+        self.release_idle();
+        let need = self.need();
+        let freed = self.count(|vote| matches!(vote.standing, Standing::Returned(Released::Freed)));
+        let unknown = self.count(|vote| vote.dirty);
+        let in_flight = self.count(Vote::is_in_flight);
+        let decided = if freed >= need {
+            Some(Released::Freed)
+        } else if freed + unknown < need {
+            Some(Released::NotHeld)
+        } else {
+            None
+        };
+        if let Some(released) = decided {
+            let met = *self.met.get_or_insert(now);
+            let patience =
+                self.started.until(met).clamp(LAST_ANSWERS, LAST_ANSWERS.max(self.budget.give_back()));
+            let stop = met.after(patience);
+            let done = in_flight == 0 || now >= stop;
+            return if done { ControlFlow::Break(Some(released)) } else { ControlFlow::Continue(stop) };
+        }
+        let patience = self.started.after(self.budget.give_back());
+        if in_flight > 0 && now < patience {
+            return ControlFlow::Continue(patience);
+        }
+        if !was_won {
+            return ControlFlow::Break(Some(Released::NotHeld));
+        }
+        let trusted = self.count(|vote| vote.dirty && self.stands(vote, now));
+        if freed + trusted >= need && unknown <= self.votes.len() - need {
+            return ControlFlow::Break(Some(Released::Freed));
+        }
+        let stop = self.started.after(self.budget.call());
+        if in_flight > 0 && now < stop { ControlFlow::Continue(stop) } else { ControlFlow::Break(None) }
+    }
+
+    fn release_idle(&mut self) {
+        let (call, request) = (self.call, self.budget.request());
+        for vote in &mut self.votes {
+            if vote.dirty && vote.is_idle() && !vote.is_released_in(call) {
+                vote.release(request, call);
+            }
+        }
+    }
+
+    /// When another ballot may succeed: as many of those that refused must let go as are missing.
+    pub(super) fn retry_after(&self, now: Tick) -> Option<Duration> {
+        let missing = self.need().saturating_sub(self.count(|vote| vote.valid(now).is_some()));
+        let mut lapses: Vec<_> = self
+            .votes
+            .iter()
+            .filter_map(|vote| match vote.standing {
+                Standing::Refused(lapse) => Some(lapse.unwrap_or(Duration::MAX)),
+                _ => None,
+            })
+            .collect();
+        lapses.sort_unstable();
+        lapses.get(missing.checked_sub(1)?).copied().filter(|lapse| *lapse < Duration::MAX)
+    }
+
+    /// Whether the members that could be asked would have been enough.
+    pub(super) fn is_contended(&self) -> bool {
+        let unasked = |vote: &Vote| matches!(vote.standing, Standing::Open) && vote.is_idle();
+        let reached = |vote: &Vote| is_refused(vote) || vote.part().is_some() || unasked(vote);
+        self.count(is_refused) > 0 && self.count(reached) >= self.need()
+    }
+}
+
+fn is_refused(vote: &Vote) -> bool {
+    matches!(vote.standing, Standing::Refused(_))
+}

@@ -1,0 +1,93 @@
+//! The members, and what they can do together.
+
+use std::{sync::Arc, time::Duration};
+
+use super::Need;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    spi::{Backend, Cadence, Capabilities, Descriptor, Exceptions},
+};
+
+/// One of the stores, and what errors call it.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) label: Arc<str>,
+}
+
+impl Member {
+    pub(super) fn new(place: usize, backend: Arc<dyn Backend>) -> Self {
+        let label = label(place, backend.descriptor().name);
+        Self { backend, label }
+    }
+}
+
+/// Members are counted from 1 where people read it.
+pub(super) fn label(place: usize, store: &str) -> Arc<str> {
+    format!("member {} ({store})", place + 1).into()
+}
+
+pub(super) fn refused(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidOption, text.into()).with_backend(NAME)
+}
+
+pub(super) const NAME: &str = "quorum";
+const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+
+/// The members' leases end one after the other: an attempt between them is refused, and the next one comes after a poll.
+const TAKEOVER_DELAY: Duration = Duration::from_millis(250);
+
+/// Says what `members` can do together.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] if that is no lock.
+pub(super) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
+    if members.is_empty() {
+        return Err(refused("a quorum needs at least one member"));
+    }
+    for (place, member) in members.iter().enumerate() {
+        let Member { backend, label } = member;
+        let Descriptor { name, capabilities, .. } = backend.descriptor();
+        if members[..place].iter().any(|other| Arc::ptr_eq(&other.backend, backend)) {
+            return Err(refused(format!("{label} is there twice; each member must be a store of its own")));
+        }
+        if *name == NAME {
+            return Err(refused(format!("{label} is a quorum itself; name its members instead")));
+        }
+        if !capabilities.exclusive {
+            return Err(refused(format!("{label} has no exclusive locks")));
+        }
+        if need == Need::Majority && !capabilities.raise_fence {
+            return Err(refused(format!(
+                "{label} can't raise the token of a grant, without which the tokens of a majority don't rise; \
+                 leave it out, or let a lock need all members"
+            )));
+        }
+    }
+    let descriptors: Vec<_> = members.iter().map(|member| member.backend.descriptor()).collect();
+    let all = |can: fn(&Capabilities) -> bool| descriptors.iter().all(|it| can(&it.capabilities));
+    let count = |has: fn(&Exceptions) -> bool| descriptors.iter().filter(|it| has(&it.exceptions)).count();
+    let longest =
+        |of: fn(&Descriptor) -> Duration| descriptors.iter().map(|it| of(it)).max().unwrap_or_default();
+    let mut capabilities = Capabilities::none().with_exclusive();
+    capabilities.labels = all(|can| can.labels);
+    capabilities.names = all(|can| can.names);
+    capabilities.extend = all(|can| can.extend);
+    // Two quorums may have one member in common only: what makes that one forget a grant, breaks exclusion.
+    let exceptions = Exceptions {
+        async_failover: count(|has| has.async_failover) > 0,
+        connection_bound: count(|has| has.connection_bound) > 0,
+        server_clock_step: count(|has| has.server_clock_step) > 0,
+        // The others are free after their leases, and may be enough.
+        no_lease: count(|has| has.no_lease) > members.len() - need.of(members.len()),
+    };
+    let Cadence { longest: cadence, .. } =
+        descriptors.iter().map(|it| it.cadence).min_by_key(|it| it.longest).unwrap_or(descriptors[0].cadence);
+    Ok(Descriptor::new(NAME)
+        .with_capabilities(capabilities)
+        .with_exceptions(exceptions)
+        .with_poll(POLL.0, POLL.1)
+        .with_takeover_delay(longest(|it| it.takeover_delay).saturating_add(TAKEOVER_DELAY))
+        .with_min_ttl(longest(|it| it.min_ttl))
+        .with_cadence(cadence, false))
+}

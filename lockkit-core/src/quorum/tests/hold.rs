@@ -1,0 +1,175 @@
+//! What was won: renewed, lost, given back.
+
+use tokio::time::Instant;
+
+use super::{
+    fakes::{Act, OP_TIMEOUT, Op, TTL, fakes, ms, name, of, quorum, shown, spec},
+    grant::grant,
+};
+use crate::{
+    Clock, Need,
+    spi::{Backend as _, Lease, LossReason, Pulse, Released, Wait},
+};
+
+async fn evict(fake: &super::fakes::Fake) {
+    for holder in fake.memory.inspect(&name()).await.unwrap().holders {
+        fake.memory.force_release(&name(), holder.token.unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c10_it_is_alive_as_long_as_a_majority_says_so() {
+    let fakes = fakes(5);
+    let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
+    grant(&mut *claim).await;
+    for lost in &fakes[..2] {
+        evict(lost).await;
+        assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    }
+    assert_eq!(shown(&fakes).await.iter().flatten().count(), 3, "C2: a renewal re-created it");
+    evict(&fakes[4]).await;
+    assert_eq!(claim.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(shown(&fakes).await.iter().flatten().count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c10_members_without_an_answer_leave_it_open() {
+    let fakes = fakes(3);
+    let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
+    grant(&mut *claim).await;
+    fakes[0].all(Act::Silent);
+    fakes[1].all(Act::Down);
+    let start = Instant::now();
+    let error = claim.keep_alive().await.unwrap_err();
+    assert!(start.elapsed() < OP_TIMEOUT);
+    assert!(
+        error.to_string().starts_with("1 of 3 members renewed, 2 are needed: member 1 (fake): "),
+        "{error}"
+    );
+    fakes[0].all(Act::Pass);
+    let asked = Clock::Tokio.now();
+    let Pulse::Alive(Lease::Proven { at, .. }) = claim.keep_alive().await.unwrap() else { panic!("lost") };
+    assert_eq!(at, asked, "the second best of the three, of which one was not heard of since");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c10_a_late_grant_counts_once_its_token_is_raised() {
+    let fakes = fakes(3);
+    fakes[0].advance(100).await;
+    fakes[2].on(Op::Attempt, Act::Late(ms(200)));
+    let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
+    let token = grant(&mut *claim).await.token;
+    tokio::time::sleep(ms(300)).await;
+    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(shown(&fakes).await[2].unwrap().1, token);
+    evict(&fakes[0]).await;
+    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)), "the late one makes up for it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c10_a_late_grant_that_can_not_be_raised_does_not_count() {
+    let fakes = fakes(3);
+    fakes[0].advance(100).await;
+    fakes[2].on(Op::Attempt, Act::Late(ms(200)));
+    fakes[2].on(Op::Raise, Act::Down);
+    let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
+    grant(&mut *claim).await;
+    tokio::time::sleep(ms(300)).await;
+    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    evict(&fakes[0]).await;
+    claim.keep_alive().await.unwrap_err();
+}
+
+#[tokio::test(start_paused = true)]
+async fn c10_a_lease_is_extended_by_a_majority() {
+    let fakes = fakes(3);
+    fakes[1].all(Act::Pass);
+    let quorum = quorum(&fakes);
+    assert!(quorum.descriptor().capabilities.extend);
+    let mut claim = quorum.claim(spec("x")).unwrap();
+    grant(&mut *claim).await;
+    fakes[0].all(Act::Silent);
+    let Pulse::Alive(Lease::Proven { lasts, .. }) = claim.extend(TTL * 4).await.unwrap() else {
+        panic!("lost")
+    };
+    assert_eq!(lasts, TTL * 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c7_a_release_is_freed_though_members_are_silent() {
+    for (silent, held) in [(2, 5), (1, 3)] {
+        let fakes = fakes(5);
+        fakes[held..].iter().for_each(|fake| fake.all(Act::Down));
+        let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
+        grant(&mut *claim).await;
+        fakes[..silent].iter().for_each(|fake| fake.all(Act::Silent));
+        let start = Instant::now();
+        assert_eq!(claim.release().await.unwrap(), Released::Freed, "{silent} silent of {held}");
+        assert!(start.elapsed() <= OP_TIMEOUT / 8 + ms(1), "{:?}", start.elapsed());
+        assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c7_a_release_without_a_majority_is_unknown_and_goes_on() {
+    let fakes = fakes(3);
+    let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
+    grant(&mut *claim).await;
+    fakes[0].all(Act::Silent);
+    fakes[1].all(Act::Down);
+    let error = claim.release().await.unwrap_err();
+    assert!(error.is_outcome_unknown() && error.is_temporary(), "{error:?}");
+    fakes[1].all(Act::Pass);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    assert_eq!(fakes[2].count(Op::Release), 1, "what was answered is not asked again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c7_a_silent_member_is_not_believed_beyond_its_lease() {
+    let fakes = fakes(3);
+    fakes[2].all(Act::Down);
+    let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
+    grant(&mut *claim).await;
+    fakes[0].all(Act::Silent);
+    tokio::time::sleep(TTL).await;
+    // One was freed by its lease, and of the other nobody knows: it was not held for a while.
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c7_where_all_are_needed_it_is_free_when_all_say_so() {
+    let fakes = fakes(2);
+    let mut claim = of(&fakes, Need::All).claim(spec("x")).unwrap();
+    grant(&mut *claim).await;
+    fakes[1].all(Act::Silent);
+    claim.release().await.unwrap_err();
+    fakes[1].all(Act::Pass);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c7_a_release_that_was_dropped_midway_goes_on() {
+    let fakes = fakes(3);
+    let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
+    grant(&mut *claim).await;
+    fakes.iter().for_each(|fake| fake.on(Op::Release, Act::SlowReply(ms(200))));
+    tokio::time::timeout(ms(100), claim.release()).await.unwrap_err();
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    assert!(fakes.iter().all(|fake| fake.count(Op::Release) == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn c5_after_a_loss_the_next_attempt_is_a_new_grant() {
+    let fakes = fakes(3);
+    let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
+    let first = grant(&mut *claim).await.token;
+    for fake in &fakes[1..] {
+        evict(fake).await;
+    }
+    let second = grant(&mut *claim).await.token;
+    assert!(second > first);
+    assert!(claim.recorded_owner().is_some());
+    assert!(matches!(claim.attempt(Wait::No).await, Ok(crate::spi::Attempt::Granted(_))));
+}

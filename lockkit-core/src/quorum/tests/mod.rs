@@ -1,0 +1,8 @@
+//! Every rule of a quorum, against members that do as they are told.
+
+mod descriptor;
+mod fakes;
+mod grant;
+mod hold;
+mod look;
+mod sweep;

@@ -1,0 +1,279 @@
+//! One member's part in a ballot: its claim, and what is known of it.
+
+use std::{
+    fmt,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+
+use crate::{
+    clock::{Clock, Tick},
+    driver::{held::deadline_of, live::bounded},
+    error::{Error, Result},
+    spi::{Attempt, Claim, Lease, LossReason, Pulse, Released, Wait},
+    token::FencingToken,
+};
+
+/// A claim of one member, on which one request at a time is under way.
+///
+/// A request owns the claim meanwhile. So it outlives the call that sent it, and is polled on by the next one.
+pub(super) struct Vote {
+    /// The member's place.
+    pub(super) place: usize,
+    pub(super) standing: Standing,
+    /// Something of it may be in the member's store.
+    pub(super) dirty: bool,
+    /// The last error.
+    pub(super) trouble: Option<Error>,
+    seat: Seat,
+    /// An attempt had no answer: it may be applied later, whatever is answered by then.
+    in_doubt: bool,
+    /// A request was made that was not polled yet.
+    fresh: bool,
+    /// The calls of the quorum's claim in which its token was raised, it was renewed, and that was confirmed.
+    raised_in: u64,
+    beaten_in: u64,
+    confirmed_in: u64,
+    released_in: u64,
+    clock: Clock,
+}
+
+/// What the member has said.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// Nothing yet.
+    Open,
+    /// The attempt failed.
+    Failed,
+    /// Somebody else has the lock there.
+    Refused(Option<Duration>),
+    Granted(Part),
+    /// Not ours any more.
+    Lost(LossReason),
+    Returned(Released),
+}
+
+/// A member's grant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    /// Its token there, which may have been raised.
+    pub(super) token: FencingToken,
+    /// When the request was sent that proved the lease.
+    pub(super) at: Tick,
+    pub(super) lease: Lease,
+}
+
+impl Part {
+    /// Until when it counts.
+    pub(super) fn deadline(&self) -> Tick {
+        deadline_of(self.at, self.lease)
+    }
+}
+
+enum Seat {
+    Idle(Box<dyn Claim>),
+    Asking(Flight),
+    Other(Flight),
+    Gone,
+}
+
+type Flight = BoxFuture<'static, (Box<dyn Claim>, Answer)>;
+
+enum Answer {
+    Asked(Tick, Result<Attempt>),
+    Raised(Result<Option<FencingToken>>),
+    Beaten(Tick, Result<Pulse>, u64),
+    Released(Result<Released>),
+}
+
+impl Vote {
+    pub(super) fn new(place: usize, claim: Box<dyn Claim>, clock: Clock) -> Self {
+        Self {
+            place,
+            standing: Standing::Open,
+            dirty: false,
+            trouble: None,
+            seat: Seat::Idle(claim),
+            in_doubt: false,
+            fresh: false,
+            raised_in: 0,
+            beaten_in: 0,
+            confirmed_in: 0,
+            released_in: 0,
+            clock,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.seat, Seat::Idle(_))
+    }
+
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(self.seat, Seat::Asking(_) | Seat::Other(_))
+    }
+
+    /// Its attempt is under way.
+    pub(super) fn is_asking(&self) -> bool {
+        matches!(self.seat, Seat::Asking(_))
+    }
+
+    pub(super) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    pub(super) fn part(&self) -> Option<&Part> {
+        if let Standing::Granted(part) = &self.standing { Some(part) } else { None }
+    }
+
+    /// Its grant, if that counts now.
+    pub(super) fn valid(&self, now: Tick) -> Option<&Part> {
+        self.part().filter(|part| part.deadline() > now)
+    }
+
+    pub(super) fn is_confirmed_in(&self, call: u64) -> bool {
+        self.confirmed_in == call
+    }
+
+    pub(super) fn is_released_in(&self, call: u64) -> bool {
+        self.released_in == call
+    }
+
+    /// It did not get a renewal in this call yet.
+    pub(super) fn wants_beat(&self, call: u64) -> bool {
+        self.beaten_in != call
+    }
+
+    pub(super) fn wants_raise(&self, call: u64) -> bool {
+        self.raised_in != call
+    }
+
+    /// Whether the raise of this call is under way.
+    pub(super) fn is_raising(&self, call: u64) -> bool {
+        self.raised_in == call && self.is_in_flight()
+    }
+
+    pub(super) fn ask(&mut self, budget: Duration) {
+        if self.send(Request::Ask, budget) {
+            (self.standing, self.dirty) = (Standing::Open, true);
+        }
+    }
+
+    pub(super) fn raise(&mut self, floor: FencingToken, budget: Duration, call: u64) {
+        self.raised_in = call;
+        self.send(Request::Raise(floor), budget);
+    }
+
+    /// Renews the lease, for another length if one is given.
+    pub(super) fn beat(&mut self, lease: Option<Duration>, budget: Duration, call: u64) {
+        self.beaten_in = call;
+        self.send(Request::Beat(lease, call), budget);
+    }
+
+    pub(super) fn release(&mut self, budget: Duration, call: u64) {
+        self.released_in = call;
+        self.send(Request::Release, budget);
+    }
+
+    /// False if another request is under way.
+    fn send(&mut self, request: Request, budget: Duration) -> bool {
+        let claim = match std::mem::replace(&mut self.seat, Seat::Gone) {
+            Seat::Idle(claim) => claim,
+            other => {
+                self.seat = other;
+                return false;
+            }
+        };
+        self.fresh = true;
+        let asks = matches!(request, Request::Ask);
+        let flight = Box::pin(carry(claim, request, budget, self.clock.now()));
+        self.seat = if asks { Seat::Asking(flight) } else { Seat::Other(flight) };
+        true
+    }
+
+    /// Polls what is under way. Ready when that is answered, or when there is nothing.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.fresh = false;
+        let flight = match &mut self.seat {
+            Seat::Asking(flight) | Seat::Other(flight) => flight,
+            Seat::Idle(_) | Seat::Gone => return Poll::Ready(()),
+        };
+        let Poll::Ready((claim, answer)) = flight.as_mut().poll(cx) else { return Poll::Pending };
+        self.seat = Seat::Idle(claim);
+        self.learn(answer);
+        Poll::Ready(())
+    }
+
+    fn learn(&mut self, answer: Answer) {
+        match answer {
+            Answer::Asked(at, Ok(Attempt::Granted(grant))) => {
+                self.standing = Standing::Granted(Part { token: grant.token, at, lease: grant.lease });
+            }
+            Answer::Asked(_, Ok(Attempt::Busy { queued, retry_after })) => {
+                self.standing = Standing::Refused(retry_after);
+                self.dirty = queued || self.in_doubt;
+            }
+            Answer::Asked(_, Err(error)) => {
+                self.in_doubt |= error.is_outcome_unknown();
+                (self.standing, self.dirty) = (Standing::Failed, self.in_doubt);
+                self.trouble = Some(error);
+            }
+            Answer::Raised(Ok(Some(token))) => {
+                if let Standing::Granted(part) = &mut self.standing {
+                    part.token = part.token.max(token);
+                }
+            }
+            Answer::Raised(Ok(None)) => self.standing = Standing::Lost(LossReason::Evicted),
+            Answer::Beaten(sent, Ok(Pulse::Alive(lease)), call) => {
+                if let Standing::Granted(part) = &mut self.standing {
+                    (part.at, part.lease) = (sent, lease);
+                    self.confirmed_in = call;
+                }
+            }
+            Answer::Beaten(_, Ok(Pulse::Lost(reason)), _) => self.standing = Standing::Lost(reason),
+            Answer::Released(Ok(released)) => {
+                (self.standing, self.dirty) = (Standing::Returned(released), false);
+            }
+            Answer::Raised(Err(error)) | Answer::Beaten(_, Err(error), _) | Answer::Released(Err(error)) => {
+                self.trouble = Some(error);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Request {
+    Ask,
+    Beat(Option<Duration>, u64),
+    Raise(FencingToken),
+    Release,
+}
+
+/// The budget sits inside, so that the claim survives it.
+async fn carry(
+    mut claim: Box<dyn Claim>,
+    request: Request,
+    budget: Duration,
+    sent: Tick,
+) -> (Box<dyn Claim>, Answer) {
+    let answer = match request {
+        Request::Ask => Answer::Asked(sent, bounded(budget, claim.attempt(Wait::No)).await),
+        Request::Beat(None, call) => Answer::Beaten(sent, bounded(budget, claim.keep_alive()).await, call),
+        Request::Beat(Some(lease), call) => {
+            Answer::Beaten(sent, bounded(budget, claim.extend(lease)).await, call)
+        }
+        Request::Raise(floor) => Answer::Raised(bounded(budget, claim.raise_fence(floor)).await),
+        Request::Release => Answer::Released(bounded(budget, claim.release()).await),
+    };
+    (claim, answer)
+}
+
+impl fmt::Debug for Vote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vote")
+            .field("place", &self.place)
+            .field("standing", &self.standing)
+            .finish_non_exhaustive()
+    }
+}
