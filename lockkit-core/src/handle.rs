@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tracing::Instrument as _;
+use tracing::{Instrument as _, field::Empty};
 
 use crate::{
     clock::Clock,
@@ -121,8 +121,17 @@ impl Handle {
             options: &self.options.options,
             limits: self.options.limits,
         };
-        let store = self.locker.descriptor().name;
-        let span = tracing::debug_span!("lock", name = %self.name, ?mode, store);
+        let span = tracing::debug_span!(
+            "lockkit.acquire",
+            lock.name = self.name.as_str(),
+            lock.kind = self.name.kind().as_str(),
+            lock.mode = ?mode,
+            backend = self.locker.descriptor().name,
+            group = self.options.options.group.as_deref(),
+            token = Empty,
+            attempts = Empty,
+            outcome = Empty,
+        );
         let Some(held) = acquire(request, bound).instrument(span).await? else { return Ok(None) };
         let guard = LockGuard::new(held, Arc::clone(&self.locker.keeper));
         // Only now is it certain that the hold is either seen by the task that goes, or by the next one.

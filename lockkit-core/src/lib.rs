@@ -13,6 +13,8 @@ mod handle;
 mod locker;
 mod lost;
 pub mod memory;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod multi;
 mod mutex;
 mod name;
@@ -27,6 +29,8 @@ pub mod spi;
 mod token;
 pub mod url;
 
+#[cfg(feature = "metrics")]
+pub use self::metrics::Metrics;
 pub use self::{
     clock::{Clock, Tick},
     election::{Election, Leader, LeaderWatch, Leadership},
@@ -39,7 +43,7 @@ pub use self::{
     multi::{AllReleased, AnyLost, MultiGuard, MutexSet},
     mutex::Mutex,
     name::{Kind, LockName, MAX_NAME_BYTES},
-    observe::{Event, Observer},
+    observe::{Event, Observer, What},
     options::{LockOptions, MAX_TTL, MIN_TTL, Renewal},
     quorum::{Need, Quorum},
     reentrant::{Owner, ReentrantGuard, ReentrantMutex, ReentrantReleased},

@@ -46,7 +46,7 @@ impl Locker {
     /// Makes a locker over a backend that may be shared with others.
     #[must_use]
     pub fn from_dyn(backend: Arc<dyn Backend>) -> Self {
-        let keeper = Keeper::new(Agenda::new(Clock::Boot, backend.descriptor(), None));
+        let keeper = Keeper::new(Agenda::new(Clock::Boot, backend.descriptor(), Vec::new()));
         let (defaults, closed) = (Arc::default(), Arc::default());
         Self { backend, keeper, token_base: 0, gated: true, defaults, closed }
     }
@@ -63,19 +63,30 @@ impl Locker {
     /// `Locker::new(Memory::with_clock(Clock::Tokio)).with_clock(Clock::Tokio)` for tests that pause tokio's.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
-        let observer = self.keeper.agenda().observer().cloned();
-        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor(), observer));
+        let observers = self.keeper.agenda().observers().to_vec();
+        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor(), observers));
         self.closed = Arc::default();
         self
     }
 
-    /// Sets who hears the events. Call it before the first use: the result has a background task of its own.
+    /// Adds one who hears the events. Call it before the first use: the result has a background task of its own.
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
         let clock = self.keeper.agenda().clock;
-        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor(), Some(observer)));
+        let mut observers = self.keeper.agenda().observers().to_vec();
+        observers.push(observer);
+        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor(), observers));
         self.closed = Arc::default();
         self
+    }
+
+    /// Reports to the recorder of the [`metrics`](::metrics) crate; see [`Metrics`](crate::Metrics) for what. Needs the
+    /// cargo feature `metrics`. Call it before the first use: the result has a background task of its own.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn with_metrics(self) -> Self {
+        let backend = self.descriptor().name;
+        self.with_observer(Arc::new(crate::metrics::Metrics::new(backend)))
     }
 
     /// Sets the options of locks that have none of their own.

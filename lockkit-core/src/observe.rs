@@ -1,6 +1,6 @@
 //! What a locker tells about its work, beside its `tracing` spans.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     error::Error,
@@ -20,50 +20,79 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 /// Something that happened to a lock.
 #[non_exhaustive]
 #[derive(Debug)]
-pub enum Event<'a> {
-    /// A `lock` call ended before it had the lock, and what it left behind is being cleaned up.
+pub struct Event<'a> {
+    /// The lock.
+    pub name: &'a LockName,
+    /// The group that the lock's [options](crate::LockOptions::group) put it in.
+    pub group: Option<&'a Arc<str>>,
+    /// What it was.
+    pub what: What<'a>,
+}
+
+/// What happened.
+///
+/// Each [`Asked`](Self::Asked) is followed by one of [`Abandoned`](Self::Abandoned), [`Acquired`](Self::Acquired),
+/// [`Refused`](Self::Refused) and [`TimedOut`](Self::TimedOut), and each `Acquired` by one of
+/// [`GivenBack`](Self::GivenBack) and [`Lost`](Self::Lost), unless the locker goes first.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum What<'a> {
+    /// A call for the lock was dropped before it ended. What it left behind is being cleaned up.
     #[non_exhaustive]
     Abandoned {
-        /// The lock.
-        name: &'a LockName,
+        /// From the call to its drop.
+        waited: Duration,
     },
-    /// A lock was granted.
+    /// The lock was granted.
     #[non_exhaustive]
     Acquired {
-        /// The lock.
-        name: &'a LockName,
         /// How it is held.
         mode: Mode,
         /// The token of the grant.
         token: FencingToken,
         /// From the call to the grant.
         waited: Duration,
-        /// How many requests it took.
+        /// How many requests of its own it took: none, if it was handed over inside the process.
         attempts: u32,
     },
+    /// A call for the lock has begun.
+    #[non_exhaustive]
+    Asked,
     /// A request failed; the driver goes on inside its bounds.
     #[non_exhaustive]
     Failed {
-        /// The lock.
-        name: &'a LockName,
         /// What went wrong.
         error: &'a Error,
     },
-    /// A held lock was lost.
+    /// The holder is done with it. The release follows, and with it a `Released` or a `Failed`.
+    #[non_exhaustive]
+    GivenBack {
+        /// The token of the grant.
+        token: FencingToken,
+        /// From the grant to here.
+        held: Duration,
+    },
+    /// The lock was lost while it was held.
     #[non_exhaustive]
     Lost {
-        /// The lock.
-        name: &'a LockName,
         /// The token of the grant.
         token: FencingToken,
         /// Why.
         reason: LossReason,
+        /// From the grant to here.
+        held: Duration,
+    },
+    /// A call for the lock ended with an error.
+    #[non_exhaustive]
+    Refused {
+        /// Which.
+        error: &'a Error,
+        /// From the call to its end.
+        waited: Duration,
     },
     /// A release was answered.
     #[non_exhaustive]
     Released {
-        /// The lock.
-        name: &'a LockName,
         /// The token of the grant.
         token: FencingToken,
         /// What the store said.
@@ -72,16 +101,20 @@ pub enum Event<'a> {
     /// A renewal was confirmed.
     #[non_exhaustive]
     Renewed {
-        /// The lock.
-        name: &'a LockName,
         /// The token of the grant.
         token: FencingToken,
+        /// What was left of the lease just then: what stood between the holder and a loss.
+        margin: Duration,
+    },
+    /// A renewal failed; it is tried again for as long as the lease stands.
+    #[non_exhaustive]
+    RenewalFailed {
+        /// What went wrong.
+        error: &'a Error,
     },
     /// The bound on waiting passed, or a try found the lock taken.
     #[non_exhaustive]
     TimedOut {
-        /// The lock.
-        name: &'a LockName,
         /// From the call to its end.
         waited: Duration,
     },

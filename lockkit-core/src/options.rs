@@ -38,6 +38,7 @@ pub enum Renewal {
 /// * `op_timeout`: `None`, which means 3 s or a third of `ttl`, whichever is shorter
 /// * `label`: `None`
 /// * `max_hold`: `None`, for as long as the guard lives
+/// * `group`: `None`
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOptions {
@@ -57,6 +58,9 @@ pub struct LockOptions {
     /// A holder that dies shortly before that end leaves its last lease behind: for others the lock is taken for at
     /// most `max_hold` + `ttl`.
     pub max_hold: Option<Duration>,
+    /// What metrics and traces file the lock under, such as `orders`: 1 to 255 bytes without control characters. Use
+    /// few of them: each is a time series of its own, which names would be too many for.
+    pub group: Option<Arc<str>>,
 }
 
 impl Default for LockOptions {
@@ -76,6 +80,7 @@ impl LockOptions {
             op_timeout: None,
             label: None,
             max_hold: None,
+            group: None,
         }
     }
 
@@ -135,13 +140,20 @@ impl LockOptions {
         self
     }
 
+    /// Sets what metrics and traces file the lock under.
+    #[must_use]
+    pub fn with_group(mut self, group: impl Into<Arc<str>>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
     /// Checks all options together and fills in what follows from others.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] with the relation that does not hold.
     pub(crate) fn check(&self) -> Result<Limits> {
         let invalid = |reason: String| Err(Error::new(ErrorKind::InvalidOption, reason));
-        let Self { ttl, op_timeout, label, max_hold, wait: _, renewal: _ } = self;
+        let Self { ttl, op_timeout, label, max_hold, group, wait: _, renewal: _ } = self;
         if !(MIN_TTL..=MAX_TTL).contains(ttl) {
             return invalid(format!(
                 "ttl is {ttl:?}, it must be between {MIN_TTL:?} and 24 h; renewal keeps a lock for longer"
@@ -157,6 +169,11 @@ impl LockOptions {
                 "op_timeout is {op_timeout:?}, it must be at most half of ttl ({ttl:?}), else a lease can end \
                  before one renewal could have failed"
             ));
+        }
+        if let Some(group) = group
+            && let Err(reason) = check_text("a group", group)
+        {
+            return invalid(reason);
         }
         if let Some(max_hold) = max_hold
             && max_hold < ttl
@@ -229,6 +246,7 @@ mod tests {
             ),
             (options.clone().with_label(""), "a label must not be empty"),
             (options.clone().with_label("a\nb"), "control characters"),
+            (options.clone().with_group(""), "a group must not be empty"),
         ] {
             let error = bad.check().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidOption);

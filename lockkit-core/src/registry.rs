@@ -77,7 +77,7 @@ impl Registry {
 
     /// Connects to the store of a URL.
     ///
-    /// Parameters that every store takes: `ttl`, `op_timeout`, `max_hold` and `label` set the defaults of the locker's
+    /// Parameters that every store takes: `ttl`, `op_timeout`, `max_hold`, `label` and `group` set the defaults of the locker's
     /// locks, `token_base` is added to every fencing token, `process_gate=false` turns the
     /// [process gate](Locker::with_process_gate) off.
     ///
@@ -105,6 +105,9 @@ impl Registry {
         }
         if let Some(label) = url.params.text("label")? {
             defaults = defaults.with_label(label);
+        }
+        if let Some(group) = url.params.text("group")? {
+            defaults = defaults.with_group(group);
         }
         let token_base = url.params.parsed("token_base", "a whole number")?.unwrap_or(0);
         let gated = url.params.parsed("process_gate", "true or false")?.unwrap_or(true);

@@ -8,6 +8,7 @@ use std::{
 };
 
 use tokio::{task::consume_budget, time};
+use tracing::Span;
 
 use super::{
     backoff::Backoff,
@@ -25,7 +26,7 @@ use crate::{
     clock::Tick,
     error::{Error, ErrorKind, Result},
     name::LockName,
-    observe::Event,
+    observe::What,
     options::{Limits, LockOptions, Renewal},
     spi::{Attempt, Backend, Caller, ClaimSpec, Hint, Mode, Wait},
 };
@@ -66,14 +67,14 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 /// # Cancel safety
 /// Cancel safe: dropping it moves the claim, or its attempt in flight, to the keeper, which releases it.
 pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option<Arc<Held>>> {
-    let Request { backend, keeper, name, mode, .. } = request;
+    let Request { backend, keeper, name, .. } = request;
     let explain =
         |error: Error| error.with_operation("lock").with_backend(backend.descriptor().name).with_name(name);
     keeper.ensure().map_err(explain)?;
     // A store that answers at once never makes its caller wait: others, such as the keeper, must have a turn.
     consume_budget().await;
-    let agenda = keeper.agenda();
-    let started = agenda.clock.now();
+    let started = keeper.agenda().clock.now();
+    let call = Call::begin(request, started);
     let outcome = loop {
         match once(request, bound, started).await {
             Ok(Outcome::Missed) => {}
@@ -82,19 +83,62 @@ pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option
             Err(error) => break Err(explain(error)),
         }
     };
-    match &outcome {
-        Ok(Some((held, attempts))) => {
-            agenda.observe(|| {
-                let (token, waited) = (held.token(), started.until(agenda.clock.now()));
-                Event::Acquired { name, mode, token, waited, attempts: *attempts }
-            });
-        }
-        Ok(None) => {
-            agenda.observe(|| Event::TimedOut { name, waited: started.until(agenda.clock.now()) });
-        }
-        Err(_) => {}
-    }
+    call.end(&outcome);
     outcome.map(|granted| granted.map(|(held, _)| held))
+}
+
+/// A call for a lock, as observers and traces see it: it ends once, however it ends.
+struct Call<'a> {
+    request: Request<'a>,
+    started: Tick,
+    ended: bool,
+}
+
+impl<'a> Call<'a> {
+    fn begin(request: Request<'a>, started: Tick) -> Self {
+        let call = Self { request, started, ended: false };
+        call.observe(|| What::Asked);
+        call
+    }
+
+    fn observe(&self, what: impl FnOnce() -> What<'a>) {
+        let Request { keeper, name, options, .. } = self.request;
+        keeper.agenda().observe(name, options.group.as_ref(), what);
+    }
+
+    fn waited(&self) -> Duration {
+        self.started.until(self.request.keeper.agenda().clock.now())
+    }
+
+    fn end(mut self, outcome: &Result<Option<(Arc<Held>, u32)>>) {
+        self.ended = true;
+        let (waited, span) = (self.waited(), Span::current());
+        let Request { keeper, name, mode, options, .. } = self.request;
+        let what = match outcome {
+            Ok(Some((held, attempts))) => {
+                let (token, attempts) = (held.token(), *attempts);
+                span.record("token", token.get()).record("attempts", attempts).record("outcome", "granted");
+                What::Acquired { mode, token, waited, attempts }
+            }
+            Ok(None) => {
+                span.record("outcome", "timed out");
+                What::TimedOut { waited }
+            }
+            Err(error) => {
+                span.record("outcome", "refused");
+                What::Refused { error, waited }
+            }
+        };
+        keeper.agenda().observe(name, options.group.as_ref(), || what);
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.observe(|| What::Abandoned { waited: self.waited() });
+        }
+    }
 }
 
 enum Outcome {
@@ -109,7 +153,7 @@ enum Outcome {
 async fn once(request: Request<'_>, bound: Bound, started: Tick) -> Result<Outcome> {
     let Request { backend, keeper, token_base, name, mode, options, limits, .. } = request;
     let agenda = keeper.agenda();
-    let held = Arc::new(Held::new(name.clone(), mode, limits, options.renewal, Arc::clone(agenda)));
+    let held = Arc::new(Held::new(name.clone(), mode, limits, options, Arc::clone(agenda)));
     let life = Life::new(Arc::clone(agenda), limits.ttl);
     agenda.check_open()?;
     let claim = backend.claim(spec_of(request, &held))?;
@@ -231,7 +275,7 @@ async fn compete(
                 retry_after = lapse.unwrap_or(Duration::MAX).max(SHORTEST_PAUSE);
             }
             Some(Err(error)) => {
-                agenda.observe(|| Event::Failed { name: &held.name, error: &error });
+                held.observe(|| What::Failed { error: &error });
                 if !error.is_temporary() {
                     return Err(error);
                 }

@@ -22,7 +22,8 @@ use super::{bid::Attempting, gate::Gates, held::Held, keeper::Keeper, live::Live
 use crate::{
     clock::{Clock, Tick},
     error::{Error, ErrorKind, Result},
-    observe::{Event, Observer},
+    name::LockName,
+    observe::{Event, Observer, What},
     spi::{Cadence, Descriptor, LossReason, Released},
 };
 
@@ -87,7 +88,7 @@ pub(crate) struct Agenda {
     pub(crate) closing: Notify,
     /// Wakes the shutdown when the last claim is gone.
     quiet: Notify,
-    observer: Option<Arc<dyn Observer>>,
+    observers: Vec<Arc<dyn Observer>>,
     draining: AtomicBool,
     live_claims: AtomicUsize,
     /// In nanoseconds: of any claim so far.
@@ -123,7 +124,7 @@ pub(crate) struct Work {
 }
 
 impl Agenda {
-    pub(crate) fn new(clock: Clock, descriptor: &Descriptor, observer: Option<Arc<dyn Observer>>) -> Self {
+    pub(crate) fn new(clock: Clock, descriptor: &Descriptor, observers: Vec<Arc<dyn Observer>>) -> Self {
         Self {
             clock,
             store: descriptor.name,
@@ -134,7 +135,7 @@ impl Agenda {
             bell: Notify::new(),
             closing: Notify::new(),
             quiet: Notify::new(),
-            observer,
+            observers,
             draining: AtomicBool::new(false),
             live_claims: AtomicUsize::new(0),
             longest_ttl: AtomicU64::new(0),
@@ -152,16 +153,25 @@ impl Agenda {
         }
     }
 
-    pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
-        self.observer.as_ref()
+    pub(crate) fn observers(&self) -> &[Arc<dyn Observer>] {
+        &self.observers
     }
 
     /// Never call this under the agenda's lock.
-    pub(crate) fn observe<'a>(&self, event: impl FnOnce() -> Event<'a>) {
-        if let Some(observer) = &self.observer {
-            // A panic of an observer hurts no lock: the panic hook has told it.
-            let _ = catch_unwind(AssertUnwindSafe(|| observer.on_event(&event())));
+    pub(crate) fn observe<'a>(
+        &self,
+        name: &'a LockName,
+        group: Option<&'a Arc<str>>,
+        what: impl FnOnce() -> What<'a>,
+    ) {
+        if self.observers.is_empty() {
+            return;
         }
+        // A panic of an observer hurts no lock: the panic hook has told it.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            let event = Event { name, group, what: what() };
+            self.observers.iter().for_each(|observer| observer.on_event(&event));
+        }));
     }
 
     pub(crate) fn is_attended(&self) -> bool {

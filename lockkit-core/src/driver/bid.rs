@@ -17,7 +17,6 @@ use super::{
 use crate::{
     clock::Tick,
     error::{Error, ErrorKind, Result},
-    observe::Event,
     options::Renewal,
     spi::{Attempt, Grant, LeaseScope, Wait},
     token::FencingToken,
@@ -159,6 +158,5 @@ impl Drop for Bid<'_> {
             State::Trying(attempting) => Chore::Attempt(attempting, held),
         };
         self.keeper.agenda().push(chore);
-        self.held.agenda.observe(|| Event::Abandoned { name: &self.held.name });
     }
 }

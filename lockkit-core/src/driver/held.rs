@@ -14,6 +14,7 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::{Mutex, Notify};
+use tracing::{Level, Span};
 
 use super::{
     agenda::{Agenda, Timer},
@@ -24,11 +25,26 @@ use crate::{
     clock::Tick,
     error::{Error, ErrorKind},
     name::LockName,
-    observe::Event,
-    options::{Limits, Renewal},
+    observe::What,
+    options::{Limits, LockOptions, Renewal},
     spi::{Attachment, Attendance, Lease, LossReason, Mode, Ring},
     token::{FencingToken, OwnerId},
 };
+
+/// A span with the fields that all of lockkit's have.
+macro_rules! lock_span {
+    ($level:expr, $name:literal, $held:expr) => {
+        tracing::span!(
+            $level,
+            $name,
+            lock.name = $held.name.as_str(),
+            lock.kind = $held.name.kind().as_str(),
+            backend = $held.agenda.store,
+            group = $held.group.as_deref(),
+            token = $held.token().get(),
+        )
+    };
+}
 
 /// How a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +62,7 @@ pub(crate) struct Held {
     pub(crate) mode: Mode,
     pub(crate) limits: Limits,
     pub(crate) renewal: Renewal,
+    pub(crate) group: Option<Arc<str>>,
     pub(crate) agenda: Arc<Agenda>,
     /// FIFO: whoever has the lock works on the claim, the others join. A release takes the claim out, so that a
     /// renewal that was not started yet finds nothing. It unlocks when a future that holds it is dropped.
@@ -62,6 +79,7 @@ pub(crate) struct Held {
     pub(crate) unknown_renewals: AtomicU8,
     granted: AtomicBool,
     token: AtomicU64,
+    granted_at: AtomicU64,
     /// When the lease ends without another renewal.
     lease_end: AtomicU64,
     /// When the hold ends however often it is renewed.
@@ -84,7 +102,7 @@ impl Held {
         name: LockName,
         mode: Mode,
         limits: Limits,
-        renewal: Renewal,
+        options: &LockOptions,
         agenda: Arc<Agenda>,
     ) -> Self {
         Self {
@@ -93,7 +111,8 @@ impl Held {
             recorded_owner: OnceLock::new(),
             mode,
             limits,
-            renewal,
+            renewal: options.renewal,
+            group: options.group.clone(),
             slot: Mutex::new(None),
             bell: Notify::new(),
             timer: Timer::new(agenda.next_id()),
@@ -103,6 +122,7 @@ impl Held {
             unknown_renewals: AtomicU8::new(0),
             granted: AtomicBool::new(false),
             token: AtomicU64::new(0),
+            granted_at: AtomicU64::new(0),
             lease_end: AtomicU64::new(Tick::NEVER.nanos()),
             cap: AtomicU64::new(Tick::NEVER.nanos()),
             ending: OnceLock::new(),
@@ -118,8 +138,10 @@ impl Held {
     /// found by the insert of the first renewal: `ring` and the grant each write before they read.
     pub(crate) fn grant(&self, token: FencingToken) {
         self.token.store(token.get(), Relaxed);
+        let now = self.agenda.clock.now();
+        self.granted_at.store(now.nanos(), Relaxed);
         if self.limits.max_hold != Duration::MAX {
-            let cap = self.agenda.clock.now().after(self.limits.max_hold);
+            let cap = now.after(self.limits.max_hold);
             self.cap.store(cap.nanos(), Release);
         }
         self.granted.store(true, SeqCst);
@@ -228,9 +250,10 @@ impl Held {
         }
         self.bell.notify_waiters();
         self.pass_on();
-        let (name, token) = (&self.name, self.token());
-        tracing::warn!(%name, %token, store = self.agenda.store, "lock lost: {reason}");
-        self.agenda.observe(|| Event::Lost { name, token, reason });
+        let token = self.token();
+        let span = lock_span!(Level::WARN, "lockkit.lost", self);
+        span.in_scope(|| tracing::warn!("lock lost: {reason}"));
+        self.observe(|| What::Lost { token, reason, held: self.age() });
     }
 
     pub(crate) fn attach(&self, attachment: Arc<dyn Attachment>) {
@@ -250,7 +273,29 @@ impl Held {
 
     /// The holder is done with it: no loss is signalled any more. False if a loss came first, which stays a loss.
     pub(crate) fn give_back(&self) -> bool {
-        self.ending.set(Ending::GivenBack).is_ok()
+        let in_time = self.ending.set(Ending::GivenBack).is_ok();
+        if in_time {
+            self.observe(|| What::GivenBack { token: self.token(), held: self.age() });
+        }
+        in_time
+    }
+
+    /// How long ago it was granted.
+    fn age(&self) -> Duration {
+        Tick::from_nanos(self.granted_at.load(Relaxed)).until(self.agenda.clock.now())
+    }
+
+    /// Never call this under the agenda's lock.
+    pub(super) fn observe<'a>(&'a self, what: impl FnOnce() -> What<'a>) {
+        self.agenda.observe(&self.name, self.group.as_ref(), what);
+    }
+
+    pub(super) fn renew_span(&self) -> Span {
+        lock_span!(Level::DEBUG, "lockkit.renew", self)
+    }
+
+    pub(super) fn release_span(&self) -> Span {
+        lock_span!(Level::DEBUG, "lockkit.release", self)
     }
 
     /// Adds what is known here to an error of the store.

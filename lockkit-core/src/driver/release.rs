@@ -10,11 +10,12 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use tokio::time;
+use tracing::Instrument as _;
 
 use super::{agenda::Chore, held::Held, keeper::Keeper, line::give_back_unclaimed, live::LiveClaim};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus, Result},
-    observe::Event,
+    observe::What,
     spi::{Attempt, Reissued, Released, Wait},
 };
 
@@ -28,26 +29,30 @@ pub(crate) async fn clean_up(claim: LiveClaim, held: Arc<Held>) {
     if let Err(error) = Unreleased::new(Some(claim), Arc::clone(&held)).release().await {
         let error = held.explain(error, "clean up");
         tracing::warn!(name = %held.name, "something of an abandoned lock call may be left until its lease ends: {error}");
-        held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
+        held.observe(|| What::Failed { error: &error });
     }
 }
 
 /// Releases what a guard held. Its renewal is retired before: none starts any more, and the one in flight is
 /// joined here (C10).
 pub(crate) async fn release_held(held: Arc<Held>) -> Result<Released> {
+    let span = held.release_span();
+    released(held).instrument(span).await
+}
+
+async fn released(held: Arc<Held>) -> Result<Released> {
     let mut unreleased = Unreleased::new(None, Arc::clone(&held));
     // Not bounded: each renewal is, and a claim that stayed in the slot would never be released.
     unreleased.claim = held.slot.lock().await.take();
     match unreleased.release().await {
         Ok(outcome) => {
-            let (name, token) = (&held.name, held.token());
-            held.agenda.observe(|| Event::Released { name, token, outcome });
+            held.observe(|| What::Released { token: held.token(), outcome });
             Ok(outcome)
         }
         Err(error) => {
             let error = held.explain(error, "release");
             tracing::warn!(name = %held.name, "the lock is given up, but the store was not told: {error}");
-            held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
+            held.observe(|| What::Failed { error: &error });
             Err(error)
         }
     }
@@ -120,7 +125,7 @@ impl Unreleased {
             }
             Ok(Reissued::NotHeld) => {}
             Err(error) => {
-                self.held.agenda.observe(|| Event::Failed { name: &self.held.name, error: &error });
+                self.held.observe(|| What::Failed { error: &error });
                 outcome = HandOver::NotDone { unknown: error.is_outcome_unknown() };
             }
         }
@@ -182,7 +187,7 @@ async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Resul
         if !worthwhile || (tries >= LEAST_TRIES && clock.now() >= lapsed) {
             return Err(error.with_status(ErrorStatus::Persistent));
         }
-        held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
+        held.observe(|| What::Failed { error: &error });
         time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

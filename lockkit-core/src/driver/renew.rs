@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use tracing::Instrument as _;
+
 use super::{
     agenda::Chore,
     backoff::between,
@@ -19,7 +21,7 @@ use super::{
 use crate::{
     clock::Tick,
     error::{Error, ErrorKind, Result},
-    observe::Event,
+    observe::What,
     options::Renewal,
     spi::{Cadence, LossReason, Pulse},
 };
@@ -84,15 +86,12 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
     match beat(&held, claim, None).await {
         Ok(()) => next.due = Some(first_due(&held, clock.now())),
         Err(error) if error.kind() == ErrorKind::Lost => left_over(&held),
-        Err(error) => {
+        Err(_) => {
             // C10: it neither extends the lease nor ends it. Soon again, but gently to a store that recovers.
             let streak = held.unknown_renewals.load(Relaxed);
             held.unknown_renewals.store(streak.saturating_add(1), Relaxed);
             let pause = held.limits.ttl / 24 * (1 << streak.min(2));
             next.due = Some(clock.now().after(pause.min(held.agenda.cadence.longest)));
-            let error = held.explain(error, "renew");
-            tracing::debug!(name = %held.name, "{error}");
-            held.agenda.observe(|| Event::Failed { name: &held.name, error: &error });
         }
     }
 }
@@ -125,7 +124,28 @@ pub(crate) async fn renew_now(held: Arc<Held>, lease: Option<Duration>) -> Resul
 
 /// One request for renewal, and what follows from its answer.
 async fn beat(held: &Held, claim: &mut LiveClaim, lease: Option<Duration>) -> Result<()> {
-    let asked = held.agenda.clock.now();
+    let (span, margin) = (held.renew_span(), held.remaining());
+    let outcome = ask(held, claim, lease).instrument(span).await;
+    match outcome {
+        Ok(round_trip) => {
+            let margin = margin.saturating_sub(round_trip);
+            held.observe(|| What::Renewed { token: held.token(), margin });
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+        Err(error) => {
+            let error = held.explain(error, if lease.is_none() { "renew" } else { "extend" });
+            tracing::debug!(name = %held.name, "{error}");
+            held.observe(|| What::RenewalFailed { error: &error });
+            Err(error)
+        }
+    }
+}
+
+/// How long the request took.
+async fn ask(held: &Held, claim: &mut LiveClaim, lease: Option<Duration>) -> Result<Duration> {
+    let clock = held.agenda.clock;
+    let asked = clock.now();
     let budget = held.limits.op_timeout.min(asked.until(held.deadline()));
     let pulse = match lease {
         None => claim.keep_alive(budget).await?,
@@ -139,9 +159,7 @@ async fn beat(held: &Held, claim: &mut LiveClaim, lease: Option<Duration>) -> Re
             }
             held.extend(asked, lease);
             held.unknown_renewals.store(0, Relaxed);
-            let (name, token) = (&held.name, held.token());
-            held.agenda.observe(|| Event::Renewed { name, token });
-            Ok(())
+            Ok(asked.until(clock.now()))
         }
         Pulse::Lost(reason) => {
             held.lose(reason);

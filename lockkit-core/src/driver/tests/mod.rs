@@ -26,6 +26,7 @@ mod renewal;
 mod runtimes;
 mod shutdown;
 mod shutdown_races;
+mod spans;
 mod store;
 mod tokens;
 mod traits;

@@ -10,7 +10,7 @@ use super::{
     ms,
     store::{Fault, Op, lock},
 };
-use crate::observe::{Event, Observer};
+use crate::observe::{Event, Observer, What};
 
 #[derive(Debug, Default)]
 struct Ear {
@@ -21,18 +21,20 @@ struct Ear {
 
 impl Observer for Ear {
     fn on_event(&self, event: &Event<'_>) {
-        let (what, name) = match event {
-            Event::Abandoned { name } => ("abandoned".to_owned(), name),
-            Event::Acquired { name, token, attempts, .. } => {
-                (format!("acquired {token} by {attempts}"), name)
-            }
-            Event::Failed { name, error } => (format!("failed {:?}", error.kind()), name),
-            Event::Lost { name, token, reason, .. } => (format!("lost {token} {reason:?}"), name),
-            Event::Released { name, token, outcome } => (format!("released {token} {outcome:?}"), name),
-            Event::Renewed { name, token } => (format!("renewed {token}"), name),
-            Event::TimedOut { name, .. } => ("timed out".to_owned(), name),
+        let what = match &event.what {
+            What::Abandoned { .. } => "abandoned".to_owned(),
+            What::Acquired { token, attempts, .. } => format!("acquired {token} by {attempts}"),
+            What::Asked => "asked".to_owned(),
+            What::Failed { error } => format!("failed {:?}", error.kind()),
+            What::GivenBack { token, .. } => format!("given back {token}"),
+            What::Lost { token, reason, .. } => format!("lost {token} {reason:?}"),
+            What::Refused { error, .. } => format!("refused {:?}", error.kind()),
+            What::Released { token, outcome } => format!("released {token} {outcome:?}"),
+            What::Renewed { token, .. } => format!("renewed {token}"),
+            What::RenewalFailed { error } => format!("not renewed {:?}", error.kind()),
+            What::TimedOut { .. } => "timed out".to_owned(),
         };
-        assert_eq!(name.as_str(), "a");
+        assert_eq!(event.name.as_str(), "a");
         let afraid = self.afraid_of.is_some_and(|word| what.starts_with(word));
         lock(&self.heard).push(what);
         assert!(!afraid, "as ordered");
@@ -66,14 +68,19 @@ async fn an_observer_hears_the_life_of_a_lock() {
     assert_eq!(
         *lock(&ear.heard),
         [
+            "asked",
             "failed Unavailable",
             "acquired 1 by 2",
+            "asked",
             "timed out",
             "renewed 1",
+            "given back 1",
             "released 1 Freed",
+            "asked",
             "acquired 2 by 1",
             "lost 2 Evicted",
             "released 2 NotHeld",
+            "asked",
             "abandoned",
         ]
     );
@@ -81,7 +88,19 @@ async fn an_observer_hears_the_life_of_a_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_that_panics_hurts_no_lock() {
-    for word in ["abandoned", "acquired", "failed", "lost", "released", "renewed", "timed out"] {
+    let words = [
+        "abandoned",
+        "acquired",
+        "asked",
+        "failed",
+        "given",
+        "lost",
+        "not",
+        "released",
+        "renewed",
+        "timed out",
+    ];
+    for word in words {
         let ear = Arc::new(Ear { afraid_of: Some(word), ..Ear::default() });
         let world = world(Kind::Push, &ear);
         let mutex = world.mutex("a");
