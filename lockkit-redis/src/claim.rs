@@ -1,16 +1,14 @@
 //! One owner competing for one name, and holding it.
 
-mod fence;
 mod reissue;
+mod renew;
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result, Tick,
-    spi::{
-        Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Outsiders, Pulse, Reissued, Released, Wait,
-    },
+    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, Mode, Outsiders, Pulse, Reissued, Released, Wait},
 };
 use redis::{RedisResult, Value};
 
@@ -283,46 +281,6 @@ impl RedisClaim {
         let left = u64::try_from(ms).map_err(|_| nonsense())?;
         let before = self.reach.map_or(Duration::ZERO, |reach| Clock::Boot.now().until(reach));
         Ok(Lease::For(Duration::from_millis(left).min(asked.max(before))))
-    }
-
-    /// Renews the lease for `ttl`.
-    async fn renew(&mut self, ttl: Duration) -> Result<Pulse> {
-        let asked = Clock::Boot.now();
-        let args = [Arg::Text(&self.owner), Arg::Number(millis(ttl))];
-        let (reply, waited) = self.run_on_grant(&self.family.scripts().extend, &args).await?;
-        match reply {
-            Value::Int(-1 | -2) => Ok(Pulse::Lost(LossReason::Evicted)),
-            Value::Int(lease) => {
-                self.confirm(waited, "a renewal")?;
-                let lease = self.lease_for(lease, ttl)?;
-                self.reach = self.reach.max(Some(asked.after(ttl)));
-                Ok(Pulse::Alive(lease))
-            }
-            _ => Err(nonsense()),
-        }
-    }
-
-    /// Runs a script about a grant that we have.
-    async fn run_on_grant(
-        &self,
-        script: &'static script::Source,
-        args: &[Arg<'_>],
-    ) -> Result<(Value, Option<Waited>)> {
-        let call = Call { script, keys: &self.keys.of_grant(self.family), args };
-        let mut route = self.store.route(self.keys.slot).alone();
-        loop {
-            let stop = route.next().await?;
-            let answers = stop.run_confirmed(&call, self.replicas()).await;
-            if let Some(answers) = route.arrive(&stop, answers, Phase::Write).await? {
-                return Ok(answers);
-            }
-        }
-    }
-
-    /// An error that leaves the outcome open, unless enough replicas have confirmed it.
-    fn confirm(&self, waited: Option<Waited>, what: &str) -> Result<()> {
-        let confirmed = replicas::check(self.store.config(), self.replicas(), waited, what);
-        confirmed.inspect_err(|_| self.store.doubt()).map_err(Error::with_outcome_unknown)
     }
 
     /// A hand-over gives the claim window only; that must be renewed soon, and counts on the clock of the connections.

@@ -120,9 +120,9 @@ fn ours(text: &str, fence: u64) -> Option<Ours> {
 
 impl Ours {
     fn complete(self, holder: Holder, now: i64) -> Holder {
-        // The fence is the server's time of the grant, unless the clock was set back before it.
-        let age = u64::try_from(now).unwrap_or(0).saturating_sub(self.fence);
         let holder = holder.with_grant(self.owner, FencingToken::new(self.fence)).with_label(self.label);
-        holder.with_age(Duration::from_micros(age))
+        // The fence is the server's time of the grant, unless it was raised, or the clock was set back before.
+        let age = u64::try_from(now).ok().and_then(|now| now.checked_sub(self.fence));
+        age.map(Duration::from_micros).into_iter().fold(holder, Holder::with_age)
     }
 }

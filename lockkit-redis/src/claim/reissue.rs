@@ -102,6 +102,7 @@ impl RedisClaim {
             Arg::Number(i64::from(heir.outsiders != Outsiders::Wait)),
             Arg::Text(publish),
             Arg::Text(&channels),
+            Arg::Number(self.fence.unwrap_or(0)),
         ];
         let call = Call { script: heir.script, keys: &self.keys.exclusive(), args: &args };
         let (reply, waited) = stop.run_confirmed(&call, self.replicas()).await?;

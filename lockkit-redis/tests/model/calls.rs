@@ -57,6 +57,7 @@ pub(crate) enum Call {
         lease: Tick,
         not_after: Tick,
         first: bool,
+        token: i64,
     },
     /// Without `owned`, it only leaves the queue. With `successor`, the client's next owner may have it.
     Release {
@@ -210,9 +211,10 @@ impl Redis {
             Call::Extend { lease: ttl } => ("extend", vec![owner, lease(ttl)]),
             Call::ForceRelease { token } => ("force_release", vec![text(token), publish, channels]),
             Call::Raise { floor } => ("raise_fence", vec![owner, text(floor)]),
-            Call::Reissue { lease: ttl, not_after, first } => {
+            Call::Reissue { lease: ttl, not_after, first, token } => {
                 let first = text(i64::from(first));
-                ("reissue", vec![owner, next(), lease(ttl), until(not_after), first, publish, channels])
+                let asked = [lease(ttl), until(not_after), first, publish, channels, text(token)];
+                ("reissue", [&[owner, next()][..], &asked].concat())
             }
             Call::Refresh => ("refresh", vec![publish, channels, "1".into(), waiter, liveness]),
             Call::Release { strays, owned, successor } => {

@@ -185,7 +185,7 @@ impl Client {
         self.reissues = self.reissues.checked_sub(1)?;
         let not_after = now + self.offset + rules.op_timeout;
         self.open = self.open.max(Some(not_after));
-        self.ask(Call::Reissue { lease: rules.lease, not_after, first }, now);
+        self.ask(Call::Reissue { lease: rules.lease, not_after, first, token: self.token }, now);
         (self.phase, self.successor) = (Phase::Moving, true);
         Some(())
     }

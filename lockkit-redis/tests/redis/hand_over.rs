@@ -9,7 +9,7 @@ use std::{
 };
 
 use lockkit_core::{
-    ErrorKind, Kind, LockName, OwnerId,
+    ErrorKind, FencingToken, Kind, LockName, OwnerId,
     spi::{Backend as _, Claim, ClaimSpec, Mode, Outsiders, Pulse, Reissued, Released, Wait},
 };
 use tokio::{
@@ -300,6 +300,20 @@ async fn c13_other_modes_are_not_handed_over_and_stay_held() {
         assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
+}
+
+#[tokio::test]
+async fn c4_a_hand_over_rises_above_a_raised_token_that_the_server_has_lost() {
+    let store = Store::start().await;
+    let mut claim = holder(&store, "a").await;
+    let token = granted(claim.attempt(Wait::No).await).token;
+    let floor = FencingToken::new(token.get() + 3_600_000_000);
+    assert_eq!(claim.raise_fence(floor).await.unwrap(), Some(floor));
+    store.admin.ask::<()>(&["DEL", &fence_key("a")]).await;
+    let next = handed_over(&mut claim, &spec("a")).await;
+    assert!(next > floor.get(), "{next} after {floor}");
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    assert!(granted(store.claim("a").attempt(Wait::No).await).token.get() > next);
 }
 
 /// Hand-overs that are answered, dropped midway and cut off, among claims that wait outside.

@@ -49,7 +49,7 @@ async fn exercise(redis: &Redis) {
             let answer = holder.reissue(&spec(mode), Outsiders::Wait).await.unwrap();
             assert!(matches!(answer, Reissued::Granted(_)), "{answer:?}");
         }
-        assert_eq!(redis.names(kind, "").await.unwrap(), [name.clone()]);
+        assert_eq!(redis.names(kind, "").await.unwrap(), std::slice::from_ref(&name));
         if mode == Mode::Shared {
             let mut other = redis.claim(spec(mode)).unwrap();
             granted(other.attempt(Wait::No).await);

@@ -1,5 +1,6 @@
 -- Gives the lock of one owner to another one of its process; or, if others are to go first, to the first waiter.
--- ARGV owner, new owner, lease in ms, not_after in µs, 1 if those who wait go first, PUBLISH or SPUBLISH, channels
+-- ARGV owner, new owner, lease in ms, not_after in µs, 1 if those who wait go first, PUBLISH or SPUBLISH, channels,
+--   the fence that the owner has
 -- {0, now} not held | {1, now, lease, fence} granted | {2, now} too late, nothing done | {3, now} no fence left |
 -- {4, now} freed or handed over, as somebody waits
 local now = clock()
@@ -10,8 +11,9 @@ if owner ~= ARGV[1] then
   if not owner then redis.call('DEL', lock) end
   return {0, now}
 end
-local fence = next_fence(now)
-if not fence then return {3, now} end
+-- Also where the server has lost the last one: it may have been raised above the time.
+local fence = math.max(next_fence(now) or math.huge, ARGV[8] + 1)
+if fence >= 9007199254740992 then return {3, now} end
 if ARGV[5] == '1' and redis.call('EXISTS', queue) == 1 then
   -- Those who are left in the queue live, and can't be told now: the lock is free, as after a release.
   if hand_over(now, fence, ARGV[6], ARGV[7], {}) or redis.call('EXISTS', queue) == 1 then return {4, now} end

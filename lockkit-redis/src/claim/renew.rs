@@ -1,0 +1,86 @@
+//! What becomes of a grant while it is held: its lease is renewed, its token is raised.
+
+use std::time::Duration;
+
+use lockkit_core::{
+    Clock, Error, ErrorKind, FencingToken, Result,
+    spi::{LossReason, Pulse},
+};
+use redis::Value;
+
+use super::{RedisClaim, Waited, millis, nonsense};
+use crate::{
+    error::{self, Phase},
+    script::{Arg, Call, Source},
+    servers::replicas,
+};
+
+/// A script counts exactly up to here.
+const END: u64 = 1 << 53;
+
+impl RedisClaim {
+    /// Renews the lease for `ttl`.
+    pub(super) async fn renew(&mut self, ttl: Duration) -> Result<Pulse> {
+        let asked = Clock::Boot.now();
+        let args = [Arg::Text(&self.owner), Arg::Number(millis(ttl))];
+        let (reply, waited) = self.run_on_grant(&self.family.scripts().extend, &args).await?;
+        match reply {
+            Value::Int(-1 | -2) => Ok(Pulse::Lost(LossReason::Evicted)),
+            Value::Int(lease) => {
+                self.confirm(waited, "a renewal")?;
+                let lease = self.lease_for(lease, ttl)?;
+                self.reach = self.reach.max(Some(asked.after(ttl)));
+                Ok(Pulse::Alive(lease))
+            }
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Raises the token of our grant to `floor`, unless it is that large already.
+    pub(super) async fn raise(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        let floor = match i64::try_from(floor.get()) {
+            Ok(floor) if floor.unsigned_abs() < END => floor,
+            _ => {
+                let reason = format!("the token can't be raised to {floor}: tokens on Redis are below 2^53");
+                return Err(error::ours(ErrorKind::InvalidOption, reason));
+            }
+        };
+        // Never below what we were told, though the store may have lost it.
+        let wanted = floor.max(self.fence.unwrap_or(0));
+        let args = [Arg::Text(&self.owner), Arg::Number(wanted)];
+        let (reply, waited) = self.run_on_grant(&self.family.scripts().raise_fence, &args).await?;
+        match reply {
+            Value::Int(-1) => Ok(None),
+            Value::Int(-2) => Err(self.exhausted()),
+            Value::Int(fence) => {
+                self.confirm(waited, "a raised token")?;
+                self.fence = Some(fence);
+                u64::try_from(fence).map(|token| Some(FencingToken::new(token))).map_err(|_| nonsense())
+            }
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Runs a script about a grant that we have.
+    async fn run_on_grant(
+        &self,
+        script: &'static Source,
+        args: &[Arg<'_>],
+    ) -> Result<(Value, Option<Waited>)> {
+        let call = Call { script, keys: &self.keys.of_grant(self.family), args };
+        let mut route = self.store.route(self.keys.slot).alone();
+        loop {
+            let stop = route.next().await?;
+            let answers = stop.run_confirmed(&call, self.replicas()).await;
+            if let Some(answers) = route.arrive(&stop, answers, Phase::Write).await? {
+                return Ok(answers);
+            }
+        }
+    }
+
+    /// An error that leaves the outcome open, unless enough replicas have confirmed it.
+    fn confirm(&self, waited: Option<Waited>, what: &str) -> Result<()> {
+        let confirmed = replicas::check(self.store.config(), self.replicas(), waited, what);
+        confirmed.inspect_err(|_| self.store.doubt()).map_err(Error::with_outcome_unknown)
+    }
+}
