@@ -2,15 +2,17 @@
 //! the kernel (`innodb_flush_log_at_trx_commit=2`, "relaxed"), and on ones that write it to the disk first ("durable").
 //!
 //! `cargo bench -p lockkit-mysql --bench pairs -- mariadb relaxed own-names` runs a part of it: `mariadb` or `mysql`,
-//! `relaxed` or `durable`, and `own-names`, `one-name`, `classic`, `row-locks` or `forms`. `--quick` takes few rounds:
+//! `relaxed` or `durable`, and `own-names`, `one-name`, `classic`, `row-locks`, `hand-over`, `fairness` or `forms`. `--quick` takes few rounds:
 //! enough to see that it runs.
 
 mod support {
     pub(crate) mod bare;
     pub(crate) mod classic;
     pub(crate) mod contender;
+    pub(crate) mod fairness;
     pub(crate) mod figures;
     pub(crate) mod forms;
+    pub(crate) mod hand_over;
     pub(crate) mod one_name;
     pub(crate) mod own_names;
     pub(crate) mod row_locks;
@@ -19,9 +21,9 @@ mod support {
 }
 
 use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
-use support::{classic, forms, one_name, own_names, row_locks, stage::Stage};
+use support::{classic, fairness, forms, hand_over, one_name, own_names, row_locks, stage::Stage};
 
-const PARTS: [&str; 5] = ["own-names", "one-name", "classic", "row-locks", "forms"];
+const PARTS: [&str; 7] = ["own-names", "one-name", "classic", "row-locks", "hand-over", "fairness", "forms"];
 const SERVERS: [(&str, SqlFlavor); 2] = [("mariadb", SqlFlavor::MariaDb), ("mysql", SqlFlavor::MySql)];
 const DURABILITIES: [(&str, &str); 2] = [("relaxed", "2"), ("durable", "1")];
 
@@ -44,6 +46,12 @@ async fn all(stage: &Stage) {
     }
     if is_wanted("row-locks", &PARTS) {
         row_locks::compare(stage).await;
+    }
+    if is_wanted("hand-over", &PARTS) {
+        hand_over::compare(stage).await;
+    }
+    if is_wanted("fairness", &PARTS) {
+        fairness::measure(stage).await;
     }
     // It is about the processor, not the disk.
     if is_wanted("forms", &PARTS) && !stage.is_durable {

@@ -8,6 +8,14 @@
 //!   one second at least. One's own
 //!   statements can run in the lock's transaction and are committed with the release: see [`LockTransaction`].
 //!
+//! Inside a process, a mutex goes from one owner to the next without being free in between: by one statement, or on the
+//! connection that has the row lock, after a statement that writes the new token on another one. A row lock whose
+//! transaction was used is committed and freed instead, so that nothing of one owner's statements is the next one's. Nobody
+//! can see who waits for a row: where others are to go first, the lock is freed.
+//!
+//! Tokens can be raised to 2^62 at most. Lists of names have those that a live lease or a live holder's connection speaks
+//! for, and not those that are only waited for.
+//!
 //! Locks of the two do not exclude each other, so the tables record which one they are for, and the other is refused.
 //!
 //! ```text

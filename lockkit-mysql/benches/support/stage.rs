@@ -35,10 +35,14 @@ impl Stage {
     }
 
     pub(crate) async fn locker(&self, strategy: Strategy, connections: usize) -> Locker {
+        Locker::new(self.backend(strategy, connections).await)
+    }
+
+    pub(crate) async fn backend(&self, strategy: Strategy, connections: usize) -> MySql {
         let config = Config::from_url(StoreUrl::parse(&self.server.url()).unwrap()).unwrap();
         let prefix = if strategy == Strategy::Optimistic { "lockkit" } else { "lockkit_rows" };
         let config = config.with_strategy(strategy).with_table_prefix(prefix).unwrap();
-        Locker::new(MySql::connect(config.with_pool_size(connections).unwrap()).await.unwrap())
+        MySql::connect(config.with_pool_size(connections).unwrap()).await.unwrap()
     }
 
     /// A bare connection, with the settings of lockkit's own.

@@ -47,6 +47,7 @@ impl RowSql {
             "UPDATE {lock} SET fence=fence+0*LAST_INSERT_ID(IF(expires_us>{NOW},{FREED},{LAPSED})),\
              owner='',expires_us=0,touched_us={NOW} WHERE kind=? AND name=? AND owner IN(?,?)"
         );
+        // Whatever is told by `fence` and `expires_us` is in the condition, which is read before anything is assigned.
         let reissue = format!(
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
              touched_us={NOW},expires_us={NOW}+? \

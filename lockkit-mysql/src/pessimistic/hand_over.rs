@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockkit_core::{Clock, FencingToken, Result, Tick};
+use lockkit_core::{Clock, Error, FencingToken, Result, Tick};
 use mysql_async as my;
 
 use super::{
@@ -47,7 +47,8 @@ impl Store {
                 hold.set_heir(None);
             }
             if answer?.id > 0 {
-                let life = self.pool.checked(hold.take_over(heir).await, Phase::Write, what)?;
+                let life = self.pool.checked(hold.take_over(heir).await, Phase::Write, what);
+                let life = life.map_err(Error::with_outcome_unknown)?;
                 return Ok(match life {
                     Life::Alive { at } => Some((FencingToken::new(hold.fence()), at)),
                     Life::Evicted | Life::Gone => {

@@ -18,6 +18,7 @@ use crate::error;
 /// is. For data in the same database that is a stronger fence than any token.
 ///
 /// * [`LockGuard::release`] commits. `Freed` says that it was committed, `NotHeld` that it was not.
+/// * It ends with its owner: where the lock is handed over to another one of the process, this handle leads nowhere.
 /// * A guard that is dropped, or a lock that is lost, rolls back.
 /// * One [`run`](Self::run) must be shorter than the lock's ttl: while it is at work, nothing else can be asked on this
 ///   connection, and so the lease is not renewed. The server can't notice that a holder is gone until its statement ends:

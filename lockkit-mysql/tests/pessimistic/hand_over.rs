@@ -101,8 +101,7 @@ async fn c2_what_an_operator_has_freed_is_not_handed_over(flavor: SqlFlavor) {
     assert_eq!(claim.reissue(&spec_for("a", TTL), Outsiders::Wait).await.unwrap(), Reissued::NotHeld);
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
     let mut next = store.claim("a");
-    until("the row is free", || async { store.admin.count("information_schema.INNODB_TRX").await == 0 })
-        .await;
+    no_transaction(&store).await;
     assert!(granted(next.attempt(Wait::No).await).token > token);
     next.release().await.unwrap();
 }

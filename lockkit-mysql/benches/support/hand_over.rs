@@ -1,0 +1,73 @@
+//! One lock that goes from owner to owner of one process: handed over, or released and acquired anew.
+
+use std::time::{Duration, Instant};
+
+use lockkit_core::{
+    Kind, LockName, OwnerId,
+    spi::{Attempt, Backend as _, ClaimSpec, Mode, Outsiders, Reissued, Wait},
+};
+use lockkit_mysql::{MySql, Strategy};
+
+use super::{
+    bare,
+    figures::{Figures, float},
+    stage::{Stage, statements},
+};
+
+const ROUNDS: usize = 13;
+
+pub(crate) async fn compare(stage: &Stage) {
+    let mut side = bare::prepare(stage).await;
+    let slice = stage.slice(200);
+    for (strategy, what) in [(Strategy::Optimistic, "a row"), (Strategy::Pessimistic, "a row lock")] {
+        let backend = stage.backend(strategy, 16).await;
+        let [mut handed, mut anew, mut ratio, mut asked] = [const { Figures::new() }; 4];
+        for round in 0..=stage.rounds(ROUNDS) {
+            let before = statements(&mut side).await;
+            let (rate_1, count) = hand_over(&backend, slice).await;
+            let asked_by = statements(&mut side).await - before - 1;
+            let rate_2 = acquire_anew(&backend, slice).await;
+            if round > 0 {
+                handed.push(rate_1);
+                anew.push(rate_2);
+                ratio.push(rate_1 / rate_2);
+                asked.push(float(asked_by) / float(count));
+            }
+        }
+        println!("{what}, from owner to owner of one process:");
+        println!("  handed over              {} grants/s; {} statements each", handed.show(0), asked.show(2));
+        println!("  released, acquired anew  {} grants/s", anew.show(0));
+        println!("  the one / the other      {}", ratio.show(2));
+    }
+}
+
+fn spec() -> ClaimSpec {
+    let (ttl, op_timeout) = (Duration::from_secs(30), Duration::from_secs(3));
+    let name = LockName::new(Kind::Mutex, "handed").unwrap();
+    ClaimSpec::new(name, OwnerId::random(), Mode::Exclusive, ttl, op_timeout)
+}
+
+async fn hand_over(backend: &MySql, slice: Duration) -> (f64, u64) {
+    let mut claim = backend.claim(spec()).unwrap();
+    assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
+    let (start, mut count) = (Instant::now(), 0);
+    while start.elapsed() < slice {
+        let answer = claim.reissue(&spec(), Outsiders::Wait).await.unwrap();
+        assert!(matches!(answer, Reissued::Granted(_)));
+        count += 1;
+    }
+    let rate = float(count) / start.elapsed().as_secs_f64();
+    claim.release().await.unwrap();
+    (rate, count)
+}
+
+async fn acquire_anew(backend: &MySql, slice: Duration) -> f64 {
+    let (start, mut count) = (Instant::now(), 0);
+    while start.elapsed() < slice {
+        let mut claim = backend.claim(spec()).unwrap();
+        assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
+        claim.release().await.unwrap();
+        count += 1;
+    }
+    float(count) / start.elapsed().as_secs_f64()
+}
