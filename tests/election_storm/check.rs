@@ -69,7 +69,7 @@ impl Story {
         let takeover = ttl + descriptor.takeover_delay;
         let slowest = self.slowest_takeover(&terms, takeover, slack)?;
         let settled = descriptor.poll.max.min(Duration::from_millis(250)).mul_f64(1.25);
-        let (seen, latest) = self.observed(&terms, settled + slack / 4)?;
+        let (seen, latest) = self.observed(&terms, settled + slack / 2)?;
         let count = |what: fn(&Term) -> bool| terms.iter().filter(|term| what(term)).count();
         println!(
             "{} terms: {} resigned, {} lost, {} cut off by {} blows; the slowest takeover took {slowest:?} of {takeover:?}; \

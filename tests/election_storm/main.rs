@@ -33,7 +33,7 @@ const CANDIDATES: usize = 5;
 const OBSERVERS: usize = 3;
 const BLOWS: usize = 8;
 /// A leader that has stood for so long, should have been seen by all.
-const SETTLED: Duration = Duration::from_millis(1_200);
+const SETTLED: Duration = Duration::from_millis(1_600);
 /// A storm takes half a minute.
 const LONGEST: Duration = Duration::from_secs(60);
 
