@@ -3,6 +3,8 @@
 mod lead;
 mod leader;
 mod leadership;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::{fmt, sync::Arc, time::Duration};

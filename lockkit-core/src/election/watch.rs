@@ -216,6 +216,11 @@ impl Place {
         self.interval.mul_f64(1.0 + JITTER)
     }
 
+    fn longer_pause(&self, failures: u32) -> Duration {
+        let doubled = self.interval.saturating_mul(1 << failures.min(16));
+        doubled.min(LONGEST_PAUSE.max(self.interval))
+    }
+
     fn jittered(&self, pause: Duration) -> Duration {
         between(pause, 1.0 - JITTER, 1.0 + JITTER)
     }
@@ -231,10 +236,10 @@ struct State {
 
 #[derive(Default)]
 struct Pace {
-    /// When the latest look began.
-    asked: Option<Tick>,
-    /// The pause before the next look; `None` for the first one.
-    pause: Option<Duration>,
+    /// When the latest look began, and how long after that the next one is to; `None` for the first one.
+    next: Option<(Tick, Duration)>,
+    /// How many looks in a row have failed.
+    failures: u32,
     /// What the store is to tell of changes since that look or before.
     push: Option<BoxFuture<'static, ()>>,
 }
@@ -251,7 +256,7 @@ async fn look(place: Arc<Place>) -> Outcome {
 
 async fn look_at(place: &Place, mut pace: Pace) -> Outcome {
     let clock = place.handle.locker().keeper.agenda().clock;
-    if let (Some(asked), Some(pause)) = (pace.asked, pace.pause) {
+    if let Some((asked, pause)) = pace.next {
         let mut due = asked.after(pause);
         if let Some(push) = &mut pace.push {
             tokio::select! {
@@ -278,19 +283,17 @@ async fn look_at(place: &Place, mut pace: Pace) -> Outcome {
     };
     let mut state = lock(&place.state);
     let seen = inspection.and_then(|inspection| state.see(Look { asked, leader: Leader::of(inspection) }));
-    let pause = match &seen {
-        Ok(_) if rung => BETWEEN_LOOKS,
-        Ok(_) => place.jittered(place.interval),
-        Err(_) => {
-            let longer = pace.pause.unwrap_or_default().max(place.interval / 2) * 2;
-            place.jittered(longer.min(LONGEST_PAUSE.max(place.interval)))
-        }
+    let failures = if seen.is_ok() { 0 } else { pace.failures.saturating_add(1) };
+    let pause = match failures {
+        0 if rung => BETWEEN_LOOKS,
+        0 => place.jittered(place.interval),
+        // A lost connection is there again at once, as a rule.
+        _ => place.jittered(place.longer_pause(failures - 1)),
     };
     // The watch of a broken connection may end at once, each time: it is set anew once all is well.
     let push = (seen.is_ok() && !rung).then_some(push);
-    let before = std::mem::replace(&mut state.pace, Pace { asked: Some(asked), pause: Some(pause), push });
+    state.pace = Pace { next: Some((asked, pause)), failures, push };
     drop(state);
-    drop(before);
     seen.map_err(Arc::new)
 }
 

@@ -1,0 +1,294 @@
+//! What only a store that does as it is told can show: lagging replicas, outages, and who asks how often.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::{
+    sync::Notify,
+    time::{self, Instant},
+};
+
+use super::{Election, Leader, LeaderWatch};
+use crate::{
+    clock::Clock,
+    error::{Error, ErrorKind, ErrorStatus, Result},
+    locker::Locker,
+    memory::Memory,
+    name::LockName,
+    options::LockOptions,
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Holder, Inspection, Mode, Released},
+    token::{FencingToken, OwnerId},
+};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// A store whose answers are ordered.
+#[derive(Debug)]
+struct Stage {
+    memory: Memory,
+    state: Mutex<State>,
+    looks: AtomicUsize,
+    /// Holders may have changed.
+    bell: Notify,
+    look_takes: Duration,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    shown: Option<u64>,
+    fails: Option<ErrorKind>,
+}
+
+impl Stage {
+    fn new(look_takes: Duration) -> Arc<Self> {
+        let (memory, state) = (Memory::with_clock(Clock::Tokio), Mutex::default());
+        Arc::new(Self { memory, state, looks: AtomicUsize::new(0), bell: Notify::new(), look_takes })
+    }
+
+    fn show(&self, term: impl Into<Option<u64>>) {
+        self.set(State { shown: term.into(), fails: None });
+    }
+
+    fn fail(&self, kind: impl Into<Option<ErrorKind>>) {
+        self.set(State { shown: None, fails: kind.into() });
+    }
+
+    fn set(&self, state: State) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    fn state(&self) -> Result<State> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match state.fails {
+            Some(kind) => Err(Error::new(kind, "as ordered")),
+            None => Ok(state),
+        }
+    }
+
+    fn looks(&self) -> usize {
+        self.looks.swap(0, SeqCst)
+    }
+}
+
+#[async_trait]
+impl Backend for Arc<Stage> {
+    fn descriptor(&self) -> &Descriptor {
+        self.memory.descriptor()
+    }
+
+    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+        self.state()?;
+        self.memory.claim(spec)
+    }
+
+    async fn inspect(&self, _: &LockName) -> Result<Inspection> {
+        self.looks.fetch_add(1, SeqCst);
+        let state = self.state();
+        time::sleep(self.look_takes).await;
+        let holder = state?.shown.map(|term| {
+            let grant = (OwnerId::new(term.into()), FencingToken::new(term));
+            Holder::new(Mode::Exclusive).with_grant(grant.0, grant.1).with_label(format!("leader {term}"))
+        });
+        Ok(Inspection::new(holder.into_iter().collect(), None))
+    }
+
+    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
+        self.memory.force_release(name, token).await
+    }
+
+    async fn changed(&self, _: &LockName) {
+        self.bell.notified().await;
+    }
+
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn election(stage: &Arc<Stage>) -> Election {
+    let locker = Locker::new(Arc::clone(stage)).with_clock(Clock::Tokio);
+    locker.election("e").unwrap().with_options(LockOptions::new().with_ttl(TTL)).unwrap()
+}
+
+async fn told(watch: &mut LeaderWatch) -> Option<u64> {
+    let leader = watch.changed().await.unwrap();
+    leader.map(|leader: Leader| leader.term.get())
+}
+
+#[tokio::test(start_paused = true)]
+async fn c4_what_a_lagging_replica_says_is_ignored_and_a_lost_past_is_told() {
+    let stage = Stage::new(ms(1));
+    let mut watch = election(&stage).watch();
+    stage.show(7);
+    assert_eq!(told(&mut watch).await, Some(7));
+    stage.show(6);
+    time::timeout(TTL / 2, watch.changed()).await.expect_err("news of the past");
+    assert_eq!(watch.current().map(|leader| leader.term.get()), Some(7));
+    let error = watch.changed().await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Persistent));
+    assert!(error.to_string().contains("the term 6 after 7"), "{error}");
+    stage.show(None);
+    assert_eq!(told(&mut watch).await, None);
+    stage.show(5);
+    time::timeout(TTL / 2, watch.changed()).await.expect_err("news of the past");
+    stage.show(8);
+    assert_eq!(told(&mut watch).await, Some(8));
+}
+
+#[tokio::test(start_paused = true)]
+async fn c8_a_change_is_told_without_waiting_for_the_poll_also_one_during_a_look() {
+    let stage = Stage::new(ms(20));
+    let mut watch = election(&stage).watch().with_interval(TTL);
+    stage.show(1);
+    assert_eq!(told(&mut watch).await, Some(1));
+    let start = Instant::now();
+    let change = async {
+        time::sleep(ms(100)).await;
+        stage.show(2);
+        stage.bell.notify_waiters();
+    };
+    assert_eq!(tokio::join!(told(&mut watch), change).0, Some(2));
+    // Its look has begun, and what it will answer is settled.
+    let change = async {
+        stage.bell.notify_waiters();
+        time::sleep(ms(10)).await;
+        stage.show(3);
+        stage.bell.notify_waiters();
+    };
+    assert_eq!(tokio::join!(told(&mut watch), change).0, Some(3));
+    assert!(start.elapsed() < ms(200), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bell_that_never_stops_is_not_followed_by_a_look_each_time() {
+    let stage = Stage::new(ms(0));
+    let mut watch = election(&stage).watch();
+    assert_eq!(told(&mut watch).await, None);
+    let ringing = async {
+        loop {
+            stage.bell.notify_waiters();
+            tokio::task::yield_now().await;
+            time::sleep(ms(1)).await;
+        }
+    };
+    stage.looks();
+    tokio::select! {
+        news = time::timeout(ms(1_000), watch.changed()) => assert!(news.is_err()),
+        () = ringing => {}
+    }
+    assert!((100..=210).contains(&stage.looks()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_watches_share_their_looks() {
+    let stage = Stage::new(ms(1));
+    let election = election(&stage);
+    let watches: Vec<_> = (0..50).map(|_| election.clone().watch()).collect();
+    let all = watches.into_iter().map(|mut watch| async move {
+        assert_eq!(told(&mut watch).await, None);
+        told(&mut watch).await
+    });
+    let change = async {
+        time::sleep(ms(10_000)).await;
+        stage.show(1);
+    };
+    let (told, ()) = tokio::join!(futures_util::future::join_all(all), change);
+    assert_eq!(told, [Some(1); 50]);
+    let looks = stage.looks();
+    // Every 200 ms, as the embedded store is polled, give or take a quarter.
+    assert!((40..=68).contains(&looks), "{looks} looks in 10 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_a_store_in_trouble_is_asked_less_often_and_told_of_after_a_ttl() {
+    let stage = Stage::new(ms(1));
+    let mut watch = election(&stage).watch();
+    stage.show(1);
+    assert_eq!(told(&mut watch).await, Some(1));
+    stage.looks();
+    stage.fail(ErrorKind::Unavailable);
+    for _ in 0..2 {
+        let start = Instant::now();
+        let error = watch.changed().await.unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Persistent));
+        assert!((TTL..TTL + ms(2_500)).contains(&start.elapsed()), "{:?}", start.elapsed());
+        assert!((24..50).contains(&stage.looks()));
+    }
+    stage.show(2);
+    let start = Instant::now();
+    assert_eq!(told(&mut watch).await, Some(2));
+    assert!(start.elapsed() < ms(1_300), "{:?}", start.elapsed());
+    stage.fail(ErrorKind::PermissionDenied);
+    let start = Instant::now();
+    let error = watch.changed().await.unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::PermissionDenied, Some("watch")));
+    assert!(start.elapsed() < ms(400), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_nobody_fetched_for_long_is_no_news() {
+    let stage = Stage::new(ms(100));
+    let mut watch = election(&stage).watch();
+    stage.show(1);
+    time::timeout(ms(50), watch.changed()).await.expect_err("the look takes longer");
+    time::sleep(TTL).await;
+    stage.show(2);
+    assert_eq!(told(&mut watch).await, Some(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lead_outlasts_an_outage_and_returns_what_it_can_not_mend() {
+    let stage = Stage::new(ms(1));
+    let election = election(&stage);
+    stage.fail(ErrorKind::Unavailable);
+    let start = Instant::now();
+    let recover = async {
+        time::sleep(TTL * 3).await;
+        stage.show(None);
+    };
+    let (led, ()) = tokio::join!(election.lead("a", async |leadership| leadership.is_leader()), recover);
+    assert!(led.unwrap());
+    assert!((TTL * 3..TTL * 3 + ms(1_300)).contains(&start.elapsed()), "{:?}", start.elapsed());
+    stage.fail(ErrorKind::PermissionDenied);
+    let refused = election.lead("a", async |_| ()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_done_after_the_lease_had_ended_is_done_again() {
+    let stage = Stage::new(ms(1));
+    let election = election(&stage);
+    let mut terms = Vec::new();
+    let led = election.lead("a", async |leadership| {
+        terms.push(leadership.term());
+        if terms.len() == 1 {
+            // Neither a renewal nor the loss signal has its turn meanwhile.
+            time::advance(TTL * 2).await;
+        }
+        terms.len()
+    });
+    assert_eq!(led.await.unwrap(), 2);
+    assert!(terms[0] < terms[1]);
+}
+
+#[test]
+fn watches_and_leaderships_can_be_sent() {
+    fn sent<T: Send + Sync>() {}
+    sent::<LeaderWatch>();
+    sent::<super::Leadership>();
+    fn spawned(_: impl Future + Send) {}
+    let election = Locker::memory().election("e").unwrap();
+    spawned(election.campaign("a"));
+    spawned(election.lead_boxed("a", |_| Box::pin(async {})));
+    spawned(election.watch().changed());
+}
