@@ -16,9 +16,12 @@ mod c8_waiting;
 mod c9_crash;
 mod fence;
 mod hand_over;
+mod hold;
+mod multi;
 mod operator;
 mod permits;
 mod read_write;
+mod reentrant;
 
 use crate::case::Case;
 
@@ -44,6 +47,9 @@ pub fn all() -> impl Iterator<Item = Case> {
         fence::CASES,
         hand_over::CASES,
         operator::CASES,
+        hold::CASES,
+        multi::CASES,
+        reentrant::CASES,
     ]
     .into_iter()
     .flatten()
