@@ -310,7 +310,7 @@ impl Locker {
     ///
     /// No lock is granted any more, and waiting calls end with [`ErrorKind::Closed`]. Renewal stops. Then it waits
     /// until all guards are released or their leases have ended, which takes at most one ttl (a guard that is
-    /// still held then is told by its loss signal), until everything that dropped guards and futures left behind
+    /// still held then is told by its loss signal; one that was [leaked](crate::LockGuard::leak) at once), until everything that dropped guards and futures left behind
     /// is released, and until the backend is closed. A backend that was shared by
     /// [`from_dyn`](Self::from_dyn) is closed for all.
     ///

@@ -22,7 +22,8 @@ pub enum Renewal {
     /// The locker's keeper renews the lease for as long as the guard lives.
     #[default]
     Auto,
-    /// Only [`LockGuard::renew`](crate::LockGuard::renew) does; else the lock ends with its first lease.
+    /// Only [`LockGuard::renew`](crate::LockGuard::renew) and [`extend`](crate::LockGuard::extend) do; else the lock ends
+    /// with its first lease.
     Manual,
 }
 

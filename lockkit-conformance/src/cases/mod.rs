@@ -18,9 +18,12 @@ mod election;
 mod fence;
 mod gate;
 mod hand_over;
+mod hold;
+mod multi;
 mod operator;
 mod permits;
 mod read_write;
+mod reentrant;
 
 use crate::case::Case;
 
@@ -48,6 +51,9 @@ pub fn all() -> impl Iterator<Item = Case> {
         gate::CASES,
         hand_over::CASES,
         operator::CASES,
+        hold::CASES,
+        multi::CASES,
+        reentrant::CASES,
     ]
     .into_iter()
     .flatten()

@@ -36,7 +36,8 @@ impl AnyLost {
     }
 
     pub(super) fn now(&self) -> Option<(LockName, LossReason)> {
-        self.wait().now_or_never()
+        let lost = self.0.iter().find(|lost| lost.is_lost())?;
+        Some((lost.name().clone(), lost.wait().now_or_never()?))
     }
 }
 

@@ -74,7 +74,7 @@ impl MutexSet {
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, whatever it left in the store, and what it had taken, is taken back in the
-    /// background. It loses its place in the queues.
+    /// background. It loses its place in the queues. A call that is kept and not polled keeps what it has taken.
     pub async fn lock(&self) -> Result<MultiGuard> {
         self.acquire(self.first().bound()).await?.map_err(|busy| {
             let text = "it was not free within the bound on waiting for all names of the set";

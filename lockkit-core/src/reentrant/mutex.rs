@@ -51,7 +51,8 @@ impl ReentrantMutex {
     /// Takes the lock again at once if its owner has it; else waits for it.
     ///
     /// While another call of the same owner waits for it, this one waits for that: so one of them asks the store. When
-    /// that one is cancelled or fails, this one asks anew, in a new place of the queue.
+    /// that one is cancelled or fails, this one asks anew, in a new place of the queue. A call that is kept and not polled
+    /// holds up the others of its owner.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock), or [`ErrorKind::Lost`] while guards live of a hold of this owner that was
@@ -121,7 +122,9 @@ impl ReentrantMutex {
                 Part::Wait(asking) if tries && !asking.tries => return Ok(None),
                 Part::Wait(asking) => {
                     self.handle.ensure_runtime()?;
-                    match within(left, asking.end.wait()).await {
+                    // Nobody may poll the other call any more.
+                    let patience = if tries { self.handle.op_timeout() } else { left };
+                    match within(patience, asking.end.wait()).await {
                         None => return Ok(None),
                         // It asked during this call, too.
                         Some(true) if tries => return Ok(None),

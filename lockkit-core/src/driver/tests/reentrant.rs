@@ -8,6 +8,7 @@ use std::sync::{
     },
 };
 
+use futures_util::FutureExt as _;
 use tokio::{
     task::{JoinSet, yield_now},
     time::{self, Instant},
@@ -176,6 +177,24 @@ async fn c6_when_the_one_that_asks_is_cancelled_the_other_goes_on() {
         drop((guard, owner));
         world.clean(&format!("{kind:?}")).await;
     }
+}
+
+/// Nobody polls the one that asks.
+#[tokio::test(start_paused = true)]
+async fn c8_a_call_that_is_not_polled_holds_others_up_for_their_bounds_only() {
+    let world = World::new(Kind::Ttl);
+    let owner = world.locker.owner();
+    let (a, b) = (mutex(&owner, "a"), mutex(&owner, "a"));
+    let mut stuck = Box::pin(a.try_lock());
+    assert!(stuck.as_mut().now_or_never().is_none());
+    let start = Instant::now();
+    assert!(b.try_lock().await.unwrap().is_none());
+    assert!(b.lock_timeout(ms(500)).await.unwrap().is_none());
+    assert!(start.elapsed() <= ms(1_510), "op_timeout, and its own bound: {:?}", start.elapsed());
+    drop(stuck);
+    drop(b.try_lock().await.unwrap());
+    drop((a, b, owner));
+    world.clean("").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,67 @@
+//! Functions that each lock what they change, and call each other: with an owner, the inner ones take the lock again.
+//!
+//! `cargo run --example reentrant` runs on the embedded memory store; give the URL of another one as its argument.
+
+use std::env;
+
+use lockkit::{FencingToken, Locker, Owner, ReentrantReleased, Result};
+
+/// An order and whoever works on it. The owner is passed on by value or by clone, to tasks as well.
+struct Order {
+    owner: Owner,
+    items: Vec<(&'static str, FencingToken)>,
+}
+
+impl Order {
+    /// Locks by itself, as it may be called on its own.
+    async fn add(&mut self, item: &'static str) -> Result<ReentrantReleased> {
+        let guard = self.owner.mutex("order/42")?.lock().await?;
+        self.items.push((item, guard.fencing_token()));
+        guard.release().await
+    }
+
+    /// Adds both or none, in the eyes of others.
+    async fn add_pair(&mut self, a: &'static str, b: &'static str) -> Result<()> {
+        let guard = self.owner.mutex("order/42")?.lock().await?;
+        for item in [a, b] {
+            let inner = self.add(item).await?; // at once, without a request to the store
+            assert_eq!(inner, ReentrantReleased::StillHeld);
+        }
+        println!("the pair is in, under token {}", guard.fencing_token());
+        assert_eq!(guard.release().await?, ReentrantReleased::Freed);
+        Ok(())
+    }
+}
+
+/// Another owner is somebody else, in this process as well.
+async fn others_are_excluded(locker: &Locker, owner: &Owner) -> Result<()> {
+    let guard = owner.mutex("order/42")?.lock().await?;
+    let (other, plain) = (locker.owner().mutex("order/42")?, locker.mutex("order/42")?);
+    assert!(other.try_lock().await?.is_none() && plain.try_lock().await?.is_none());
+    let helper = owner.clone();
+    // A task that was handed the owner shares the hold.
+    let help = tokio::spawn(async move {
+        let again = helper.mutex("order/42")?.lock().await?;
+        Ok(again.fencing_token())
+    });
+    let token = help.await.expect("it does not panic")?;
+    assert_eq!(token, guard.fencing_token());
+    println!("the helper shares token {token}, and the others wait");
+    drop(guard);
+    plain.lock().await?.release().await?;
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
+    let locker = lockkit::connect(&url).await?;
+    let mut order = Order { owner: locker.owner(), items: Vec::new() };
+    order.add("tea").await?;
+    order.add_pair("cup", "saucer").await?;
+    println!("the order on {}: {:?}", locker.descriptor().name, order.items);
+    assert_eq!(order.items[1].1, order.items[2].1, "one hold for the pair");
+    assert!(order.items[0].1 < order.items[1].1, "and another for the tea");
+    others_are_excluded(&locker, &order.owner).await?;
+    locker.shutdown().await
+}

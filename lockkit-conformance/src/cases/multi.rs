@@ -1,0 +1,264 @@
+//! Several mutexes as one: all or none, in order, in one bound, without a deadlock.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use lockkit_core::{AllReleased, ErrorKind, LockOptions, Locker, MultiGuard, MutexSet, spi::Released};
+use rand::{RngExt as _, seq::IndexedRandom as _};
+use tokio::{
+    task::{JoinSet, yield_now},
+    time::{sleep, timeout},
+};
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, becomes_free, give_back, long, take},
+    faulty::Op,
+    wait::{ms, slack, soon, within},
+    witness::{Stay, Witness},
+};
+
+cases! {
+    c1_all_names_of_a_set_are_locked: Needs::MUTEX,
+        "a set that locks some of its names, or a name of its own for the set";
+    c8_a_set_is_all_or_nothing: Needs::MUTEX,
+        "what was taken stays taken when another name is busy";
+    c8_one_bound_holds_for_the_whole_set: Needs::MUTEX,
+        "a bound for each name: the call lasts as many times as long";
+    c11_a_set_is_sorted_and_has_no_name_twice: Needs::MUTEX,
+        "a set that is taken in the order it was given in, or that waits for itself";
+    c7_a_set_is_given_back_in_reverse: Needs::MUTEX,
+        "the first one is free first, and its next holder meets the others still taken";
+    c3_a_set_is_lost_with_any_of_its_locks: Needs::MUTEX,
+        "a signal that watches the first lock only";
+    c3_a_loss_while_the_set_waits_ends_the_call: Needs::MUTEX,
+        "a set that is handed out with a lock that was lost meanwhile, or waits on for nothing";
+    c6_a_cancelled_call_for_a_set_leaves_nothing: Needs::MUTEX,
+        "a cancelled call that keeps what it had taken";
+    c1_c6_overlapping_sets_never_lock_each_other_out: Needs::MUTEX,
+        "a circle of sets that wait for each other; a set that is held in part after a cancellation";
+}
+
+fn set(env: &Env, locker: &Locker, names: &[&str], options: LockOptions) -> MutexSet {
+    for name in names {
+        env.name(name);
+    }
+    locker.mutex_set(names).unwrap().with_options(options).unwrap()
+}
+
+async fn give_all_back(guard: MultiGuard) {
+    assert_eq!(guard.release().await.expect("a healthy store"), AllReleased::Freed);
+}
+
+async fn c1_all_names_of_a_set_are_locked(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let all = set(&env, &a, &["c", "a", "b"], long());
+    let guard = all.lock().await.unwrap();
+    assert!(guard.is_held() && guard.remaining() > Duration::ZERO);
+    for name in ["a", "b", "c"] {
+        let lock = env.lock(&b, name, long());
+        assert!(lock.try_lock().await.unwrap().is_none(), "C1: {name} is free");
+        let seen = lock.inspect().await.unwrap().holders[0].token;
+        assert_eq!(guard.fencing_token(name), seen, "C4: {name}");
+    }
+    assert!(set(&env, &b, &["c", "d"], long()).try_lock().await.unwrap().is_none());
+    guard.renew().await.unwrap();
+    give_all_back(guard).await;
+    for name in ["a", "b", "c", "d"] {
+        give_back(take(&env.lock(&b, name, long())).await).await;
+    }
+}
+
+async fn c8_a_set_is_all_or_nothing(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let all = set(&env, &a, &["a", "b", "c", "d"], long());
+    for busy in ["a", "c", "d"] {
+        let held = take(&env.lock(&b, busy, long())).await;
+        for _ in 0..3 {
+            assert!(all.try_lock().await.unwrap().is_none());
+            for name in ["a", "b", "c", "d"].into_iter().filter(|name| *name != busy) {
+                let lock = env.lock(&b, name, long());
+                // It was given back before the call returned.
+                give_back(take(&lock).await).await;
+            }
+        }
+        give_back(held).await;
+    }
+    give_all_back(all.try_lock().await.unwrap().expect("all are free")).await;
+}
+
+async fn c8_one_bound_holds_for_the_whole_set(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let bound = ms(600);
+    let all = set(&env, &a, &["a", "b", "c"], long().with_wait(bound));
+    let (first, last) = (take(&env.lock(&b, "a", long())).await, take(&env.lock(&b, "c", long())).await);
+    let start = Instant::now();
+    let (outcome, ()) = tokio::join!(all.lock(), async {
+        sleep(bound / 2).await;
+        give_back(first).await;
+    });
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    assert!(start.elapsed() >= bound && start.elapsed() < bound + slack(), "C8: {:?}", start.elapsed());
+    give_back(take(&env.lock(&b, "b", long())).await).await;
+    give_back(last).await;
+    give_all_back(all.lock().await.unwrap()).await;
+}
+
+async fn c11_a_set_is_sorted_and_has_no_name_twice(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let twice = locker.mutex_set(["b", "a", "b"]).unwrap_err();
+    assert_eq!(twice.kind(), ErrorKind::InvalidName);
+    assert!(twice.to_string().contains("\"b\""), "C13: {twice}");
+    assert_eq!(locker.mutex_set(Vec::<String>::new()).unwrap_err().kind(), ErrorKind::InvalidOption);
+    assert_eq!(locker.lock_all(["a", ""]).await.unwrap_err().kind(), ErrorKind::InvalidName);
+    assert!(line.take_calls().is_empty());
+    // What is busy in the middle shows the order in which they are asked for.
+    let other = env.locker().await;
+    let held = take(&env.lock(&other, "b", long())).await;
+    assert!(set(&env, &locker, &["c", "b", "a"], long()).try_lock().await.unwrap().is_none());
+    let mut owners: Vec<_> = line.take_calls().iter().filter_map(|call| call.owner).collect();
+    owners.dedup();
+    assert!((2..=3).contains(&owners.len()), "\"c\" was asked for before \"b\": {owners:?}");
+    give_back(held).await;
+}
+
+async fn c7_a_set_is_given_back_in_reverse(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let all = set(&env, &locker, &["c", "a", "b"], long());
+    for dropped in [false, true] {
+        drop(line.take_calls());
+        let guard = all.lock().await.unwrap();
+        let of = |op| move |call: crate::faulty::Call| (call.op == op).then_some(call.owner);
+        let mut taken: Vec<_> = line.take_calls().into_iter().filter_map(of(Op::Attempt)).collect();
+        taken.dedup();
+        if dropped {
+            drop(guard);
+            // Side by side, by the background task.
+            for name in ["a", "b", "c"] {
+                becomes_free(&env.lock(&env.locker().await, name, long())).await;
+            }
+        } else {
+            give_all_back(guard).await;
+            let released: Vec<_> = line.take_calls().into_iter().filter_map(of(Op::Release)).collect();
+            taken.reverse();
+            assert_eq!(released, taken);
+        }
+    }
+}
+
+async fn c3_a_set_is_lost_with_any_of_its_locks(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let ttl = env.ttl(600);
+    let all = set(&env, &a, &["a", "b", "c"], LockOptions::new().with_ttl(ttl));
+    for name in ["a", "b", "c"] {
+        let guard = all.lock().await.unwrap();
+        let (lost, token) = (guard.lost(), guard.fencing_token(name).unwrap());
+        assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
+        let lock = env.lock(&b, name, long());
+        assert_eq!(lock.force_release(token).await.unwrap(), Released::Freed);
+        let error = within(ttl, "the end of the work", guard.run(std::future::pending::<()>())).await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Lost);
+        assert_eq!(within(ms(0), "the loss signal", lost.wait()).await.0.as_str(), name);
+        assert!(!guard.is_held() && guard.remaining().is_zero());
+        match guard.release().await.unwrap() {
+            AllReleased::NotHeld(names) => {
+                assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), [name]);
+            }
+            AllReleased::Freed => panic!("C7: {name} was not ours any more"),
+        }
+    }
+    give_all_back(all.lock().await.unwrap()).await;
+}
+
+async fn c3_a_loss_while_the_set_waits_ends_the_call(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let ttl = env.ttl(600);
+    let busy = take(&env.lock(&b, "c", long())).await;
+    let all = set(&env, &a, &["a", "b", "c"], LockOptions::new().with_ttl(ttl));
+    let waiting = tokio::spawn(async move { all.lock().await });
+    let lock = env.lock(&b, "b", long());
+    let mut token = None;
+    crate::wait::eventually(soon(), async || {
+        token = lock.inspect().await.unwrap().holders.first().and_then(|holder| holder.token);
+        token.map(drop).ok_or_else(|| "\"b\" is not taken".to_owned())
+    })
+    .await;
+    assert_eq!(lock.force_release(token.unwrap()).await.unwrap(), Released::Freed);
+    let error = within(ttl, "the end of the call", waiting).await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.name().unwrap().as_str()), (ErrorKind::Lost, "b"), "{error}");
+    becomes_free(&env.lock(&b, "a", long())).await;
+    becomes_free(&lock).await;
+    give_back(busy).await;
+}
+
+async fn c6_a_cancelled_call_for_a_set_leaves_nothing(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let all = set(&env, &a, &["a", "b", "c"], long());
+    for busy in ["b", "c"] {
+        let held = take(&env.lock(&b, busy, long())).await;
+        assert!(timeout(ms(50), all.lock()).await.is_err(), "{busy} is taken");
+        give_back(held).await;
+        for name in ["a", "b", "c"] {
+            becomes_free(&env.lock(&b, name, long())).await;
+        }
+    }
+}
+
+const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
+const TASKS: usize = 32;
+/// How long the storm blows; what is under way ends after it, one after the other.
+const STORM: Duration = Duration::from_secs(6);
+
+/// 32 tasks take random sets, and drop some of the calls and guards anywhere. No round is waited for without a bound.
+async fn c1_c6_overlapping_sets_never_lock_each_other_out(env: Env) {
+    let lockers = [env.locker().await, env.locker().await, env.locker().await];
+    let witnesses: Arc<[Witness; NAMES.len()]> = Arc::default();
+    NAMES.iter().for_each(|name| drop(env.name(name)));
+    let (stop, mut tasks) = (Instant::now() + STORM, JoinSet::new());
+    for task in 0..TASKS {
+        let (locker, witnesses) = (lockers[task % lockers.len()].clone(), Arc::clone(&witnesses));
+        tasks.spawn(async move {
+            let mut grants = 0;
+            while Instant::now() < stop && grants < 200 {
+                let (size, cut) = (rand::rng().random_range(1..=3), rand::rng().random_range(0..40));
+                let names: Vec<_> = NAMES.sample(&mut rand::rng(), size).copied().collect();
+                let set = locker.mutex_set(&names).unwrap().with_options(long()).unwrap();
+                // A third of the calls is cut, the others wait for as long as it takes.
+                let guard = match task % 3 {
+                    0 => timeout(ms(cut), set.lock()).await.ok(),
+                    _ => Some(set.lock().await),
+                };
+                let Some(guard) = guard else { continue };
+                grants += 1;
+                leave(guard.expect("a healthy store"), &names, &witnesses, cut).await;
+            }
+            grants
+        });
+    }
+    let grants: Vec<usize> = within(STORM * 4, "the end of the storm", tasks.join_all()).await;
+    let seen: usize = witnesses.iter().map(Witness::verify).sum();
+    assert!(grants.iter().sum::<usize>() >= TASKS && seen >= TASKS, "{grants:?}");
+    for name in NAMES {
+        becomes_free(&env.lock(&lockers[0], name, long())).await;
+    }
+}
+
+async fn leave(guard: MultiGuard, names: &[&str], witnesses: &[Witness; NAMES.len()], cut: u64) {
+    let from = Instant::now();
+    yield_now().await;
+    assert!(guard.is_held(), "C2: it was taken away");
+    let until = Instant::now();
+    for name in names {
+        let at = NAMES.iter().position(|one| one == name).unwrap();
+        let token = guard.fencing_token(name).unwrap();
+        witnesses[at].record(Stay { token, from, until });
+    }
+    match cut % 3 {
+        0 => drop(guard),
+        1 => drop(timeout(Duration::from_micros(cut * 20), guard.release()).await),
+        _ => give_all_back(guard).await,
+    }
+}

@@ -1,0 +1,205 @@
+//! An owner that takes the same mutex again.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use lockkit_core::{ErrorKind, LockOptions, Locker, Owner, ReentrantMutex, ReentrantReleased, spi::Released};
+use tokio::{
+    task::{JoinSet, yield_now},
+    time::timeout,
+};
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, becomes_free, give_back, long, take},
+    faulty::Op,
+    harness::{Faults, Link as _},
+    wait::{eventually, ms, soon, within},
+};
+
+cases! {
+    c2_an_owner_takes_it_again_without_a_request: Needs::MUTEX,
+        "a reentrant lock that asks the store, gets another token, or is freed by the first release";
+    c1_a_reentrant_lock_excludes_all_others: Needs::MUTEX,
+        "a plain mutex or another owner of the same process that is let in";
+    c3_a_lost_hold_is_not_taken_again_under_its_guards: Needs::MUTEX,
+        "a new hold under guards that still believe in the old one";
+    c8_of_two_calls_of_an_owner_one_asks_the_store: Needs::MUTEX,
+        "two claims of one owner, of which one waits for the other";
+    c6_a_cancelled_call_of_an_owner_leaves_the_others_going: Needs::MUTEX,
+        "a call that waits for one that was cancelled";
+    c1_c6_owners_under_cancellations_exclude_each_other: Needs::MUTEX,
+        "a count that is off after a cancellation: the lock is freed under a guard, or never";
+}
+
+fn mutex(env: &Env, owner: &Owner, name: &str, options: LockOptions) -> ReentrantMutex {
+    env.name(name);
+    owner.mutex(name).unwrap().with_options(options).unwrap()
+}
+
+async fn c2_an_owner_takes_it_again_without_a_request(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let owner = locker.owner();
+    let lock = mutex(&env, &owner, "x", long());
+    let first = lock.lock().await.unwrap();
+    drop(line.take_calls());
+    let mut guards = vec![first];
+    for _ in 0..3 {
+        guards.push(lock.lock().await.unwrap());
+        guards.push(mutex(&env, &owner.clone(), "x", long()).try_lock().await.unwrap().unwrap());
+        guards.push(lock.lock_timeout(ms(1)).await.unwrap().unwrap());
+    }
+    let token = guards[0].fencing_token();
+    let last = guards.pop().unwrap();
+    for (n, guard) in guards.into_iter().enumerate() {
+        assert_eq!(guard.fencing_token(), token, "C4");
+        if n % 2 == 0 {
+            drop(guard);
+        } else {
+            assert_eq!(guard.release().await.unwrap(), ReentrantReleased::StillHeld);
+        }
+    }
+    let calls = line.take_calls();
+    assert!(calls.iter().all(|call| call.op == Op::KeepAlive), "the store was asked: {calls:?}");
+    assert!(last.is_held());
+    assert_eq!(last.release().await.unwrap(), ReentrantReleased::Freed);
+    let released = line.take_calls().iter().filter(|call| call.op == Op::Release).count();
+    assert_eq!(released, 1);
+    give_back(take(&env.lock(&env.locker().await, "x", long())).await).await;
+}
+
+async fn c1_a_reentrant_lock_excludes_all_others(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let owner = a.owner();
+    let lock = mutex(&env, &owner, "x", long());
+    let (first, second) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+    let taken = async |locker: &Locker| {
+        let other = mutex(&env, &locker.owner(), "x", long());
+        assert!(other.try_lock().await.unwrap().is_none(), "C1: another owner");
+        assert!(env.lock(locker, "x", long()).try_lock().await.unwrap().is_none(), "C1: a plain mutex");
+    };
+    taken(&a).await;
+    taken(&b).await;
+    drop(first);
+    taken(&a).await;
+    let token = second.fencing_token();
+    assert_eq!(second.release().await.unwrap(), ReentrantReleased::Freed);
+    let plain = take(&env.lock(&b, "x", long())).await;
+    assert!(plain.fencing_token() > token, "C4");
+    assert!(lock.try_lock().await.unwrap().is_none(), "C1: the former owner");
+    give_back(plain).await;
+}
+
+async fn c3_a_lost_hold_is_not_taken_again_under_its_guards(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let ttl = env.ttl(600);
+    let lock = mutex(&env, &a.owner(), "x", LockOptions::new().with_ttl(ttl));
+    let (first, second) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+    let (token, operator) = (first.fencing_token(), env.lock(&b, "x", long()));
+    assert_eq!(operator.force_release(token).await.unwrap(), Released::Freed);
+    within(ttl, "the loss signal", second.lost().wait()).await;
+    for _ in 0..2 {
+        assert_eq!(lock.lock().await.unwrap_err().kind(), ErrorKind::Lost);
+        assert_eq!(lock.try_lock().await.unwrap_err().kind(), ErrorKind::Lost);
+    }
+    assert_eq!(first.release().await.unwrap(), ReentrantReleased::NotHeld);
+    assert_eq!(lock.lock().await.unwrap_err().kind(), ErrorKind::Lost, "one guard is left");
+    drop(second);
+    let anew = within(soon(), "a new hold", lock.lock()).await.unwrap();
+    assert!(anew.fencing_token() > token, "C4");
+    assert_eq!(anew.release().await.unwrap(), ReentrantReleased::Freed);
+}
+
+async fn c8_of_two_calls_of_an_owner_one_asks_the_store(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let owner = locker.owner();
+    let lock = mutex(&env, &owner, "x", long());
+    line.set(Faults { request_delay: ms(20), ..Faults::NONE });
+    let (first, second) = tokio::join!(lock.lock(), lock.lock());
+    line.heal();
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!(first.fencing_token(), second.fencing_token());
+    let owners: Vec<_> = line.take_calls().iter().filter_map(|call| call.owner).collect();
+    assert!(owners.windows(2).all(|pair| pair[0] == pair[1]), "two claims: {owners:?}");
+    drop(first);
+    assert_eq!(second.release().await.unwrap(), ReentrantReleased::Freed);
+}
+
+async fn c6_a_cancelled_call_of_an_owner_leaves_the_others_going(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let (owner, busy) = (a.owner(), take(&env.lock(&b, "x", long())).await);
+    let call = || {
+        let lock = mutex(&env, &owner, "x", long());
+        tokio::spawn(async move { lock.lock().await.unwrap() })
+    };
+    let asks = call();
+    // It is the one that asks.
+    eventually(soon(), async || {
+        if format!("{owner:?}").contains("\"x\"") { Ok(()) } else { Err("it does not ask".to_owned()) }
+    })
+    .await;
+    let waits = call();
+    let lock = mutex(&env, &owner, "x", long());
+    assert!(lock.try_lock().await.unwrap().is_none());
+    assert!(within(ms(30), "the end at the bound", lock.lock_timeout(ms(30))).await.unwrap().is_none());
+    asks.abort();
+    assert!(asks.await.unwrap_err().is_cancelled());
+    give_back(busy).await;
+    let guard = within(env.poll() + soon(), "the grant", waits).await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), ReentrantReleased::Freed);
+}
+
+const OWNERS: usize = 3;
+const STORM: Duration = Duration::from_secs(3);
+
+async fn c1_c6_owners_under_cancellations_exclude_each_other(env: Env) {
+    let locker = env.locker().await;
+    let owners: Vec<_> = (0..OWNERS).map(|_| locker.owner()).collect();
+    // How many guards of each owner are in.
+    let inside: Arc<[AtomicUsize; OWNERS]> = Arc::default();
+    let (stop, mut tasks) = (std::time::Instant::now() + STORM, JoinSet::new());
+    for task in 0..12_usize {
+        let (me, inside) = (task % OWNERS, Arc::clone(&inside));
+        let lock = mutex(&env, &owners[me], "x", long());
+        tasks.spawn(async move {
+            let mut grants = 0_usize;
+            for round in 0..200_u64 {
+                if std::time::Instant::now() > stop {
+                    break;
+                }
+                // Some are patient, so that the storm gets on with a slow store.
+                let call = lock.lock();
+                let guard = if round % 3 == 0 { Ok(call.await) } else { timeout(ms(round % 11), call).await };
+                let Ok(guard) = guard else { continue };
+                let guard = guard.unwrap();
+                inside[me].fetch_add(1, SeqCst);
+                for other in (0..OWNERS).filter(|other| *other != me) {
+                    assert_eq!(inside[other].load(SeqCst), 0, "C1: two owners are in");
+                }
+                yield_now().await;
+                let again = lock.try_lock().await.unwrap().expect("it is this owner's");
+                assert!(guard.is_held() && again.fencing_token() == guard.fencing_token());
+                drop(guard);
+                grants += 1;
+                inside[me].fetch_sub(1, SeqCst);
+                if round % 2 == 0 {
+                    drop(again);
+                } else {
+                    assert_ne!(again.release().await.unwrap(), ReentrantReleased::NotHeld, "C2");
+                }
+            }
+            grants
+        });
+    }
+    let grants: Vec<_> = within(STORM * 6, "the end of the storm", tasks.join_all()).await;
+    assert!(grants.iter().all(|grants| *grants > 0), "{grants:?}");
+    for owner in &owners {
+        assert!(!format!("{owner:?}").contains("\"x\""), "{owner:?} keeps an idle name");
+    }
+    becomes_free(&env.lock(&locker, "x", long())).await;
+}
