@@ -2,9 +2,11 @@
 mod backend;
 mod ballot;
 mod claim;
+mod connector;
 mod failure;
 mod gather;
 mod inspect;
+mod late;
 mod member;
 mod need;
 mod sweeper;
@@ -12,4 +14,5 @@ mod sweeper;
 mod tests;
 mod vote;
 
+pub(crate) use self::connector::{SCHEMES, connect};
 pub use self::{backend::Quorum, need::Need};
