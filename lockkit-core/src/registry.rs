@@ -9,6 +9,7 @@ use crate::{
     locker::Locker,
     memory::MemoryConnector,
     options::{CheckedOptions, LockOptions},
+    quorum,
     spi::Backend,
     url::StoreUrl,
 };
@@ -33,7 +34,7 @@ pub trait Connector: Send + Sync + 'static {
 
 /// The known schemes.
 ///
-/// [`Registry::new`] knows `memory://`; each backend crate has a `register` function that adds its own.
+/// [`Registry::new`] knows `memory://` and [`quorum://`](crate::quorum); each backend crate has a `register` function that adds its own.
 #[derive(Clone)]
 pub struct Registry {
     entries: Vec<Entry>,
@@ -42,6 +43,8 @@ pub struct Registry {
 #[derive(Clone)]
 enum Entry {
     Connector(Arc<dyn Connector>),
+    /// A quorum finds its members here.
+    Quorum,
     /// Known, but not compiled in.
     Missing {
         schemes: &'static [&'static str],
@@ -53,16 +56,17 @@ impl Entry {
     fn schemes(&self) -> &'static [&'static str] {
         match self {
             Self::Connector(connector) => connector.schemes(),
+            Self::Quorum => quorum::SCHEMES,
             Self::Missing { schemes, .. } => schemes,
         }
     }
 }
 
 impl Registry {
-    /// A registry that knows `memory://`.
+    /// A registry that knows `memory://` and `quorum://`.
     #[must_use]
     pub fn new() -> Self {
-        Self { entries: vec![Entry::Connector(Arc::new(MemoryConnector))] }
+        Self { entries: vec![Entry::Connector(Arc::new(MemoryConnector)), Entry::Quorum] }
     }
 
     /// Adds a backend. A later one takes over the schemes of an earlier one.
@@ -92,7 +96,8 @@ impl Registry {
 
     async fn locker(&self, url: &str) -> Result<Locker> {
         let mut url = StoreUrl::parse(url)?;
-        let connector = self.connector(url.scheme())?;
+        let is_quorum = matches!(self.entry(url.scheme()), Some(Entry::Quorum));
+        let connector = if is_quorum { None } else { Some(self.connector(url.scheme())?) };
         let mut defaults = LockOptions::new();
         if let Some(ttl) = url.params.duration("ttl")? {
             defaults = defaults.with_ttl(ttl);
@@ -112,17 +117,24 @@ impl Registry {
         let token_base = url.params.parsed("token_base", "a whole number")?.unwrap_or(0);
         let gated = url.params.parsed("process_gate", "true or false")?.unwrap_or(true);
         let defaults = CheckedOptions::new(defaults)?;
-        let backend = connector.connect(url).await?;
+        let backend = match connector {
+            Some(connector) => connector.connect(url).await?,
+            None => quorum::connect(self, url).await?,
+        };
         let locker = Locker::from_dyn(backend).with_checked_defaults(defaults);
         Ok(locker.with_token_base(token_base).with_process_gate(gated))
+    }
+
+    fn entry(&self, scheme: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.schemes().contains(&scheme))
     }
 
     /// Finds the connector of a scheme.
     ///
     /// # Errors
     /// [`ErrorKind::MissingFeature`] or [`ErrorKind::UnknownScheme`]; both say what to do.
-    fn connector(&self, scheme: &str) -> Result<&dyn Connector> {
-        match self.entries.iter().find(|entry| entry.schemes().contains(&scheme)) {
+    pub(crate) fn connector(&self, scheme: &str) -> Result<&dyn Connector> {
+        match self.entry(scheme) {
             Some(Entry::Connector(connector)) => Ok(&**connector),
             Some(Entry::Missing { feature, .. }) => Err(Error::new(
                 ErrorKind::MissingFeature,
@@ -130,8 +142,8 @@ impl Registry {
                     "{scheme}:// needs lockkit's cargo feature {feature:?}: cargo add lockkit --features {feature}"
                 ),
             )),
-            None => {
-                let known = self.entries.iter().filter(|entry| matches!(entry, Entry::Connector(_)));
+            Some(Entry::Quorum) | None => {
+                let known = self.entries.iter().filter(|entry| !matches!(entry, Entry::Missing { .. }));
                 let known: Vec<_> =
                     known.flat_map(|entry| entry.schemes()).map(|s| format!("{s}://")).collect();
                 Err(Error::new(

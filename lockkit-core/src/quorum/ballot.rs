@@ -22,8 +22,8 @@ use crate::{
     token::{FencingToken, OwnerId},
 };
 
-/// Whoever has not answered when a quorum of others has, is waited for this long beyond twice their time.
-const STRAGGLERS: Duration = Duration::from_millis(5);
+/// Once the outcome hangs on who is slow or silent, they are waited for so long beyond twice the time until then.
+const STRAGGLERS: Duration = Duration::from_millis(10);
 /// A release waits for the last members at least this long, so that the next grant finds them free, too.
 const LAST_ANSWERS: Duration = Duration::from_millis(1);
 
@@ -76,7 +76,7 @@ pub(super) struct Ballot {
     /// Counts the calls that work on it.
     call: u64,
     started: Tick,
-    /// When so many had answered in this call that the others need not be waited for.
+    /// When so much was answered in this call that the others are waited for a little only.
     met: Option<Tick>,
 }
 
@@ -172,13 +172,17 @@ impl Ballot {
             return self.elect(now);
         }
         let open = self.count(|vote| matches!(vote.standing, Standing::Open));
-        if granted + open < need {
+        let (refused, asking) = (self.count(is_refused), self.count(Vote::is_asking));
+        let lost = granted + open < need;
+        let reached = granted + refused;
+        // Contention, or too many members down? The others can tell.
+        let is_unclear = refused > 0 && reached < need && reached + asking >= need;
+        if lost && !is_unclear {
             return ControlFlow::Break(false);
         }
         let mut stop = self.started.after(self.budget.request());
         // Others compete: to keep what we have until the silent ones answer would stop them, too.
-        let refused = self.count(is_refused);
-        if refused > 0 && granted + refused >= need {
+        if lost || (refused > 0 && reached >= need) {
             let met = *self.met.get_or_insert(now);
             stop = stop.min(met.after(self.started.until(met) * 2 + STRAGGLERS));
         }

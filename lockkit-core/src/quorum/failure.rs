@@ -28,7 +28,7 @@ pub(super) fn of_attempt(members: &Members, ballot: &Ballot, now: Tick) -> Error
     let why = |vote: &Vote| match &vote.standing {
         Standing::Granted(part) if part.deadline() <= now => Some("its lease has ended by now"),
         Standing::Granted(_) => vote.trouble.as_ref().map(|_| "its token could not be raised"),
-        Standing::Open if vote.is_in_flight() => Some("no answer in time"),
+        Standing::Open if vote.is_in_flight() => Some("no answer so far"),
         Standing::Failed => Some("failed"),
         Standing::Refused(_) => Some("somebody else has it there"),
         Standing::Lost(_) => Some("it was lost again"),

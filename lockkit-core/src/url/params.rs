@@ -32,6 +32,12 @@ impl Params {
         Ok(first.map(|(_, value)| value))
     }
 
+    /// Takes a parameter out that may be given several times, as texts in their order.
+    pub fn texts(&mut self, name: &'static str) -> Vec<String> {
+        self.known.push(name);
+        self.given.extract_if(.., |(given, _)| given == name).map(|(_, value)| value).collect()
+    }
+
     /// Takes a parameter out and parses it. `expected` says what it should look like.
     ///
     /// # Errors

@@ -74,6 +74,10 @@ impl Fake {
         Self { memory, script: Arc::new(Mutex::new(script)), descriptor }
     }
 
+    pub(super) fn on_boot_clock() -> Self {
+        Self { memory: Memory::new(), ..Self::new() }
+    }
+
     pub(super) fn described(mut self, describe: impl FnOnce(Descriptor) -> Descriptor) -> Self {
         self.descriptor = describe(self.descriptor);
         self

@@ -73,6 +73,9 @@ async fn c14_force_release_frees_a_majority_by_the_members_own_tokens() {
     let mut claim = quorum.claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
     tokio::time::sleep(ms(200)).await;
+    claim.keep_alive().await.unwrap();
+    tokio::time::sleep(ms(200)).await;
+    claim.keep_alive().await.unwrap();
     for wrong in [FencingToken::new(0), FencingToken::new(token.get() + 1), shown(&fakes).await[0].unwrap().1]
     {
         assert_eq!(quorum.force_release(&name(), wrong).await.unwrap(), Released::NotHeld);

@@ -6,3 +6,4 @@ mod grant;
 mod hold;
 mod look;
 mod sweep;
+mod urls;

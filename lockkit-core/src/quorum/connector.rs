@@ -1,0 +1,106 @@
+//! `quorum://?member=…&member=…`
+
+use std::sync::Arc;
+
+use futures_util::future;
+
+use super::{
+    Need, Quorum,
+    late::LateMember,
+    member::{Member, NAME},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    registry::Registry,
+    spi::Backend,
+    url::StoreUrl,
+};
+
+/// The scheme of a quorum's URL.
+pub(crate) const SCHEMES: &[&str] = &["quorum"];
+
+/// What a whole quorum has once.
+const COMMON: [&str; 4] = ["ttl", "op_timeout", "label", "token_base"];
+
+/// Connects to all members at once.
+///
+/// A member that can't be reached must not keep the others from starting: where a majority is enough, it is taken for what
+/// the others of its scheme are, and connected to when it is used.
+///
+/// # Errors
+/// What is wrong with the URL, or with a member; of members that can't be reached only if too few others can.
+pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Arc<dyn Backend>> {
+    let no_user = url.username().is_none() && url.password().is_none();
+    if !(url.hosts().is_empty() && url.path().is_empty() && no_user) {
+        return Err(invalid(
+            "a quorum has no user, host or path of its own; write quorum://?member=…&member=…",
+        ));
+    }
+    let need = match url.params.text("need")?.as_deref() {
+        None | Some("majority") => Need::Majority,
+        Some("all") => Need::All,
+        Some(_) => return Err(invalid("the parameter need must be majority or all")),
+    };
+    let texts = url.params.texts("member");
+    url.params.finish()?;
+    if texts.is_empty() {
+        return Err(invalid("it names no members; write quorum://?member=…&member=…"));
+    }
+    let mut urls = Vec::new();
+    for (place, text) in texts.iter().enumerate() {
+        let member = parse(registry, text).map_err(|error| of_member(place, None, &error))?;
+        if !member.hosts().is_empty() && texts[..place].contains(text) {
+            return Err(invalid(&format!("member {} ({member}) is there twice", place + 1)));
+        }
+        urls.push(member);
+    }
+    let connecting = urls.iter().map(|url| async {
+        let connector = registry.connector(url.scheme())?;
+        connector.connect(url.clone()).await
+    });
+    let connected = future::join_all(connecting).await;
+    let known: Vec<_> =
+        connected.iter().zip(&urls).filter_map(|(it, url)| Some((it.as_ref().ok()?.clone(), url))).collect();
+    let (enough, count) = (need.of(urls.len()), known.len());
+    let mut members = Vec::new();
+    for (place, (connected, url)) in connected.into_iter().zip(&urls).enumerate() {
+        let alike = known.iter().find(|(_, known)| known.scheme() == url.scheme());
+        let backend = match (connected, alike) {
+            (Ok(backend), _) => backend,
+            (Err(error), Some((alike, _))) if error.is_temporary() && count >= enough => {
+                tracing::warn!(member = %url, "a member of a quorum can't be reached yet: {error}");
+                let descriptor = alike.descriptor().clone();
+                Arc::new(LateMember::new(registry.clone(), url.clone(), descriptor, need))
+            }
+            (Err(error), _) => return Err(of_member(place, Some(url), &error)),
+        };
+        members.push(Member { backend, label: format!("member {} ({url})", place + 1).into() });
+    }
+    Ok(Arc::new(Quorum::of(members, need)?))
+}
+
+fn parse(registry: &Registry, text: &str) -> Result<StoreUrl> {
+    let mut url = StoreUrl::parse(text)?;
+    if SCHEMES.contains(&url.scheme()) {
+        return Err(invalid("a member can't be a quorum itself; name its members instead"));
+    }
+    registry.connector(url.scheme())?;
+    for common in COMMON {
+        if url.params.text(common)?.is_some() {
+            return Err(invalid(&format!(
+                "the parameter {common} is one of the whole quorum: give it beside the members"
+            )));
+        }
+    }
+    Ok(url)
+}
+
+fn of_member(place: usize, url: Option<&StoreUrl>, error: &Error) -> Error {
+    let url = url.map(|url| format!(" ({url})")).unwrap_or_default();
+    let text = format!("member {}{url}: {}", place + 1, error.context());
+    Error::new(error.kind(), text).with_status(error.status()).with_backend(NAME)
+}
+
+fn invalid(reason: &str) -> Error {
+    Error::new(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}")).with_backend(NAME)
+}

@@ -1,0 +1,179 @@
+//! A member that could not be reached when its quorum was made, and is connected to when it is used.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::sync::OnceCell;
+
+use super::{Need, member::NAME};
+use crate::{
+    clock::{Clock, Tick},
+    error::{Error, ErrorKind, Result},
+    name::{Kind, LockName},
+    registry::Registry,
+    spi::{
+        Attempt, Backend, Claim, ClaimSpec, Descriptor, Inspection, LossReason, Pulse, Released, Role, Wait,
+    },
+    token::FencingToken,
+    url::StoreUrl,
+};
+
+/// After a failure nobody tries again for so long.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A member that may come later. It is taken for what a member of the same scheme is; one that turns out to be less is
+/// refused then.
+pub(super) struct LateMember {
+    link: Arc<Link>,
+    descriptor: Descriptor,
+}
+
+struct Link {
+    registry: Registry,
+    url: StoreUrl,
+    need: Need,
+    min_ttl: Duration,
+    backend: OnceCell<Arc<dyn Backend>>,
+    failed: Mutex<Option<(Tick, String)>>,
+}
+
+impl LateMember {
+    pub(super) fn new(registry: Registry, url: StoreUrl, descriptor: Descriptor, need: Need) -> Self {
+        let (backend, failed) = (OnceCell::new(), Mutex::new(None));
+        let link = Link { registry, url, need, min_ttl: descriptor.min_ttl, backend, failed };
+        Self { link: Arc::new(link), descriptor }
+    }
+}
+
+impl Link {
+    async fn backend(&self) -> Result<&Arc<dyn Backend>> {
+        self.backend.get_or_try_init(|| self.connect()).await
+    }
+
+    async fn connect(&self) -> Result<Arc<dyn Backend>> {
+        let now = Clock::Boot.now();
+        let last = self.failed().clone();
+        if let Some((_, text)) = last.filter(|(at, _)| at.until(now) < PAUSE) {
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        }
+        let backend = self.registry.connector(self.url.scheme())?.connect(self.url.clone()).await;
+        let backend =
+            backend.inspect_err(|error| *self.failed() = Some((now, error.context().to_owned())))?;
+        let Descriptor { capabilities, min_ttl, .. } = backend.descriptor();
+        let able = capabilities.exclusive && (self.need == Need::All || capabilities.raise_fence);
+        if !able || *min_ttl > self.min_ttl {
+            let text = format!("{} can do less than the other members of its scheme", self.url);
+            return Err(Error::new(ErrorKind::Unsupported, text).with_backend(NAME));
+        }
+        Ok(backend)
+    }
+
+    fn failed(&self) -> std::sync::MutexGuard<'_, Option<(Tick, String)>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Backend for LateMember {
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+        match self.link.backend.get() {
+            Some(backend) => backend.claim(spec),
+            None => Ok(Box::new(LateClaim { link: Arc::clone(&self.link), spec, claim: None })),
+        }
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.link.backend().await?.inspect(name).await
+    }
+
+    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
+        self.link.backend().await?.force_release(name, token).await
+    }
+
+    async fn probe(&self) -> Result<Role> {
+        self.link.backend().await?.probe().await
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        self.link.backend().await?.names(kind, prefix).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        match self.link.backend.get() {
+            Some(backend) => backend.close().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for LateMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LateMember").field(&self.link.url).finish()
+    }
+}
+
+/// A claim of a member that was not there when the claim was made. Until it attempts, it has nothing.
+struct LateClaim {
+    link: Arc<Link>,
+    spec: ClaimSpec,
+    claim: Option<Box<dyn Claim>>,
+}
+
+#[async_trait]
+impl Claim for LateClaim {
+    async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
+        let claim = match &mut self.claim {
+            Some(claim) => claim,
+            None => {
+                let claim = self.link.backend().await?.claim(self.spec.clone())?;
+                self.claim.insert(claim)
+            }
+        };
+        claim.attempt(wait).await
+    }
+
+    async fn keep_alive(&mut self) -> Result<Pulse> {
+        match &mut self.claim {
+            Some(claim) => claim.keep_alive().await,
+            None => Ok(Pulse::Lost(LossReason::Evicted)),
+        }
+    }
+
+    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
+        match &mut self.claim {
+            Some(claim) => claim.extend(lease).await,
+            None => Ok(Pulse::Lost(LossReason::Evicted)),
+        }
+    }
+
+    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        match &mut self.claim {
+            Some(claim) => claim.raise_fence(floor).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        match &mut self.claim {
+            Some(claim) => claim.release().await,
+            None => Ok(Released::NotHeld),
+        }
+    }
+}
+
+impl fmt::Debug for LateClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LateClaim")
+            .field("url", &self.link.url)
+            .field("claim", &self.claim)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,154 @@
+//! `quorum://`
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use async_trait::async_trait;
+
+use super::fakes::Fake;
+use crate::{
+    Connector, Error, ErrorKind, LockOptions, Registry, Result,
+    spi::{Backend, Released},
+    url::StoreUrl,
+};
+
+/// `fake://up`, and `fake://down` until it is up.
+#[derive(Clone, Default)]
+struct Fakes {
+    up: Arc<AtomicBool>,
+    lesser: Arc<AtomicBool>,
+    made: Arc<Mutex<Vec<Fake>>>,
+}
+
+#[async_trait]
+impl Connector for Fakes {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["fake"]
+    }
+
+    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+        let host = url.hosts()[0].name.clone();
+        if host == "denied" {
+            return Err(Error::new(ErrorKind::Authentication, "wrong password"));
+        }
+        let down = host.starts_with("down");
+        if down && !self.up.load(SeqCst) {
+            return Err(Error::new(ErrorKind::Unavailable, "nobody is there"));
+        }
+        let fake = Fake::on_boot_clock();
+        self.made.lock().unwrap().push(fake.clone());
+        Ok(if down && self.lesser.load(SeqCst) { Arc::new(fake.without_raise()) } else { Arc::new(fake) })
+    }
+}
+
+fn registry() -> (Registry, Fakes) {
+    let (mut registry, fakes) = (Registry::new(), Fakes::default());
+    registry.register(fakes.clone());
+    (registry, fakes)
+}
+
+#[tokio::test]
+async fn a_quorum_is_made_from_its_url() {
+    let url = "quorum://?member=memory%3A%2F%2F&member=memory://&member=memory://&ttl=5s";
+    let locker = Registry::new().connect(url).await.unwrap();
+    assert_eq!(locker.descriptor().name, "quorum");
+    assert_eq!(locker.defaults().ttl, std::time::Duration::from_secs(5));
+    let guard = locker.mutex("x").unwrap().lock().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    locker.shutdown().await.unwrap();
+    Registry::new().connect("quorum://?need=all&member=memory://&member=memory://").await.unwrap();
+}
+
+#[tokio::test]
+async fn c13_a_bad_url_says_what_is_wrong_and_no_secret() {
+    let (registry, _) = registry();
+    for (url, kind, text) in [
+        ("quorum://", ErrorKind::InvalidUrl, "names no members"),
+        ("quorum://u:hunter2@h/?member=memory://", ErrorKind::InvalidUrl, "no user, host or path"),
+        ("quorum://?member=memory://&need=some", ErrorKind::InvalidUrl, "majority or all"),
+        ("quorum://?member=memory://&needs=all", ErrorKind::UnknownParameter, "did you mean need?"),
+        ("quorum://?member=memory://&member=hunter2", ErrorKind::InvalidUrl, "member 2: the store URL"),
+        ("quorum://?member=fake://u:hunter%2F2@h:x", ErrorKind::InvalidUrl, "member 1: the store URL"),
+        (
+            "quorum://?member=quorum%3A%2F%2F%3Fmember%3Dmemory",
+            ErrorKind::InvalidUrl,
+            "member 1: the store URL can't",
+        ),
+        (
+            "quorum://?member=fake://up%3Fttl%3D3s",
+            ErrorKind::InvalidUrl,
+            "the parameter ttl is one of the whole",
+        ),
+        ("quorum://?member=fake://up%3Ftoken_base%3D3", ErrorKind::InvalidUrl, "the parameter token_base"),
+        (
+            "quorum://?member=nobody://",
+            ErrorKind::UnknownScheme,
+            "member 1: no backend is known for nobody://",
+        ),
+        (
+            "quorum://?member=fake://up&member=fake://up",
+            ErrorKind::InvalidUrl,
+            "member 2 (fake://up) is there twice",
+        ),
+        (
+            "quorum://?member=fake://up&member=fake://:hunter2@denied&member=fake://up2",
+            ErrorKind::Authentication,
+            "member 2 (fake://denied): wrong password",
+        ),
+        (
+            "quorum://?member=fake://up&member=fake://:hunter2@down&member=fake://:hunter2@down2",
+            ErrorKind::Unavailable,
+            "member 2 (fake://down): nobody is there",
+        ),
+        (
+            "quorum://?need=all&member=fake://up&member=fake://:hunter2@down",
+            ErrorKind::Unavailable,
+            "member 2 (fake://down): nobody is there",
+        ),
+        (
+            "quorum://?member=memory://&member=memory://&member=fake://:hunter2@down",
+            ErrorKind::Unavailable,
+            "member 3 (fake://down): nobody is there",
+        ),
+    ] {
+        let error = registry.connect(url).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{url}: {error}");
+        assert!(error.to_string().contains(text), "{url}: {error}");
+        assert!(!format!("{error:?}").contains("hunter"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn c13_a_member_that_is_down_at_the_start_comes_later() {
+    let (registry, fakes) = registry();
+    let url = "quorum://?member=fake://up&member=fake://:hunter2@down&member=fake://up2";
+    let locker = registry.connect(url).await.unwrap();
+    assert!(!format!("{locker:?}").contains("hunter"), "{locker:?}");
+    let options = LockOptions::new().with_op_timeout(super::fakes::ms(500));
+    let mutex = locker.mutex("x").unwrap().with_options(options).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    fakes.made.lock().unwrap()[1].all(super::fakes::Act::Down);
+    let error = mutex.try_lock().await.unwrap_err().to_string();
+    assert!(error.contains("member 2 (fake://down): nobody is there"), "{error}");
+    fakes.up.store(true, SeqCst);
+    let guard = mutex.lock().await.unwrap();
+    fakes.made.lock().unwrap()[1].all(super::fakes::Act::Pass);
+    assert_eq!(fakes.made.lock().unwrap().len(), 3);
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    locker.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn c13_a_late_member_that_can_do_less_is_refused() {
+    let (registry, fakes) = registry();
+    let locker =
+        registry.connect("quorum://?member=fake://up&member=fake://down&member=fake://up2").await.unwrap();
+    fakes.up.store(true, SeqCst);
+    fakes.lesser.store(true, SeqCst);
+    fakes.made.lock().unwrap()[0].all(super::fakes::Act::Down);
+    let error = locker.mutex("x").unwrap().try_lock().await.unwrap_err().to_string();
+    assert!(error.contains("fake://down can do less than the other members"), "{error}");
+}
