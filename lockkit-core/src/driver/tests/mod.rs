@@ -26,7 +26,6 @@ mod renewal;
 mod runtimes;
 mod shutdown;
 mod shutdown_races;
-mod spans;
 mod store;
 mod tokens;
 mod traits;
