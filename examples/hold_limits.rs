@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockkit::{ErrorKind, LockGuard, LockOptions, Locker, LossReason, Renewal, Result};
+use lockkit::{ErrorKind, LockGuard, LockOptions, Locker, LossReason, Renewal, Result, spi::LeaseScope};
 
 /// Works in steps until the hold is about to end, and leaves in order.
 async fn work_in_steps(guard: LockGuard) -> Result<()> {
@@ -68,7 +68,8 @@ async fn main() -> Result<()> {
     work_in_steps(capped.lock().await?).await?;
     runs_away(capped.lock().await?).await;
     one_long_step(capped.lock().await?).await?;
-    if !locker.descriptor().exceptions.no_lease {
+    // Elsewhere it would be held for as long as the session or connection lives.
+    if locker.descriptor().lease_scope == LeaseScope::Claim {
         once_in_a_while(&locker, options).await?;
     }
     locker.shutdown().await

@@ -191,9 +191,9 @@ impl LockGuard {
     /// at once and frees it in the store, whatever is left of its lease.
     ///
     /// For as long as it is held, the locker's background task stays at work, and with it the connection, even when
-    /// every [`Locker`](crate::Locker) is gone. On a store where locks belong to a session or a connection
-    /// ([`LeaseScope`](crate::spi::LeaseScope)), a manual one is held for as long as that lives, like any other, and a
-    /// process that ends frees it then.
+    /// every [`Locker`](crate::Locker) is gone. On a store where a lock belongs to a session or a connection
+    /// ([`LeaseScope`](crate::spi::LeaseScope)), a process that ends frees it then, whatever is left of its lease, and a
+    /// manual one may be held for as long as that session or connection lives.
     pub fn leak(mut self) -> Lost {
         let lost = self.lost();
         self.released = true;

@@ -93,8 +93,7 @@ async fn c3_a_warning_comes_before_the_end(env: Env) {
     assert_eq!(warning.await, Duration::ZERO, "what is lost is told at once");
     drop(guard);
     let lock = env.lock(&locker, "x", long());
-    becomes_free(&lock).await;
-    let guard = take(&lock).await;
+    let guard = within(env.poll() + soon(), "the next grant", lock.lock()).await.unwrap();
     let warning = guard.expiring(Duration::from_secs(1));
     give_back(guard).await;
     let told = tokio::time::timeout(ms(50), warning.wait()).await;

@@ -57,8 +57,7 @@ impl MultiGuard {
     /// The number to hand to the resource that this name protects; `None` if it is none of these locks.
     #[must_use]
     pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
-        let found = self.guards.binary_search_by(|guard| guard.name().as_str().cmp(name)).ok()?;
-        self.guards.get(found).map(LockGuard::fencing_token)
+        self.guards.iter().find(|guard| guard.name().as_str() == name).map(LockGuard::fencing_token)
     }
 
     /// The numbers to hand to the resources, by their names, in the order of these.

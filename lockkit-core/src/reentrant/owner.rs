@@ -30,8 +30,9 @@ impl Owner {
     }
 }
 
+/// Shows what it holds or asks for.
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owner").field("locker", &self.locker).field("names", &self.table.names()).finish()
+        f.debug_struct("Owner").field("names", &self.table.names()).finish_non_exhaustive()
     }
 }
