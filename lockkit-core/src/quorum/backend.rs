@@ -20,7 +20,7 @@ use crate::{
     token::FencingToken,
 };
 
-/// A lock over several independent stores; see the [module](self).
+/// A lock over several independent stores; see the [module](crate::quorum).
 pub struct Quorum {
     members: Arc<Members>,
     descriptor: Descriptor,

@@ -98,6 +98,19 @@ async fn c10_a_lease_is_extended_by_a_majority() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn c3_one_members_longer_lease_is_not_the_quorums() {
+    let fakes = fakes(3);
+    let spec = spec("x");
+    let mut claim = quorum(&fakes).claim(spec.clone()).unwrap();
+    grant(&mut *claim).await;
+    fakes[1].memory.claim(spec).unwrap().extend(TTL * 10).await.unwrap();
+    let Pulse::Alive(Lease::Proven { lasts, .. }) = claim.keep_alive().await.unwrap() else { panic!("lost") };
+    assert_eq!(lasts, TTL);
+    let again = grant(&mut *claim).await.lease;
+    assert!(matches!(again, Lease::Proven { lasts: TTL, .. }), "{again:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn c7_a_release_is_freed_though_members_are_silent() {
     for (silent, held) in [(2, 5), (1, 3)] {
         let fakes = fakes(5);
