@@ -2,6 +2,7 @@
 //! ## Where things are
 //!
 //! * [`connect`] and [`Locker`] are the way in; [`Mutex`], [`RwLock`] and [`Semaphore`] make [`LockGuard`]s.
+//! * [`Election`] makes one candidate the leader, and [`LeaderWatch`] tells everybody else who it is.
 //! * [`LockOptions`] holds what can be chosen, [`Lost`] is the loss signal, [`Error`] the one error type.
 //! * [`spi`] is what a backend implements, [`Registry`] where it is registered.
 

@@ -12,6 +12,9 @@
 //! new InterProcessReadWriteLock(client, "/lockkit/rwlock/orders%2F42")
 //! ```
 //!
+//! Curator's `LeaderSelector` on `/lockkit/election/…` is such a mutex, too: it and lockkit's candidates get their turns in
+//! one queue. A Java leader has no term, so lockkit's observers see nobody while it leads.
+//!
 //! Inspection shows a Java holder by the data of its node alone, and `force_release` leaves it alone. Semaphores, and
 //! mutexes and elections with `fair=false`, are lockkit's own.
 //!

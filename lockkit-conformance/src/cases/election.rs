@@ -467,12 +467,18 @@ async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
     waiting.spawn(async move { campaign.campaign("b").await.map(drop) });
     waiting.spawn(async move { lead.lead_boxed("b", |_| Box::pin(async {})).await });
     waiting.spawn(async move { watch.changed().await.map(drop) });
+    // These were dropped while they asked the store.
+    let mut idle: Vec<_> = (1..5).map(|n| election.watch().with_interval(ms(10 * n))).collect();
+    for (watch, wait) in idle.iter_mut().zip([0, 1, 2, 5]) {
+        drop(timeout(ms(wait), watch.changed()).await);
+    }
     sleep(ms(100)).await;
     let shutdown = tokio::spawn(async move { b.shutdown().await });
     for ended in within(ms(0), "the end of what waits", waiting.join_all()).await {
         assert_eq!(ended.expect_err("the locker was shut down").kind(), ErrorKind::Closed);
     }
     within(ms(0), "the shutdown", shutdown).await.unwrap().unwrap();
+    drop(idle);
     let closed = election.watch().changed().await.expect_err("the locker was shut down");
     assert_eq!(closed.kind(), ErrorKind::Closed);
     assert_eq!(election.leader().await.expect_err("the locker was shut down").kind(), ErrorKind::Closed);

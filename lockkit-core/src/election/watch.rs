@@ -10,13 +10,13 @@ use std::{
 
 use futures_util::{
     FutureExt as _,
-    future::{self, BoxFuture},
+    future::{self, BoxFuture, WeakShared},
 };
 
 use super::Leader;
 use crate::{
     clock::Tick,
-    driver::backoff::between,
+    driver::{backoff::between, release::Handover},
     error::{Error, ErrorKind, ErrorStatus, Result},
     handle::Handle,
     token::FencingToken,
@@ -92,7 +92,8 @@ impl LeaderWatch {
     /// this says so. What asking again can't mend is said at once. It may be called again after any error.
     ///
     /// # Cancel safety
-    /// Cancel safe: no change is missed, and a look that had begun goes on with the next call of this or another watch.
+    /// Cancel safe: no change is missed, and nothing is left. Called anew in each turn of a `select!` loop, it is told
+    /// of changes by the polls alone; pin it outside the loop to hear of them at once.
     pub async fn changed(&mut self) -> Result<Option<Leader>> {
         let keeper = &self.handle.locker().keeper;
         let agenda = keeper.agenda();
@@ -173,9 +174,9 @@ type Looking = future::Shared<BoxFuture<'static, Outcome>>;
 /// One look after the other, for all watches that share it.
 pub(super) struct Lookout {
     place: Arc<Place>,
-    /// Driven by whichever watch is polled: a pinned one that is not polled stops no other. It does not know this
-    /// lookout, so the last watch that goes takes all of it along.
-    looking: Mutex<Option<Looking>>,
+    /// Driven by whichever watch is polled: a pinned one that is not polled stops no other. It goes with the last call
+    /// that awaits it.
+    looking: Mutex<Option<WeakShared<BoxFuture<'static, Outcome>>>>,
 }
 
 impl Lookout {
@@ -193,9 +194,10 @@ impl Lookout {
     /// The look that is under way, or the next one.
     fn next(&self) -> Looking {
         let mut looking = lock(&self.looking);
-        let under_way = looking.take().filter(|looking| looking.peek().is_none());
+        let under_way = looking.as_ref().and_then(WeakShared::upgrade).filter(|next| next.peek().is_none());
         let next = under_way.unwrap_or_else(|| look(Arc::clone(&self.place)).boxed().shared());
-        looking.insert(next).clone()
+        *looking = next.downgrade();
+        next
     }
 
     /// How old an answer may be that was awaited all the time.
@@ -231,70 +233,93 @@ struct State {
     latest: Option<Look>,
     /// The largest term seen.
     term: Option<FencingToken>,
-    pace: Pace,
-}
-
-#[derive(Default)]
-struct Pace {
     /// When the latest look began, and how long after that the next one is to; `None` for the first one.
     next: Option<(Tick, Duration)>,
     /// How many looks in a row have failed.
     failures: u32,
-    /// What the store is to tell of changes since that look or before.
+    /// What the store is to tell of changes since the latest look or before.
     push: Option<BoxFuture<'static, ()>>,
 }
 
 /// Waits until it is time, and looks.
 async fn look(place: Arc<Place>) -> Outcome {
-    let pace = std::mem::take(&mut lock(&place.state).pace);
     // A timer of a runtime that has gone panics; the next look has a new one.
-    match AssertUnwindSafe(look_at(&place, pace)).catch_unwind().await {
-        Ok(outcome) => outcome,
+    match AssertUnwindSafe(look_at(&place)).catch_unwind().await {
+        Ok(outcome) => outcome.map_err(Arc::new),
         Err(_) => Err(Arc::new(Error::new(ErrorKind::Unavailable, "a look at the store panicked"))),
     }
 }
 
-async fn look_at(place: &Place, mut pace: Pace) -> Outcome {
-    let clock = place.handle.locker().keeper.agenda().clock;
-    if let Some((asked, pause)) = pace.next {
-        let mut due = asked.after(pause);
-        if let Some(push) = &mut pace.push {
-            tokio::select! {
-                () = push => {
-                    pace.push = None;
-                    due = due.min(asked.after(BETWEEN_LOOKS));
-                }
-                () = clock.sleep_until(due) => {}
-            }
-        }
-        clock.sleep_until(due).await;
-    }
+async fn look_at(place: &Arc<Place>) -> Result<Look> {
+    let keeper = &place.handle.locker().keeper;
+    let clock = keeper.agenda().clock;
+    let (next, push) = {
+        let mut state = lock(&place.state);
+        (state.next, state.push.take())
+    };
+    let push = match next {
+        Some((asked, pause)) => wait(place, push, asked, pause).await,
+        None => push,
+    };
     // Before the look: what changes during it is told as well.
-    let mut push = pace.push.unwrap_or_else(|| told(place));
+    let mut push = push.unwrap_or_else(|| told(place));
     let asked = clock.now();
-    let mut inspecting = std::pin::pin!(place.handle.inspect());
+    lock(&place.state).next = Some((asked, place.jittered(place.interval)));
+    // Dropped midway, it is finished in the background: a call that is made anew in each turn of a `select!` loop finds
+    // what the one before has asked for.
+    let mut looking = Handover::new(keeper, ask(Arc::clone(place), asked));
     let mut rung = false;
-    let inspection = loop {
+    let seen = loop {
         tokio::select! {
             biased;
             () = &mut push, if !rung => rung = true,
-            inspection = &mut inspecting => break inspection,
+            seen = &mut looking => break seen,
         }
     };
     let mut state = lock(&place.state);
-    let seen = inspection.and_then(|inspection| state.see(Look { asked, leader: Leader::of(inspection) }));
-    let failures = if seen.is_ok() { 0 } else { pace.failures.saturating_add(1) };
-    let pause = match failures {
-        0 if rung => BETWEEN_LOOKS,
-        0 => place.jittered(place.interval),
-        // A lost connection is there again at once, as a rule.
-        _ => place.jittered(place.longer_pause(failures - 1)),
-    };
+    if seen.is_ok() && rung {
+        state.next = Some((asked, BETWEEN_LOOKS));
+    }
     // The watch of a broken connection may end at once, each time: it is set anew once all is well.
-    let push = (seen.is_ok() && !rung).then_some(push);
-    state.pace = Pace { next: Some((asked, pause)), failures, push };
-    drop(state);
-    seen.map_err(Arc::new)
+    state.push = (seen.is_ok() && !rung).then_some(push);
+    seen
+}
+
+/// Waits for the next look, or for the store to say that it is time. Returns what that has not used up.
+async fn wait(
+    place: &Place,
+    push: Option<BoxFuture<'static, ()>>,
+    asked: Tick,
+    pause: Duration,
+) -> Option<BoxFuture<'static, ()>> {
+    let clock = place.handle.locker().keeper.agenda().clock;
+    let due = asked.after(pause);
+    let Some(mut push) = push else {
+        clock.sleep_until(due).await;
+        return None;
+    };
+    tokio::select! {
+        () = &mut push => {
+            clock.sleep_until(due.min(asked.after(BETWEEN_LOOKS))).await;
+            None
+        }
+        () = clock.sleep_until(due) => Some(push),
+    }
+}
+
+/// Asks the store, and keeps what it says.
+async fn ask(place: Arc<Place>, asked: Tick) -> Result<Look> {
+    let inspection = place.handle.inspect().await;
+    let mut state = lock(&place.state);
+    let seen = inspection.and_then(|inspection| state.see(Look { asked, leader: Leader::of(inspection) }));
+    if seen.is_ok() {
+        state.failures = 0;
+    } else {
+        // A lost connection is there again at once, as a rule: the first pause is no longer than any.
+        state.next = Some((asked, place.jittered(place.longer_pause(state.failures))));
+        state.failures = state.failures.saturating_add(1);
+    }
+    seen
 }
 
 /// What the store says of changes. A backend that panics says nothing.
@@ -323,8 +348,11 @@ impl State {
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
         self.term = self.term.max(term);
-        self.latest = Some(look.clone());
-        Ok(look)
+        match &self.latest {
+            // The answer to an earlier look, which nobody awaited any more, has come last.
+            Some(latest) if latest.asked > look.asked => Ok(latest.clone()),
+            _ => Ok(self.latest.insert(look).clone()),
+        }
     }
 }
 
