@@ -226,7 +226,7 @@ impl LockGuard {
             return Ok(Released::NotHeld);
         }
         let lease = agenda.clock.now().until(held.lease_end());
-        let bound = lease.min(held.limits.op_timeout * 2);
+        let bound = lease.min(held.limits().op_timeout * 2);
         if let Some(attachment) = held.attachment() {
             // As when it is dropped: the release follows.
             let _ = catch_unwind(AssertUnwindSafe(|| attachment.guard_released()));

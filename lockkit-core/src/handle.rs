@@ -118,8 +118,7 @@ impl Handle {
             gated: self.locker.gated && is_gated(&self.name, mode),
             name: &self.name,
             mode,
-            options: &self.options.options,
-            limits: self.options.limits,
+            options: &self.options,
         };
         let span = tracing::debug_span!(
             "lockkit.acquire",

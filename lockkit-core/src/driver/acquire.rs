@@ -27,7 +27,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     name::LockName,
     observe::What,
-    options::{Limits, LockOptions, Renewal},
+    options::{CheckedOptions, Renewal},
     spi::{Attempt, Backend, Caller, ClaimSpec, Hint, Mode, Wait},
 };
 
@@ -50,8 +50,7 @@ pub(crate) struct Request<'a> {
     pub(crate) gated: bool,
     pub(crate) name: &'a LockName,
     pub(crate) mode: Mode,
-    pub(crate) options: &'a LockOptions,
-    pub(crate) limits: Limits,
+    pub(crate) options: &'a Arc<CheckedOptions>,
 }
 
 /// Leaving a queue inline may take this long beyond the wait bound, or two round trips if that is more.
@@ -103,7 +102,7 @@ impl<'a> Call<'a> {
 
     fn observe(&self, what: impl FnOnce() -> What<'a>) {
         let Request { keeper, name, options, .. } = self.request;
-        keeper.agenda().observe(name, options.group.as_ref(), what);
+        keeper.agenda().observe(name, options.options.group.as_ref(), what);
     }
 
     fn waited(&self) -> Duration {
@@ -129,7 +128,7 @@ impl<'a> Call<'a> {
                 What::Refused { error, waited }
             }
         };
-        keeper.agenda().observe(name, options.group.as_ref(), || what);
+        keeper.agenda().observe(name, options.options.group.as_ref(), || what);
     }
 }
 
@@ -151,10 +150,10 @@ enum Outcome {
 
 /// Enters by the gate and competes.
 async fn once(request: Request<'_>, bound: Bound, started: Tick) -> Result<Outcome> {
-    let Request { backend, keeper, token_base, name, mode, options, limits, .. } = request;
+    let Request { backend, keeper, token_base, name, mode, options, .. } = request;
     let agenda = keeper.agenda();
-    let held = Arc::new(Held::new(name.clone(), mode, limits, options, Arc::clone(agenda)));
-    let life = Life::new(Arc::clone(agenda), limits.ttl);
+    let held = Arc::new(Held::new(name.clone(), mode, Arc::clone(options), Arc::clone(agenda)));
+    let life = Life::new(Arc::clone(agenda), options.limits.ttl);
     agenda.check_open()?;
     let claim = backend.claim(spec_of(request, &held))?;
     let bid = Bid::new(LiveClaim::new(claim, life), Arc::clone(&held), keeper);
@@ -195,7 +194,8 @@ async fn once(request: Request<'_>, bound: Bound, started: Tick) -> Result<Outco
     Ok(attempts.map_or(Outcome::Refused, |attempts| Outcome::Granted(Arc::clone(&held), attempts)))
 }
 
-fn spec_of(Request { name, mode, options, limits, .. }: Request<'_>, held: &Arc<Held>) -> ClaimSpec {
+fn spec_of(Request { name, mode, options, .. }: Request<'_>, held: &Arc<Held>) -> ClaimSpec {
+    let CheckedOptions { options, limits } = &**options;
     let mut spec = ClaimSpec::new(name.clone(), held.asks_as, mode, limits.ttl, limits.op_timeout);
     spec.label.clone_from(&options.label);
     spec.clock = held.agenda.clock;
@@ -221,7 +221,7 @@ async fn compete(
     race: Race,
     turn: Option<Turn<'_>>,
 ) -> Result<Option<u32>> {
-    let (Request { limits, .. }, Race { bound, stop, queued }) = (request, race);
+    let (limits, Race { bound, stop, queued }) = (request.options.limits, race);
     let held = Arc::clone(&bid.held);
     let (agenda, descriptor) = (&held.agenda, request.backend.descriptor());
     let clock = agenda.clock;

@@ -454,7 +454,7 @@ impl State {
     /// When the shutdown ends this hold. Nobody will give back what was leaked.
     fn closing_end(&self, held: &Held) -> Tick {
         let Some(since) = self.draining_since else { return Tick::NEVER };
-        if self.leaked.contains_key(&held.timer.id) { since } else { since.after(held.limits.ttl) }
+        if self.leaked.contains_key(&held.timer.id) { since } else { since.after(held.limits().ttl) }
     }
 
     /// What no task will ever do: nobody is left who could start one. Their leases end by themselves.

@@ -75,7 +75,7 @@ impl<'a> Bid<'a> {
     /// claim survives it.
     fn start(&self, claim: LiveClaim, wait: Wait) -> Attempting {
         let patience = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
-        let budget = self.held.limits.op_timeout.saturating_add(patience);
+        let budget = self.held.limits().op_timeout.saturating_add(patience);
         let mut claim = Unreleased::new(Some(claim), Arc::clone(&self.held));
         Box::pin(async move {
             let answer = claim.attempt(wait, budget).await;
@@ -114,9 +114,9 @@ impl<'a> Bid<'a> {
         held.grant(FencingToken::new(token));
         let mut due = first_due(held, now);
         // A hand-over gave less than was asked for. A hold that is over by then need not ask for the rest.
-        let short = now.until(held.lease_end()) < request.limits.ttl / 2;
+        let short = now.until(held.lease_end()) < request.options.limits.ttl / 2;
         if short
-            && request.options.renewal == Renewal::Auto
+            && request.options.options.renewal == Renewal::Auto
             && request.backend.descriptor().lease_scope == LeaseScope::Claim
         {
             due = due.min(now.after(MADE_WHOLE));

@@ -154,7 +154,7 @@ impl Gates {
     }
 
     fn silence_of(&self, held: &Held) -> Duration {
-        self.silence + held.limits.op_timeout
+        self.silence + held.limits().op_timeout
     }
 
     fn ticket(&self) -> Ticket {

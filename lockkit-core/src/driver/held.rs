@@ -26,7 +26,7 @@ use crate::{
     error::{Error, ErrorKind},
     name::LockName,
     observe::What,
-    options::{Limits, LockOptions, Renewal},
+    options::{CheckedOptions, Limits},
     spi::{Attachment, Attendance, Lease, LossReason, Mode, Ring},
     token::{FencingToken, OwnerId},
 };
@@ -40,7 +40,7 @@ macro_rules! lock_span {
             lock.name = $held.name.as_str(),
             lock.kind = $held.name.kind().as_str(),
             backend = $held.agenda.store,
-            group = $held.group.as_deref(),
+            group = $held.options.options.group.as_deref(),
             token = $held.token().get(),
         )
     };
@@ -60,9 +60,7 @@ pub(crate) struct Held {
     /// As it asks for the lock.
     pub(super) asks_as: OwnerId,
     pub(crate) mode: Mode,
-    pub(crate) limits: Limits,
-    pub(crate) renewal: Renewal,
-    pub(crate) group: Option<Arc<str>>,
+    pub(super) options: Arc<CheckedOptions>,
     pub(crate) agenda: Arc<Agenda>,
     /// FIFO: whoever has the lock works on the claim, the others join. A release takes the claim out, so that a
     /// renewal that was not started yet finds nothing. It unlocks when a future that holds it is dropped.
@@ -86,8 +84,8 @@ pub(crate) struct Held {
     cap: AtomicU64,
     ending: OnceLock<Ending>,
     attachment: OnceLock<Arc<dyn Attachment>>,
-    /// As it has the lock, if that is not as it asked for it.
-    recorded_owner: OnceLock<OwnerId>,
+    /// As it has the lock, if that is not as it asked for it; boxed, as it is rare.
+    recorded_owner: OnceLock<Box<OwnerId>>,
     /// With which it keeps the process gate closed; zero: it does not.
     ticket: AtomicU64,
     /// It was handed over, and its caller has not looked yet.
@@ -98,21 +96,13 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub(crate) fn new(
-        name: LockName,
-        mode: Mode,
-        limits: Limits,
-        options: &LockOptions,
-        agenda: Arc<Agenda>,
-    ) -> Self {
+    pub(crate) fn new(name: LockName, mode: Mode, options: Arc<CheckedOptions>, agenda: Arc<Agenda>) -> Self {
         Self {
             name,
             asks_as: OwnerId::random(),
             recorded_owner: OnceLock::new(),
             mode,
-            limits,
-            renewal: options.renewal,
-            group: options.group.clone(),
+            options,
             slot: Mutex::new(None),
             bell: Notify::new(),
             timer: Timer::new(agenda.next_id()),
@@ -140,21 +130,25 @@ impl Held {
         self.token.store(token.get(), Relaxed);
         let now = self.agenda.clock.now();
         self.granted_at.store(now.nanos(), Relaxed);
-        if self.limits.max_hold != Duration::MAX {
-            let cap = now.after(self.limits.max_hold);
+        if self.limits().max_hold != Duration::MAX {
+            let cap = now.after(self.limits().max_hold);
             self.cap.store(cap.nanos(), Release);
         }
         self.granted.store(true, SeqCst);
     }
 
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.options.limits
+    }
+
     /// The owner that the store knows.
     pub(crate) fn owner(&self) -> OwnerId {
-        self.recorded_owner.get().copied().unwrap_or(self.asks_as)
+        self.recorded_owner.get().map_or(self.asks_as, |owner| **owner)
     }
 
     pub(super) fn record_owner(&self, owner: OwnerId) {
         // Granted once.
-        let _ = self.recorded_owner.set(owner);
+        let _ = self.recorded_owner.set(Box::new(owner));
     }
 
     pub(crate) fn token(&self) -> FencingToken {
@@ -287,7 +281,7 @@ impl Held {
 
     /// Never call this under the agenda's lock.
     pub(super) fn observe<'a>(&'a self, what: impl FnOnce() -> What<'a>) {
-        self.agenda.observe(&self.name, self.group.as_ref(), what);
+        self.agenda.observe(&self.name, self.options.options.group.as_ref(), what);
     }
 
     pub(super) fn renew_span(&self) -> Span {

@@ -106,7 +106,7 @@ impl Unreleased {
         let Some(succession) = self.held.agenda.gates.succession(&self.held) else { return outcome };
         let Some(waiter) = succession.waiter().map(Arc::clone) else { return outcome };
         let (heir, asked) = (waiter.heir(), self.held.agenda.clock.now());
-        match claim.reissue(&heir, succession.outsiders, self.held.limits.op_timeout).await {
+        match claim.reissue(&heir, succession.outsiders, self.held.limits().op_timeout).await {
             Ok(Reissued::Granted(grant)) => {
                 let Some(claim) = self.claim.take() else { return outcome };
                 match waiter.accept(heir.owner, claim, asked, grant) {
@@ -166,7 +166,7 @@ async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Resul
     let clock = held.agenda.clock;
     let (mut tries, mut pause, mut lapsed) = (0, FIRST_PAUSE, None);
     loop {
-        let error = match claim.release(held.limits.op_timeout).await {
+        let error = match claim.release(held.limits().op_timeout).await {
             // C7: an earlier try may have freed it. Before the deadline nothing else can have ended it.
             Ok(Released::NotHeld) if unknown && clock.now() < held.lease_end() => return Ok(Released::Freed),
             Ok(Released::NotHeld) if unknown => {
@@ -183,7 +183,7 @@ async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Resul
         held.pass_on();
         tries += 1;
         let worthwhile = error.is_temporary() || error.is_outcome_unknown();
-        let lapsed = *lapsed.get_or_insert_with(|| clock.now().after(held.limits.ttl));
+        let lapsed = *lapsed.get_or_insert_with(|| clock.now().after(held.limits().ttl));
         if !worthwhile || (tries >= LEAST_TRIES && clock.now() >= lapsed) {
             return Err(error.with_status(ErrorStatus::Persistent));
         }

@@ -31,8 +31,8 @@ const SLOTS: u32 = 4;
 
 /// When a hold that was granted or renewed just now is due: after a third of what is left, spread by jitter.
 pub(crate) fn first_due(held: &Held, now: Tick) -> Tick {
-    match held.renewal {
-        Renewal::Auto => next_due(held.agenda.cadence, held.limits.ttl, held.lease_end(), now),
+    match held.options.options.renewal {
+        Renewal::Auto => next_due(held.agenda.cadence, held.limits().ttl, held.lease_end(), now),
         Renewal::Manual => held.deadline(),
     }
 }
@@ -63,7 +63,7 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
         Ok(slot) => (slot, false),
         // A renewal by hand, or the release. Joined, not waited for: a future that nobody polls may have it.
         Err(_) => {
-            let patience = held.limits.op_timeout.min(clock.now().until(held.deadline()));
+            let patience = held.limits().op_timeout.min(clock.now().until(held.deadline()));
             match within(patience, held.slot.lock()).await {
                 Some(slot) => (slot, true),
                 None => return,
@@ -72,7 +72,7 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
     };
     let Some(claim) = slot.as_mut() else { return };
     let unknown = held.unknown_renewals.load(Relaxed) > 0;
-    let regular = match (held.renewal, draining) {
+    let regular = match (held.options.options.renewal, draining) {
         // A session has no deadline to end it: it must be looked after to the end.
         (_, Some(_)) if held.lease_end() != Tick::NEVER => false,
         (Renewal::Auto, _) => !joined,
@@ -90,7 +90,7 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
             // C10: it neither extends the lease nor ends it. Soon again, but gently to a store that recovers.
             let streak = held.unknown_renewals.load(Relaxed);
             held.unknown_renewals.store(streak.saturating_add(1), Relaxed);
-            let pause = held.limits.ttl / 24 * (1 << streak.min(2));
+            let pause = held.limits().ttl / 24 * (1 << streak.min(2));
             next.due = Some(clock.now().after(pause.min(held.agenda.cadence.longest)));
         }
     }
@@ -101,7 +101,7 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
 /// # Errors
 /// [`ErrorKind::Lost`] if the lock is lost; any other error means that the outcome is unknown.
 pub(crate) async fn renew_now(held: Arc<Held>, lease: Option<Duration>) -> Result<()> {
-    let outcome = match within(held.limits.op_timeout, held.slot.lock()).await {
+    let outcome = match within(held.limits().op_timeout, held.slot.lock()).await {
         None => Err(Error::new(ErrorKind::Unavailable, "another renewal in flight did not end in time")),
         Some(mut slot) => match slot.as_mut() {
             Some(claim) if held.is_held() => beat(&held, claim, lease).await,
@@ -146,7 +146,7 @@ async fn beat(held: &Held, claim: &mut LiveClaim, lease: Option<Duration>) -> Re
 async fn ask(held: &Held, claim: &mut LiveClaim, lease: Option<Duration>) -> Result<Duration> {
     let clock = held.agenda.clock;
     let asked = clock.now();
-    let budget = held.limits.op_timeout.min(asked.until(held.deadline()));
+    let budget = held.limits().op_timeout.min(asked.until(held.deadline()));
     let pulse = match lease {
         None => claim.keep_alive(budget).await?,
         Some(lease) => claim.extend(lease, budget).await?,
@@ -189,7 +189,7 @@ impl Drop for NextTimer<'_> {
         let due = self.due.unwrap_or_else(|| {
             // Nothing was asked of the store, or no answer came: the hint still stands.
             self.held.rung.fetch_or(self.rung, AcqRel);
-            let pause = (self.held.limits.ttl / 24).min(self.held.agenda.cadence.longest);
+            let pause = (self.held.limits().ttl / 24).min(self.held.agenda.cadence.longest);
             self.held.agenda.clock.now().after(pause)
         });
         self.held.agenda.schedule(self.held, due);

@@ -142,7 +142,8 @@ async fn a_timer_that_came_due_too_early_renews_no_manual_hold() {
     let world = World::new(Kind::Ttl);
     let mutex = world.mutex("a");
     let options = manual();
-    let held = acquire(world.request(&mutex, &options), Bound::Forever).await.unwrap().unwrap();
+    let held =
+        acquire(world.request(&mutex, &super::checked(options)), Bound::Forever).await.unwrap().unwrap();
     renew_due(Arc::clone(&held)).await;
     assert_eq!(world.store.count(Op::KeepAlive), 0);
     assert_eq!(world.sizes(), (1, 0));

@@ -43,7 +43,7 @@ use self::{
 use crate::{
     Clock, Locker, Mutex,
     driver::acquire::Request,
-    options::{LockOptions, Renewal},
+    options::{CheckedOptions, LockOptions, Renewal},
     spi::Mode,
 };
 
@@ -64,6 +64,10 @@ fn options() -> LockOptions {
 
 fn manual() -> LockOptions {
     options().with_renewal(Renewal::Manual)
+}
+
+fn checked(options: LockOptions) -> Arc<CheckedOptions> {
+    Arc::new(CheckedOptions::new(options).unwrap())
 }
 
 /// A fake store with 2 ms of latency, and a locker over it.
@@ -109,7 +113,7 @@ impl World {
     }
 
     /// For a hold without a guard.
-    fn request<'a>(&'a self, mutex: &'a Mutex, options: &'a LockOptions) -> Request<'a> {
+    fn request<'a>(&'a self, mutex: &'a Mutex, options: &'a Arc<CheckedOptions>) -> Request<'a> {
         Request {
             backend: &*self.locker.backend,
             keeper: &self.locker.keeper,
@@ -118,7 +122,6 @@ impl World {
             name: mutex.name(),
             mode: Mode::Exclusive,
             options,
-            limits: options.check().unwrap(),
         }
     }
 
