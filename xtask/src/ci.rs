@@ -1,6 +1,8 @@
 //! Every check of a submission, the quick ones first.
 
-use anyhow::Result;
+use std::fs;
+
+use anyhow::{Result, ensure};
 
 use crate::{
     deny, length,
@@ -34,7 +36,7 @@ pub(crate) fn run() -> Result<()> {
     deny::check()?;
     lints(&members()?)?;
     documentation()?;
-    quickstart()?;
+    examples()?;
     test::run(&["--locked".to_owned()])
 }
 
@@ -69,11 +71,23 @@ fn documentation() -> Result<()> {
     step("documentation", command.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// The main job, on the embedded store: it ends with an error if a promise was broken.
-fn quickstart() -> Result<()> {
-    if !root().join("examples/quickstart.rs").exists() {
-        println!("\nquickstart: LEFT OUT, there is no examples/quickstart.rs");
-        return Ok(());
+/// The main job and all that is built on it, on the embedded store: each ends with an error if a promise was broken.
+fn examples() -> Result<()> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(root().join("examples"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            names.extend(path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned));
+        }
     }
+    names.sort_unstable();
+    ensure!(names.iter().any(|name| name == "quickstart"), "there is no examples/quickstart.rs");
+    for name in names {
+        step(
+            &format!("example {name}"),
+            &mut cargo(&["run", "--locked", "--features", "metrics", "--example", &name]),
+        )?;
+    }
+    // As a newcomer runs it.
     step("quickstart", &mut cargo(&["run", "--locked", "--example", "quickstart"]))
 }

@@ -35,7 +35,7 @@ enum Command {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Runs every check of a submission: format, lints, docs, dependencies, quickstart, all tests
+    /// Runs every check of a submission: format, lints, docs, dependencies, examples, all tests
     Ci,
     /// Serves a store on 127.0.0.1 until Ctrl-C, for trying things out
     Up { store: up::Store },

@@ -15,6 +15,7 @@ mod c7_release;
 mod c8_waiting;
 mod c9_crash;
 mod election;
+mod election_watch;
 mod fence;
 mod gate;
 mod hand_over;
@@ -47,6 +48,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         read_write::CASES,
         permits::CASES,
         election::CASES,
+        election_watch::CASES,
         fence::CASES,
         gate::CASES,
         hand_over::CASES,

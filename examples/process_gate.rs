@@ -1,0 +1,64 @@
+//! A crowd in one process wants one lock: its tasks queue in the process, in order, and the lock goes from one to the
+//! next in one request each, where the store can.
+//!
+//! * `cargo run --example process_gate` runs on the embedded memory store.
+//! * `cargo run --features redis --example process_gate -- redis://127.0.0.1/` runs on Redis; so do others by their URLs.
+
+use std::{
+    env,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use lockkit::{Event, Locker, Observer, Result, What};
+use tokio::{task::JoinSet, time::sleep};
+
+const TASKS: usize = 64;
+
+/// Counts the requests of the tasks' own: a lock that was handed over took none.
+#[derive(Debug, Default)]
+struct Requests(Mutex<u32>);
+
+impl Observer for Requests {
+    fn on_event(&self, event: &Event<'_>) {
+        if let What::Acquired { attempts, .. } = event.what {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) += attempts;
+        }
+    }
+}
+
+async fn crowd(locker: &Locker, what: &str) -> Result<Vec<usize>> {
+    let requests = Arc::new(Requests::default());
+    let observer: Arc<dyn Observer> = Arc::clone(&requests) as _;
+    let mutex = locker.clone().with_observer(observer).mutex("crowded")?;
+    let (served, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+    let mut tasks = JoinSet::new();
+    for n in 0..TASKS {
+        let (mutex, served) = (mutex.clone(), Arc::clone(&served));
+        tasks.spawn(async move {
+            let guard = mutex.lock().await?;
+            served.lock().unwrap_or_else(PoisonError::into_inner).push((n, guard.fencing_token()));
+            sleep(Duration::from_millis(1)).await;
+            guard.release().await
+        });
+        tokio::task::yield_now().await;
+    }
+    for released in tasks.join_all().await {
+        released?;
+    }
+    let served = served.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(served.windows(2).all(|pair| pair[0].1 < pair[1].1), "a token fell");
+    let asked = *requests.0.lock().unwrap_or_else(PoisonError::into_inner);
+    println!("{what:<16} {TASKS} grants in {:?}, {asked} requests to get them", start.elapsed());
+    Ok(served.iter().map(|(n, _)| *n).collect())
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
+    let locker = lockkit::connect(&url).await?;
+    let order = crowd(&locker, "with the gate").await?;
+    assert!(order.is_sorted(), "not in the order of asking: {order:?}");
+    crowd(&locker.clone().with_process_gate(false), "without").await?;
+    locker.shutdown().await
+}

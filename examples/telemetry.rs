@@ -1,0 +1,61 @@
+//! What a locker tells: metrics by backend and group, the health of its store, and what operators see and can do.
+//!
+//! * `cargo run --features metrics --example telemetry` runs on the embedded memory store.
+//! * `cargo run --features metrics,redis --example telemetry -- redis://127.0.0.1/` runs on Redis; so do others.
+
+use std::{env, time::Duration};
+
+use lockkit::{LockOptions, Released, Result};
+use metrics_util::debugging::DebuggingRecorder;
+use tokio::time::sleep;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    // An application installs the exporter of its choice, for Prometheus or others, in its place.
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    recorder.install().expect("the only recorder");
+
+    let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
+    let options = LockOptions::new().with_group("stock").with_label("worker 7");
+    let locker = lockkit::connect(&url).await?.with_metrics().with_defaults(options)?;
+
+    let health = locker.health().await?;
+    println!("the store is well: {} answered within {:?}", health.role, health.round_trip);
+
+    let shelf = locker.mutex("stock/shelf 1")?;
+    let guard = shelf.lock().await?;
+    assert!(shelf.try_lock().await?.is_none());
+    sleep(Duration::from_millis(20)).await;
+
+    if locker.capabilities().names {
+        for name in locker.names("stock/").await? {
+            let seen = locker.inspect(&name).await?;
+            for holder in &seen.holders {
+                println!("{name} is held by {:?}, token {:?}", holder.label, holder.token);
+            }
+        }
+    }
+    // An operator ends exactly that grant. Its holder is told.
+    assert_eq!(locker.force_release(shelf.name(), guard.fencing_token()).await?, Released::Freed);
+    guard.renew().await.expect_err("it is not ours any more");
+    println!("the holder was told: {}", guard.lost().await);
+    drop(guard);
+    locker.shutdown().await?;
+
+    let mut lines: Vec<_> = snapshotter
+        .snapshot()
+        .into_vec()
+        .into_iter()
+        .map(|(key, _, _, value)| {
+            let labels: Vec<_> = key.key().labels().map(|l| format!("{}={:?}", l.key(), l.value())).collect();
+            format!("{}{{{}}} {value:?}", key.key().name(), labels.join(","))
+        })
+        .collect();
+    lines.sort_unstable();
+    assert!(lines.iter().any(|line| line.starts_with("lockkit_lost_total")), "the loss was not counted");
+    for line in lines {
+        println!("{line}");
+    }
+    Ok(())
+}
