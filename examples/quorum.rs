@@ -44,7 +44,8 @@ async fn main() -> Result<()> {
         locker.shutdown().await?;
     } else {
         let stores: Vec<_> = (0..5).map(|_| Memory::new()).collect();
-        let members = || stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Backend>).collect();
+        let member = |store: &Memory| -> Arc<dyn Backend> { Arc::new(store.clone()) };
+        let members = || stores.iter().map(member).collect();
         let locker = Locker::new(Quorum::new(members())?);
         violations += rounds(&locker, &mut last).await?;
         take_away(&stores[0]).await?;

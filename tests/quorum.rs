@@ -302,6 +302,29 @@ async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c8_members_that_are_down_at_the_start_come_later() {
+    let mut five = Five::start().await;
+    five.servers[0].kill().unwrap();
+    five.silence(&[3]);
+    let locker = five.locker().await;
+    let mutex = locker.mutex("x").unwrap();
+    let first = mutex.lock().await.unwrap();
+    five.servers[0].restart().unwrap();
+    five.heal();
+    sleep(ms(600)).await;
+    let token = first.fencing_token();
+    assert_eq!(first.release().await.unwrap(), Released::Freed);
+    // Without the two that were there from the start, those that came later make the majority.
+    drop(mutex.lock().await.unwrap());
+    five.silence(&[1, 4]);
+    sleep(ms(600)).await;
+    let second = mutex.lock_timeout(ms(5_000)).await.unwrap().expect("nobody else is there");
+    assert!(second.fencing_token() > token);
+    assert_eq!(second.release().await.unwrap(), Released::Freed);
+    locker.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_two_silent_members_cost_no_time() {
     let five = Five::start().await;
     let locker = five.locker().await;

@@ -6,11 +6,11 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use lockkit_core::{Locker, Memory, Quorum, Released, Result};
+//! # use lockkit_core::{Locker, Memory, Quorum, Released, Result, spi::Backend};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<()> {
-//! let members = (0..3).map(|_| Arc::new(Memory::new()) as Arc<dyn lockkit_core::spi::Backend>);
-//! let locker = Locker::new(Quorum::new(members.collect())?);
+//! let member = || -> Arc<dyn Backend> { Arc::new(Memory::new()) };
+//! let locker = Locker::new(Quorum::new(vec![member(), member(), member()])?);
 //! let guard = locker.mutex("report")?.lock().await?;
 //! assert_eq!(guard.release().await?, Released::Freed);
 //! # locker.shutdown().await

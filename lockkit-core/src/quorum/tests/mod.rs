@@ -5,5 +5,6 @@ mod fakes;
 mod grant;
 mod hold;
 mod look;
+mod storm;
 mod sweep;
 mod urls;
