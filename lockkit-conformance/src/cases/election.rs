@@ -102,7 +102,7 @@ async fn c1_election_one_leads_at_a_time(env: Env) {
 }
 
 async fn c12_election_candidates_lead_in_their_order(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let (a, b) = (env.locker().await.with_process_gate(false), env.locker().await.with_process_gate(false));
     let first = election(&env, &a, long());
     let leading = first.try_campaign("first").await.unwrap().unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));

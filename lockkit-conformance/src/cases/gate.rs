@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt as _;
 use lockkit_core::{FencingToken, LockGuard, Locker};
 use tokio::{
     task::JoinSet,
@@ -31,36 +32,36 @@ cases! {
 
 const CROWD: usize = 24;
 
-/// Waits until so many tasks of the locker stand in line.
-async fn crowd(
+/// Tasks of the locker that stand in line, one behind the other.
+fn crowd<F: Future<Output = ()> + Send + 'static>(
     env: &Env,
     locker: &Locker,
     held: &LockGuard,
-    mut task: impl FnMut(usize, AnyLock) -> tokio::task::AbortHandle,
-) {
+    task: impl Fn(usize, AnyLock) -> F,
+) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
     for n in 0..CROWD {
-        task(n, env.lock(locker, "x", long()));
-        // It has asked before the next one does.
-        tokio::task::yield_now().await;
-        sleep(ms(1)).await;
+        let mut task = Box::pin(task(n, env.lock(locker, "x", long())));
+        // It has asked before the next one does, whenever its thread has time.
+        assert!((&mut task).now_or_never().is_none(), "the lock is taken");
+        tasks.spawn(task);
     }
     assert!(held.is_held());
+    tasks
 }
 
 async fn c12_tasks_of_one_process_are_served_in_order(env: Env) {
     let locker = env.locker().await;
     let held = take(&env.lock(&locker, "x", long())).await;
     let served = Arc::new(Mutex::new(Vec::new()));
-    let mut tasks = JoinSet::new();
-    crowd(&env, &locker, &held, |n, lock| {
+    let tasks = crowd(&env, &locker, &held, |n, lock| {
         let served = Arc::clone(&served);
-        tasks.spawn(async move {
+        async move {
             let guard = lock.lock().await.unwrap();
             served.lock().unwrap_or_else(PoisonError::into_inner).push((n, guard.fencing_token()));
             give_back(guard).await;
-        })
-    })
-    .await;
+        }
+    });
     let token = held.fencing_token();
     give_back(held).await;
     within(soon(), "the end of the line", tasks.join_all()).await;
@@ -84,16 +85,14 @@ async fn c12_others_are_served_between_hand_overs(env: Env) {
     })
     .await;
     let served = Arc::new(Mutex::new(Vec::new()));
-    let mut tasks = JoinSet::new();
-    crowd(&env, &inside, &held, |_, lock| {
+    let tasks = crowd(&env, &inside, &held, |_, lock| {
         let served = Arc::clone(&served);
-        tasks.spawn(async move {
+        async move {
             let guard = lock.lock().await.unwrap();
             served.lock().unwrap_or_else(PoisonError::into_inner).push(guard.fencing_token());
             give_back(guard).await;
-        })
-    })
-    .await;
+        }
+    });
     give_back(held).await;
     let guard = within(soon(), "the outsider's grant", waiting).await.unwrap();
     let token = guard.fencing_token();
@@ -108,11 +107,8 @@ async fn c12_others_are_served_between_hand_overs(env: Env) {
 async fn c8_a_crowd_of_one_process_costs_little(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let held = take(&env.lock(&locker, "x", long())).await;
-    let mut tasks = JoinSet::new();
-    crowd(&env, &locker, &held, |_, lock| {
-        tasks.spawn(async move { give_back(lock.lock().await.unwrap()).await })
-    })
-    .await;
+    let tasks =
+        crowd(&env, &locker, &held, |_, lock| async move { give_back(lock.lock().await.unwrap()).await });
     give_back(held).await;
     within(soon(), "the end of the line", tasks.join_all()).await;
     let asked = line.take_calls().iter().filter(|call| !matches!(call.op, Op::KeepAlive)).count();
@@ -148,16 +144,12 @@ async fn c6_a_crowd_that_is_cancelled_leaves_nothing(env: Env) {
     let (locker, line) = env.spied_locker().await;
     for round in 0..env.rounds(6, 100) {
         let held = take(&env.lock(&locker, "x", long())).await;
-        let mut tasks = JoinSet::new();
-        crowd(&env, &locker, &held, |n, lock| {
-            tasks.spawn(async move {
-                let patience = ms(u64::try_from((n * 5 + round) % 37).unwrap());
-                if let Ok(Ok(guard)) = timeout(patience, lock.lock()).await {
-                    if n % 2 == 0 { drop(guard) } else { give_back(guard).await }
-                }
-            })
-        })
-        .await;
+        let tasks = crowd(&env, &locker, &held, |n, lock| async move {
+            let patience = ms(u64::try_from(1 + (n * 5 + round) % 37).unwrap());
+            if let Ok(Ok(guard)) = timeout(patience, lock.lock()).await {
+                if n % 2 == 0 { drop(guard) } else { give_back(guard).await }
+            }
+        });
         drop(held);
         within(soon(), "the end of the line", tasks.join_all()).await;
         eventually(soon(), async || match line.live_claims() {
