@@ -184,11 +184,13 @@ pub(crate) async fn refused(url: &str) -> Error {
 
 pub(crate) fn locker(backend: MySql) -> Locker {
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
-    Locker::new(backend).with_defaults(options).unwrap()
+    // The store's own queue is what is tested.
+    Locker::new(backend).with_defaults(options).unwrap().with_process_gate(false)
 }
 
 pub(crate) fn with_ttl(backend: MySql, ttl: Duration) -> Locker {
-    Locker::new(backend).with_defaults(LockOptions::new().with_ttl(ttl)).unwrap()
+    // The store's own queue is what is tested.
+    Locker::new(backend).with_defaults(LockOptions::new().with_ttl(ttl)).unwrap().with_process_gate(false)
 }
 
 pub(crate) fn mutex(name: &str) -> LockName {

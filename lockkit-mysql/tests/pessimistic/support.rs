@@ -82,7 +82,8 @@ impl Store {
     }
 
     pub(crate) async fn locker(&self) -> Locker {
-        Locker::new(self.another().await)
+        // The store's own queue is what is tested.
+        Locker::new(self.another().await).with_process_gate(false)
     }
 }
 

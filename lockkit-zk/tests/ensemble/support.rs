@@ -45,7 +45,8 @@ pub(crate) async fn locker_by(
 ) -> Result<Locker, Failed> {
     let servers = servers.iter().map(|addr| (addr.ip().to_string(), addr.port()));
     let config = Config::new(servers).with_session_timeout(session)?.with_heartbeat(heartbeat);
-    let locker = Locker::new(ZooKeeper::connect(config).await?);
+    // The store's own queue is what is tested.
+    let locker = Locker::new(ZooKeeper::connect(config).await?).with_process_gate(false);
     Ok(locker.with_defaults(LockOptions::new().with_ttl(session))?)
 }
 

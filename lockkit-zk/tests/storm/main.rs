@@ -121,7 +121,8 @@ async fn nothing(what: &str, mut left: impl AsyncFnMut() -> Vec<String>) {
 async fn locker(proxy: &Proxy) -> Locker {
     let config = Config::new([(proxy.addr().ip().to_string(), proxy.addr().port())]);
     let config = config.with_session_timeout(SESSION).unwrap().with_prefix("storm").unwrap();
-    let locker = Locker::new(ZooKeeper::connect(config).await.unwrap());
+    // The store's own queue is what is tested.
+    let locker = Locker::new(ZooKeeper::connect(config).await.unwrap()).with_process_gate(false);
     locker.with_defaults(LockOptions::new().with_ttl(SESSION)).unwrap()
 }
 

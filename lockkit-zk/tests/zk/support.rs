@@ -131,7 +131,8 @@ pub(crate) async fn connect(url: &str) -> Result<ZooKeeper> {
 
 pub(crate) fn locker(backend: ZooKeeper) -> Locker {
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
-    Locker::new(backend).with_defaults(options).unwrap()
+    // The store's own queue is what is tested.
+    Locker::new(backend).with_defaults(options).unwrap().with_process_gate(false)
 }
 
 pub(crate) fn mutex(name: &str) -> LockName {
