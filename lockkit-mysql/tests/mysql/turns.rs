@@ -1,14 +1,12 @@
 //! Whose turn it is when a process could keep the lock to itself: those who wait elsewhere are known by the row.
 
-use std::time::Duration;
-
 use lockkit_core::{
     FencingToken,
     spi::{Backend as _, Claim, Outsiders, Reissued, Released, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::MySql;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::support::*;
 
@@ -20,9 +18,6 @@ on_both!(
     c5_a_turn_without_an_answer_is_freed_by_its_release,
     c2_c3_a_turn_passes_nothing_on_that_was_lost,
 );
-
-/// What a client says is true for a second.
-const KNOWN: Duration = Duration::from_secs(1);
 
 async fn first(claim: &mut dyn Claim) -> Reissued {
     claim.reissue(&spec("a"), Outsiders::First).await.unwrap()
@@ -110,9 +105,7 @@ async fn c12_one_who_waits_no_more_is_forgotten(flavor: SqlFlavor) {
     until("it says that it waits", async || admin.one::<u64>(wanted(&bed)).await == 1).await;
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
-    let gone = Instant::now();
     until("nobody waits", async || admin.one::<u64>(wanted(&bed)).await == 0).await;
-    assert!(gone.elapsed() < KNOWN + SLACK, "{:?}", gone.elapsed());
     token(first(&mut *claim).await);
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
