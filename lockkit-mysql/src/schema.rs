@@ -157,7 +157,10 @@ async fn create(connection: &mut Connection, config: &Config) -> Result<()> {
 async fn check_form(connection: &mut Connection, config: &Config) -> Result<()> {
     let columns: [(&str, &str); 2] = match config.strategy {
         Strategy::Optimistic => [
-            ("lock", "kind,name,owner,fence,expires_us,touched_us,acquired_us,wanted_us,permits,label"),
+            (
+                "lock",
+                "kind,name,owner,fence,expires_us,touched_us,acquired_us,wanted_us,wanted_by,permits,label",
+            ),
             ("holder", "kind,name,owner,mode,fence,permits,expires_us,acquired_us,label"),
         ],
         Strategy::Pessimistic => [

@@ -34,3 +34,5 @@ mod settings;
 #[cfg(feature = "tls")]
 #[path = "mysql/tls.rs"]
 mod tls;
+#[path = "mysql/turns.rs"]
+mod turns;

@@ -46,7 +46,8 @@ pub(crate) struct Gates {
     tickets: AtomicU64,
     /// Grants can be handed over.
     reissues: bool,
-    fair: bool,
+    /// Those who wait do so in the store: whoever asks later is behind them.
+    lines_up: bool,
     /// How long a turn may be silent, beside its requests.
     silence: Duration,
 }
@@ -102,7 +103,7 @@ impl Gates {
             names: Mutex::default(),
             tickets: AtomicU64::new(1),
             reissues: descriptor.capabilities.reissue,
-            fair: descriptor.capabilities.fair,
+            lines_up: descriptor.capabilities.fair || !descriptor.max_patience.is_zero(),
             silence: descriptor.max_patience + descriptor.poll.max * 2 + LEEWAY,
         }
     }
@@ -383,7 +384,7 @@ impl Succession<'_> {
         let crowd = gate.crowd.get_or_insert_default();
         crowd.queue.push_front(waiter);
         let next = if yielded {
-            let rest = if self.gates.fair { Duration::ZERO } else { STAND_BACK };
+            let rest = if self.gates.lines_up { Duration::ZERO } else { STAND_BACK };
             gate.holder = None;
             self.gates.advance(gate, now, rest)
         } else {

@@ -13,7 +13,7 @@ use lockkit_core::{
 use super::{
     pending::Pending,
     poller::poll,
-    record::{Answer, Asked, Fences, Form, Former},
+    record::{Answer, Asked, Fences, Form, Former, Passed},
     renewal::Hold,
     row::LONGEST,
     store::Store,
@@ -69,7 +69,8 @@ impl LeaseClaim {
     fn asked(&self, not_after_us: u64, waits: bool) -> Asked<'_> {
         let (name, label) = (&self.spec.name, self.spec.label.as_deref().unwrap_or(""));
         let (kind, name, owner, lease_us) = (name.kind().as_str(), name.as_str(), &self.owner, self.lease_us);
-        Asked { kind, name, owner, label, lease_us, not_after_us, waits }
+        let client = self.store.client;
+        Asked { kind, name, owner, label, lease_us, not_after_us, waits, client }
     }
 
     /// Asks once, or twice if our idea of the server's time was wrong. Not at all if the caller has gone before there is
@@ -136,7 +137,7 @@ impl LeaseClaim {
     }
 
     /// Asks once, or twice if our idea of the server's time was wrong.
-    async fn hand_over(&mut self, to: &ClaimSpec, fences: Fences) -> Result<Reissued> {
+    async fn hand_over(&mut self, to: &ClaimSpec, fences: Fences, outsiders: Outsiders) -> Result<Reissued> {
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
         let mut connection = self.connection().await?;
         let mut heir = Self::new(Arc::clone(&self.store), self.form, to.clone());
@@ -144,18 +145,26 @@ impl LeaseClaim {
             let not_after = self.store.pool.server_time(deadline);
             self.heir = Some(heir.owner.clone());
             let (former, asked) = (Former { owner: &self.owner, fences }, heir.asked(not_after, false));
-            let answer = self.store.reissue(&mut connection, &former, &asked).await;
+            let answer = self.store.reissue(&mut connection, &former, &asked, outsiders).await;
             // One that was not answered may be applied still, as long as nobody releases it.
             if answer.as_ref().is_ok_and(Option::is_none)
                 || answer.as_ref().is_err_and(|error| !error.is_outcome_unknown())
             {
                 self.heir = None;
             }
-            if let Some(fence) = answer? {
-                heir.fence = Some(fence);
-                *self = heir;
-                let (token, lease) = (FencingToken::new(fence), Lease::For(self.spec.ttl));
-                return Ok(Reissued::Granted(Grant { token, lease }));
+            match answer? {
+                Some(Passed::On(fence)) => {
+                    heir.fence = Some(fence);
+                    *self = heir;
+                    let (token, lease) = (FencingToken::new(fence), Lease::For(self.spec.ttl));
+                    return Ok(Reissued::Granted(Grant { token, lease }));
+                }
+                Some(Passed::Freed) => {
+                    (self.place, self.fence, self.raised, self.heir) = (None, None, None, None);
+                    self.store.waiters.call_first(&self.spec.name);
+                    return Ok(Reissued::Yielded);
+                }
+                None => {}
             }
             if self.store.pool.ask_time(&mut connection).await? <= not_after {
                 return Ok(Reissued::NotHeld);
@@ -239,16 +248,16 @@ impl Claim for LeaseClaim {
                           locks and semaphores this strategy hands over none";
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
-        // A row does not tell who waits for it. And what is still under way could become a lock of the former owner, once
-        // the new one's has ended: only a release sees to that.
-        if outsiders != Outsiders::Wait || self.heir.is_some() || self.pending.is_any() {
+        // What is still under way could become a lock of the former owner, once the new one's has ended: only a release sees
+        // to that.
+        if self.heir.is_some() || self.pending.is_any() {
             return Ok(match self.release().await? {
                 Released::Freed => Reissued::Yielded,
                 Released::NotHeld => Reissued::NotHeld,
             });
         }
         match self.fences() {
-            Some(fences) => self.hand_over(to, fences).await,
+            Some(fences) => self.hand_over(to, fences, outsiders).await,
             None => Ok(Reissued::NotHeld),
         }
     }

@@ -16,7 +16,8 @@ use crate::{
     sql::{NOW, literal},
 };
 
-/// How long a writer that waits keeps new readers away without asking again. It asks again when half of that is left.
+/// How long a writer that waits keeps new readers away without asking again, and how long a client that waits for a mutex is
+/// known to. It asks again when half of that is left.
 pub(crate) const WANTED: Duration = Duration::from_secs(1);
 
 const LATE: u64 = 0;

@@ -19,7 +19,8 @@ const LONGEST: Duration = Duration::from_millis(50);
 const TROUBLED: Duration = Duration::from_millis(250);
 
 /// Sees to it that somebody polls for those who wait for a lock: one task for each lock, for as long as somebody waits.
-/// It reads and never writes, as a write takes the row from the one who wants to release it.
+/// It reads, as a write takes the row from the one who wants to release it, and writes now and then only: that somebody
+/// waits.
 ///
 /// `left`: how long the lease of the present holder still lasts, if that is known.
 pub(crate) fn poll(
@@ -81,6 +82,9 @@ impl Attendance {
                         // To say that it still waits. New readers would come in, one after the other.
                         store.waiters.call_next(name);
                     }
+                    if form == Form::Row && !look.holders.is_empty() && look.wanted < WANTED / 2 {
+                        want(store, name, patience).await;
+                    }
                     for mode in line.modes {
                         // One who was called and does not ask must not hold up the rest: the next one is called, too.
                         if !look.fits(mode) || !store.waiters.call_next(name) {
@@ -96,6 +100,14 @@ impl Attendance {
                 }
             }
         }
+    }
+}
+
+/// One who can't say that it waits, waits nevertheless: the next look finds out what is wrong.
+async fn want(store: &Store, name: &LockName, patience: Duration) {
+    let said = time::timeout(patience, store.want(name, patience)).await;
+    if let Ok(Err(error)) = said {
+        tracing::debug!(%name, "others are not told that this process waits: {error}");
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) not_after_us: u64,
     /// Whoever asks will wait.
     pub(crate) waits: bool,
+    /// The client that asks, as those know it who look for others that wait.
+    pub(crate) client: u64,
 }
 
 /// Who had a lock that is handed over.
@@ -27,6 +29,15 @@ pub(crate) struct Former<'a> {
 
 /// The least and the largest that the fence of a hold can be: they differ after a request to raise it that got no answer.
 pub(crate) type Fences = (u64, u64);
+
+/// The answer to a hand-over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// To the new owner, with this fence.
+    On(u64),
+    /// It was freed, as another client waits for it.
+    Freed,
+}
 
 /// The answer to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +66,8 @@ pub(crate) struct Look {
     pub(crate) version: u64,
     pub(crate) now_us: u64,
     pub(crate) holders: Vec<Seen>,
-    /// A writer waits: for so long, no reader shall come before it.
+    /// Somebody waits, and will say so again by then: a writer, before whom no reader shall come, or a client that is to
+    /// have its turn.
     pub(crate) wanted: Duration,
 }
 

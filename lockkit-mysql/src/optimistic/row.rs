@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockkit_core::spi::Outsiders;
 use mysql_async::{self as my, Value};
 
 use crate::{
@@ -11,7 +12,10 @@ use crate::{
     sql::{LEAST_FENCE, NOW},
 };
 
-use super::record::{Answer, Asked, Former, Look, Seen};
+use super::{
+    holders::WANTED,
+    record::{Answer, Asked, Former, Look, Passed, Seen},
+};
 
 /// The statements about such rows.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub(crate) struct RowSql {
     acquire: String,
     release: String,
     reissue: String,
+    reissue_or_free: String,
+    want: String,
     raise: String,
     peek: String,
 }
@@ -39,6 +45,7 @@ impl RowSql {
              IF(expires_us>{NOW}+{LONGEST_US},{LONGEST_US},expires_us-{NOW})))),\
              acquired_us=IF(expires_us<={NOW},{NOW},acquired_us),\
              label=IF(expires_us<={NOW},?,label),\
+             wanted_us=IF(expires_us<={NOW} AND wanted_by=?,0,wanted_us),\
              owner=IF(expires_us<={NOW},?,owner),\
              touched_us=IF(owner=?,{NOW},touched_us),\
              expires_us=IF(owner=?,GREATEST(expires_us,{NOW}+?),expires_us)"
@@ -53,14 +60,30 @@ impl RowSql {
              touched_us={NOW},expires_us={NOW}+? \
              WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=?"
         );
+        // The same, unless another client waits. Who that is, is not assigned, so it is the same in all places.
+        let others = format!("(wanted_us>{NOW} AND wanted_by<>?)");
+        let reissue_or_free = format!(
+            "UPDATE {lock} SET \
+             fence=IF({others},fence+0*LAST_INSERT_ID({FREED}),LAST_INSERT_ID(GREATEST(fence+1,{NOW}))),\
+             owner=IF({others},'',?),label=IF({others},label,?),\
+             acquired_us=IF({others},acquired_us,{NOW}),touched_us={NOW},expires_us=IF({others},0,{NOW}+?) \
+             WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=?"
+        );
+        // Once, whoever of them is first. It is no use of the lock, so `touched_us` stays.
+        let want = format!(
+            "UPDATE {lock} SET wanted_by=?,wanted_us={NOW}+{} \
+             WHERE kind=? AND name=? AND expires_us>{NOW} AND wanted_us<{NOW}+{}",
+            WANTED.as_micros(),
+            WANTED.as_micros() / 2
+        );
         let raise = format!(
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) \
              WHERE kind=? AND name=? AND owner=? AND expires_us>{NOW}"
         );
         let peek = format!(
-            "SELECT fence,CAST(expires_us AS SIGNED)-{NOW},{NOW} FROM {lock} WHERE kind=? AND name=?"
+            "SELECT fence,CAST(expires_us AS SIGNED)-{NOW},{NOW},CAST(wanted_us AS SIGNED)-{NOW} FROM {lock} WHERE kind=? AND name=?"
         );
-        Self { acquire, release, reissue, raise, peek }
+        Self { acquire, release, reissue, reissue_or_free, want, raise, peek }
     }
 
     pub(crate) async fn acquire(
@@ -78,6 +101,7 @@ impl RowSql {
             asked.not_after_us.into(),
             owner(),
             asked.label.into(),
+            asked.client.into(),
             owner(),
             owner(),
             owner(),
@@ -106,18 +130,27 @@ impl RowSql {
         })
     }
 
-    /// The fence of the new owner, who is the one of `asked`. `None` if the former one does not have it, or if it came after
-    /// its not-after time.
+    /// Gives the lock to the owner of `asked`, or to nobody if it is another client's turn. `None` if the former one does not
+    /// have it, or if it came after its not-after time.
     pub(crate) async fn reissue(
         &self,
         connection: &mut Connection,
         from: &Former<'_>,
         asked: &Asked<'_>,
-    ) -> Result<Option<u64>, my::Error> {
-        let params = vec![
-            asked.owner.into(),
-            asked.label.into(),
-            asked.lease_us.into(),
+        outsiders: Outsiders,
+    ) -> Result<Option<Passed>, my::Error> {
+        let client = || Value::from(asked.client);
+        let (statement, assigned) = match outsiders {
+            Outsiders::Wait => {
+                (&self.reissue, vec![asked.owner.into(), asked.label.into(), asked.lease_us.into()])
+            }
+            _ => {
+                let (owner, label, lease) = (asked.owner.into(), asked.label.into(), asked.lease_us.into());
+                let assigned = vec![client(), client(), owner, client(), label, client(), client(), lease];
+                (&self.reissue_or_free, assigned)
+            }
+        };
+        let which = [
             asked.kind.into(),
             asked.name.into(),
             from.owner.into(),
@@ -125,8 +158,23 @@ impl RowSql {
             from.fences.1.into(),
             asked.not_after_us.into(),
         ];
-        let fence = connection.run(&self.reissue, params).await?.id;
-        Ok(Some(fence).filter(|fence| *fence > 0))
+        let params = assigned.into_iter().chain(which).collect();
+        Ok(match connection.run(statement, params).await?.id {
+            0 => None,
+            FREED => Some(Passed::Freed),
+            fence => Some(Passed::On(fence)),
+        })
+    }
+
+    /// Says in the row that this client waits, unless one has said so lately.
+    pub(crate) async fn want(
+        &self,
+        connection: &mut Connection,
+        kind: &str,
+        name: &str,
+        client: u64,
+    ) -> Result<(), my::Error> {
+        connection.run(&self.want, vec![client.into(), kind.into(), name.into()]).await.map(drop)
     }
 
     /// The fence after it was raised to `floor`; `None` if it is not ours.
@@ -154,7 +202,8 @@ impl RowSql {
             let left = u64::try_from(value::<i64>(row, 1)?).ok().filter(|left| *left > 0);
             let seen = Seen { exclusive: true, permits: 0, left: Duration::from_micros(left.unwrap_or(0)) };
             let holders = if left.is_some() { vec![seen] } else { Vec::new() };
-            Some(Look { version: value(row, 0)?, now_us: value(row, 2)?, holders, wanted: Duration::ZERO })
+            let wanted = Duration::from_micros(u64::try_from(value::<i64>(row, 3)?).unwrap_or(0));
+            Some(Look { version: value(row, 0)?, now_us: value(row, 2)?, holders, wanted })
         };
         Ok(read())
     }

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockkit_core::{Clock, LockName, Result};
+use lockkit_core::{Clock, LockName, Result, spi::Outsiders};
 use mysql_async as my;
 
 use super::{
     holders::HoldersSql,
-    record::{Answer, Asked, Form, Former, Look},
+    record::{Answer, Asked, Form, Former, Look, Passed},
     renewal::Renewals,
     row::RowSql,
 };
@@ -27,6 +27,8 @@ pub(crate) struct Store {
     pub(crate) pool: Arc<Pool>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) renewals: Arc<Renewals>,
+    /// Whom other clients see waiting.
+    pub(crate) client: u64,
     row: RowSql,
     holders: HoldersSql,
 }
@@ -36,7 +38,7 @@ impl Store {
         let pool = Arc::new(pool);
         let (row, holders) = (RowSql::new(pool.config().tables()), HoldersSql::new(pool.config().tables()));
         let renewals = Renewals::new(Arc::clone(&pool));
-        Self { pool, waiters: Arc::default(), renewals, row, holders }
+        Self { pool, waiters: Arc::default(), renewals, client: rand::random(), row, holders }
     }
 
     /// # Errors
@@ -96,7 +98,7 @@ impl Store {
         }
     }
 
-    /// Gives the lock of one owner to another one; `None` as for [`RowSql::reissue`].
+    /// Gives the lock of one owner to another one, or to nobody, as [`RowSql::reissue`] does.
     ///
     /// # Errors
     /// Unknown if the connection broke.
@@ -105,10 +107,11 @@ impl Store {
         connection: &mut Connection,
         from: &Former<'_>,
         asked: &Asked<'_>,
-    ) -> Result<Option<u64>> {
+        outsiders: Outsiders,
+    ) -> Result<Option<Passed>> {
         let mut races = 0;
         loop {
-            match self.row.reissue(connection, from, asked).await {
+            match self.row.reissue(connection, from, asked, outsiders).await {
                 Err(error) if error::is_race(&error) && races < RACES => {
                     roll_back(connection).await?;
                     races += 1;
@@ -142,6 +145,20 @@ impl Store {
                 }
                 answer => return self.pool.checked(answer, Phase::Write, "raising the fence"),
             }
+        }
+    }
+
+    /// Lets other clients know that this one waits for a mutex. It is no more than a hint: whoever is at work on the row
+    /// comes first.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(crate) async fn want(&self, name: &LockName, patience: Duration) -> Result<()> {
+        let mut connection = self.pool.get(patience).await?;
+        let (kind, text) = (name.kind().as_str(), name.as_str());
+        match self.row.want(&mut connection, kind, text, self.client).await {
+            Err(error) if error::is_race(&error) => roll_back(&mut connection).await,
+            answer => self.pool.checked(answer, Phase::Read, "waiting"),
         }
     }
 

@@ -154,10 +154,10 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     }
     // All have asked once.
     let mut before = counter.writes().await;
-    until("nobody writes any more", async || {
+    until("at most one writes", async || {
         sleep(SLACK).await;
         let last = std::mem::replace(&mut before, counter.writes().await);
-        last == before
+        before <= last + 1
     })
     .await;
     counter.statements().await;
@@ -170,7 +170,9 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     // The core's own poll is once a second for each waiter at most, and is answered without the server.
     assert!(u128::from(looks) <= waited.as_millis() / 25, "{looks} looks in {waited:?}");
     assert!(looks >= 10, "nobody looks");
-    assert_eq!(after - before, 0, "somebody polls with the write");
+    // To say that somebody waits, twice a second.
+    let most = 1 + waited.as_millis() / 400;
+    assert!(u128::from(after - before) <= most, "{} writes in {waited:?}", after - before);
     counter.statements().await;
     let start = Instant::now();
     guard.release().await.unwrap();

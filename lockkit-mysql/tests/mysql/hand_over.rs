@@ -295,8 +295,8 @@ async fn c3_the_new_owner_has_its_own_lease(flavor: SqlFlavor) {
             assert!(left <= ttl && left > ttl - SOON.min(ttl / 2), "{left:?} of {ttl:?}");
         }
     }
-    assert_eq!(claim.reissue(&spec("a"), Outsiders::First).await.unwrap(), Reissued::Yielded);
-    assert_eq!(claim.reissue(&spec("a"), Outsiders::First).await.unwrap(), Reissued::NotHeld);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    assert_eq!(claim.reissue(&spec("a"), Outsiders::Wait).await.unwrap(), Reissued::NotHeld);
     next_token(&backend, "a").await;
 }
 

@@ -1,0 +1,98 @@
+//! What a grant costs the store.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::Failed;
+use lockkit::Locker;
+use tokio::{
+    runtime::Runtime,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::store::Store;
+
+const TASKS: u64 = 64;
+const COUNTED: Duration = Duration::from_millis(1_500);
+/// What must happen, happens within this.
+const SOON: Duration = Duration::from_secs(30);
+
+/// How few requests a grant shall take with the gate.
+#[derive(Clone, Copy)]
+pub(crate) enum Bound {
+    PerGrant(f64),
+    /// Of those that it takes without.
+    OfUngated(f64),
+}
+
+/// Catches a gate that lets all in, hand-overs that are a release and an acquisition, and waiters that poll behind the
+/// gate.
+pub(crate) fn measure(name: &str, store: &Store, bound: Bound) -> Result<(), Failed> {
+    Runtime::new()?.block_on(async {
+        for hold in [Duration::ZERO, Duration::from_millis(1)] {
+            let mut costs = Vec::new();
+            for gated in [true, false] {
+                let locker = lockkit::connect(&store.url()).await?.with_process_gate(gated);
+                let cost = timeout(SOON, crowd(store, &locker, hold)).await??;
+                locker.shutdown().await?;
+                let gate = if gated { "with" } else { "without" };
+                println!(
+                    "{name}, {hold:?}, {gate} the gate: {:.3} requests a grant, {:.0} grants/s",
+                    cost.per_grant, cost.rate
+                );
+                costs.push(cost.per_grant);
+            }
+            let most = match bound {
+                Bound::PerGrant(most) => most,
+                Bound::OfUngated(part) => costs[1] * part,
+            };
+            assert!(costs[0] <= most, "{:.3} requests a grant, with no gate {:.3}", costs[0], costs[1]);
+        }
+        Ok(())
+    })
+}
+
+struct Cost {
+    per_grant: f64,
+    rate: f64,
+}
+
+async fn crowd(store: &Store, locker: &Locker, hold: Duration) -> Result<Cost, Failed> {
+    // Connections, and whatever else is made once, are not counted.
+    grants(locker, hold, Duration::ZERO).await?;
+    let (before, start) = (store.requests().await?, Instant::now());
+    let grants = grants(locker, hold, COUNTED).await?;
+    let (elapsed, requests) = (start.elapsed(), store.requests().await? - before);
+    let [grants, requests] = [grants, requests].map(|count| f64::from(u32::try_from(count).unwrap()));
+    Ok(Cost { per_grant: requests / grants, rate: grants / elapsed.as_secs_f64() })
+}
+
+/// How many there are among all tasks in this time; at least one each.
+async fn grants(locker: &Locker, hold: Duration, time: Duration) -> Result<u64, Failed> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let (mutex, stop) = (locker.mutex("a")?, Arc::clone(&stop));
+        tasks.spawn(async move {
+            let mut grants = 0_u64;
+            while grants == 0 || !stop.load(Relaxed) {
+                let guard = mutex.lock().await.unwrap();
+                grants += 1;
+                if !hold.is_zero() {
+                    sleep(hold).await;
+                }
+                guard.release().await.unwrap();
+            }
+            grants
+        });
+    }
+    sleep(time).await;
+    stop.store(true, Relaxed);
+    Ok(tasks.join_all().await.iter().sum())
+}

@@ -1,0 +1,50 @@
+//! One of the processes: its tasks take the lock again and again, and it writes down when each of them had it.
+
+use std::sync::Arc;
+
+use libtest_mimic::Failed;
+use lockkit::Locker;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::{runtime::Builder, task::JoinSet};
+
+pub(crate) const ROLE: &str = "crowd-member";
+pub(crate) const NAME: &str = "shares";
+
+/// Nanoseconds of a clock that is the same in all processes.
+pub(crate) fn now() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
+}
+
+pub(crate) fn run(url: &str, tasks: usize, end: u64) -> Result<(), Failed> {
+    Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let locker = Arc::new(lockkit::connect(url).await?);
+        println!("ready {}", now());
+        let mut running = JoinSet::new();
+        for _ in 0..tasks {
+            running.spawn(take_turns(Arc::clone(&locker), end));
+        }
+        for turns in running.join_all().await {
+            for (token, from, to) in turns? {
+                println!("held {token} {from} {to}");
+            }
+        }
+        locker.shutdown().await?;
+        println!("bye");
+        Ok(())
+    })
+}
+
+/// The token, and from when to when it was held for certain.
+async fn take_turns(locker: Arc<Locker>, end: u64) -> Result<Vec<(u64, u64, u64)>, lockkit::Error> {
+    let mutex = locker.mutex(NAME)?;
+    let mut turns = Vec::new();
+    while now() < end {
+        let guard = mutex.lock().await?;
+        let from = now();
+        tokio::task::yield_now().await;
+        turns.push((guard.fencing_token().get(), from, now()));
+        guard.release().await?;
+    }
+    Ok(turns)
+}
