@@ -162,10 +162,10 @@ fn c5_a_hand_over_that_was_cut_off_is_followed_by_a_release_only() {
     let mutex = world.mutex("a");
     let runtime = runtimes::single();
     let other = runtimes::threads();
-    let waiting = runtime.block_on(async {
-        let guard = mutex.lock().await.unwrap();
-        let mutex = mutex.clone();
-        let waiting = other.spawn(async move { mutex.lock().await.unwrap() });
+    let guard = runtime.block_on(mutex.lock()).unwrap();
+    let second = mutex.clone();
+    let waiting = other.spawn(async move { second.lock().await.unwrap() });
+    runtime.block_on(async {
         time::sleep(ms(20)).await;
         world.store.once(Op::Reissue, [Fault::HangAfter]);
         drop(guard);
@@ -173,7 +173,6 @@ fn c5_a_hand_over_that_was_cut_off_is_followed_by_a_release_only() {
             time::sleep(ms(1)).await;
         }
         time::sleep(ms(10)).await;
-        waiting
     });
     drop(runtime);
     other.block_on(async {
