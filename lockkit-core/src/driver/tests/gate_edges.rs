@@ -43,6 +43,9 @@ async fn c8_a_release_that_nobody_polls_holds_up_no_waiter() {
     assert!(poll!(release).is_pending());
     let next = time::timeout(TTL * 3, waiting).await.expect("the one who was to have it is stuck").unwrap();
     drop(release);
+    time::sleep(ms(100)).await;
+    // What was meant for it under another owner was given back, and not what it got by itself.
+    assert_eq!(world.store.holder("a"), Some(next.owner()));
     assert!(next.is_held());
     next.release().await.unwrap();
     world.clean("").await;
@@ -356,5 +359,25 @@ async fn c4_a_hand_over_adds_the_base_of_the_one_who_gets_it() {
     let next = waiting.await.unwrap();
     assert_eq!(next.fencing_token().get(), 1_002);
     drop(next);
+    world.clean("").await;
+}
+
+/// A signal that outlives the guard, and a clean-up that takes long.
+#[tokio::test(start_paused = true)]
+async fn c8_neither_a_signal_nor_a_slow_clean_up_keeps_the_gate_closed() {
+    let world = World::gated(Kind::Push);
+    let guard = world.mutex("a").lock().await.unwrap();
+    let (mutex, signal) = (world.mutex("a"), guard.lost());
+    let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    time::sleep(ms(5)).await;
+    guard.release().await.unwrap();
+    let guard = time::timeout(ms(50), waiting).await.expect("its signal keeps it closed").unwrap();
+    let mutex = world.mutex("a");
+    let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    time::sleep(ms(5)).await;
+    world.store.once(Op::Release, [Fault::Hang]);
+    world.store.evict_all();
+    let next = time::timeout(ms(50), waiting).await.expect("its clean-up keeps it closed").unwrap();
+    drop((guard, next, signal));
     world.clean("").await;
 }
