@@ -264,6 +264,9 @@ impl Locker {
         let Some(stored) = token.get().checked_sub(self.token_base) else { return Ok(Released::NotHeld) };
         let forcing = self.backend.force_release(name, FencingToken::new(stored));
         let forced = bounded(self.defaults.limits.op_timeout, forcing).await;
+        if let Ok(Released::Freed) = forced {
+            self.keeper.agenda().gates.freed(name, token);
+        }
         forced.map_err(|error| self.explain(error, "force release", name))
     }
 

@@ -277,6 +277,9 @@ async fn compete(
             Some(Err(error)) => {
                 held.observe(|| What::Failed { error: &error });
                 if !error.is_temporary() {
+                    if let Some(turn) = &turn {
+                        turn.meets_trouble();
+                    }
                     return Err(error);
                 }
                 trouble.goes_on(asked, error);

@@ -24,7 +24,8 @@ use super::{
 use crate::{
     clock::Tick,
     name::LockName,
-    spi::{Descriptor, Outsiders},
+    spi::{Descriptor, Outsiders, Ring as _},
+    token::FencingToken,
 };
 
 /// So many hand-overs in a row may overtake those who wait in the store (C12).
@@ -135,10 +136,11 @@ impl Gates {
         if gate.is_idle() {
             return Entry::Turn(self.turn(gate, held, now));
         }
-        let crowd = gate.crowd.get_or_insert_default();
-        if crowd.troubled {
-            return Entry::Open;
+        if gate.is_troubled() {
+            // Somebody must have the turn: by its luck the gate gets over it.
+            return if gate.admits(now) { Entry::Turn(self.turn(gate, held, now)) } else { Entry::Open };
         }
+        let crowd = gate.crowd.get_or_insert_default();
         let waiter = Arc::new(waiter());
         crowd.queue.push_back(Arc::clone(&waiter));
         Entry::Queued(InLine::new(self, waiter))
@@ -188,10 +190,21 @@ impl Gates {
         let mut names = self.lock();
         let Some(gate) = names.get_mut(waiter.name()) else { return };
         if let Some(crowd) = &mut gate.crowd {
-            crowd.queue.retain(|other| !Arc::ptr_eq(other, waiter));
+            crowd.leave(waiter);
         }
         if gate.is_idle() {
             names.remove(waiter.name());
+        }
+    }
+
+    /// An operator freed the grant with this token: whoever had it is asked to look, and keeps nobody out.
+    pub(crate) fn freed(&self, name: &LockName, token: FencingToken) {
+        let names = self.lock();
+        let holder = names.get(name).and_then(|gate| gate.holder.as_ref()?.held.upgrade());
+        drop(names);
+        if let Some(held) = holder.filter(|held| held.token() == token) {
+            held.pass_on();
+            held.ring();
         }
     }
 
@@ -249,14 +262,14 @@ impl Gates {
         }
         let crowd = gate.crowd.as_mut()?;
         let outsiders = if crowd.streak < MOST_HAND_OVERS { Outsiders::Wait } else { Outsiders::First };
-        loop {
-            let waiter = crowd.queue.pop_front()?;
-            if waiter.is_waiting() {
-                let ticket = self.ticket();
-                gate.rival = Some(Rival { ticket, stale_at: now.after(self.silence_of(held)) });
-                return Some(Succession { gates: self, waiter: Some(waiter), ticket, outsiders });
-            }
+        while crowd.queue.front().is_some_and(|waiter| !waiter.is_waiting()) {
+            crowd.queue.pop_front();
         }
+        // It stays in line: nobody may poll this release any more, and then it must get the lock by itself.
+        let waiter = crowd.queue.front().map(Arc::clone)?;
+        let ticket = self.ticket();
+        gate.rival = Some(Rival { ticket, stale_at: now.after(self.silence_of(held)) });
+        Some(Succession { gates: self, waiter: Some(waiter), ticket, outsiders })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<LockName, Gate>> {
@@ -271,7 +284,21 @@ fn ring(waiters: impl IntoIterator<Item = Arc<Waiter>>) {
     }
 }
 
+impl Crowd {
+    fn leave(&mut self, waiter: &Arc<Waiter>) {
+        if self.queue.front().is_some_and(|first| Arc::ptr_eq(first, waiter)) {
+            self.queue.pop_front();
+        } else {
+            self.queue.retain(|other| !Arc::ptr_eq(other, waiter));
+        }
+    }
+}
+
 impl Gate {
+    fn is_troubled(&self) -> bool {
+        self.crowd.as_ref().is_some_and(|crowd| crowd.troubled)
+    }
+
     fn is_idle(&self) -> bool {
         let nobody_waits = self.crowd.as_ref().is_none_or(|crowd| crowd.queue.is_empty());
         self.holder.is_none() && self.rival.is_none() && nobody_waits
@@ -319,10 +346,11 @@ impl Turn<'_> {
     pub(super) fn wins(mut self, held: &Arc<Held>) {
         let Some(ticket) = self.ticket.take() else { return };
         let now = held.agenda.clock.now();
-        held.set_ticket(ticket);
         let mut names = self.gates.lock();
         let gate = names.entry(held.name.clone()).or_default();
         gate.forget(ticket);
+        // Under the lock: a loss that comes now finds the holder, or its ticket is found by the drop of the hold.
+        held.set_ticket(ticket);
         gate.holder = Some(Holder { ticket, since: now, held: Arc::downgrade(held) });
         if let Some(crowd) = &mut gate.crowd {
             (crowd.streak, crowd.troubled) = (0, false);
@@ -338,7 +366,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// One in line to whom the lock is being handed over. Dropped, it is the first in line again.
+/// The first in line, to whom the lock is being handed over. Dropped, it waits on.
 pub(super) struct Succession<'a> {
     gates: &'a Gates,
     waiter: Option<Arc<Waiter>>,
@@ -355,16 +383,17 @@ impl Succession<'_> {
     pub(super) fn deliver(mut self) -> bool {
         let Some(waiter) = self.waiter.take() else { return false };
         let now = waiter.held.agenda.clock.now();
-        waiter.held.set_ticket(self.ticket);
         let mut names = self.gates.lock();
         let gate = names.entry(waiter.name().clone()).or_default();
         gate.forget(self.ticket);
+        waiter.held.set_ticket(self.ticket);
         let held = Arc::downgrade(&waiter.held);
         gate.holder = Some(Holder { ticket: self.ticket, since: now, held });
         let crowd = gate.crowd.get_or_insert_default();
         crowd.streak = crowd.streak.saturating_add(1);
+        crowd.leave(&waiter);
         drop(names);
-        let delivered = waiter.offer(Slot::Handed);
+        let delivered = waiter.hand_over();
         ring([waiter]);
         delivered
     }
@@ -372,17 +401,14 @@ impl Succession<'_> {
     /// Others went first: the waiter competes in the store now, after them.
     pub(super) fn yields(mut self) {
         let Some(waiter) = self.waiter.take() else { return };
-        self.end(waiter, true);
+        self.end(&waiter, true);
     }
 
-    fn end(&self, waiter: Arc<Waiter>, yielded: bool) {
-        let now = waiter.held.agenda.clock.now();
-        let name = waiter.name().clone();
+    fn end(&self, waiter: &Waiter, yielded: bool) {
+        let (name, now) = (waiter.name(), waiter.held.agenda.clock.now());
         let mut names = self.gates.lock();
-        let gate = names.entry(name.clone()).or_default();
+        let Some(gate) = names.get_mut(name) else { return };
         gate.forget(self.ticket);
-        let crowd = gate.crowd.get_or_insert_default();
-        crowd.queue.push_front(waiter);
         let next = if yielded {
             let rest = if self.gates.lines_up { Duration::ZERO } else { STAND_BACK };
             gate.holder = None;
@@ -391,7 +417,7 @@ impl Succession<'_> {
             None // the hold that is being released lets it in when it ends
         };
         if next.is_none() && gate.is_idle() {
-            names.remove(&name);
+            names.remove(name);
         }
         drop(names);
         ring(next);
@@ -401,7 +427,7 @@ impl Succession<'_> {
 impl Drop for Succession<'_> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {
-            self.end(waiter, false);
+            self.end(&waiter, false);
         }
     }
 }

@@ -19,6 +19,7 @@ use tracing::{Level, Span};
 use super::{
     agenda::{Agenda, Timer},
     gate::Ticket,
+    line::UNCLAIMED,
     live::LiveClaim,
 };
 use crate::{
@@ -228,6 +229,14 @@ impl Held {
         self.unclaimed.store(true, SeqCst);
     }
 
+    /// When it is taken back unless its caller looks.
+    pub(super) fn unclaimed_until(&self) -> Tick {
+        if !self.unclaimed.load(SeqCst) {
+            return Tick::NEVER;
+        }
+        Tick::from_nanos(self.granted_at.load(Relaxed)).after(UNCLAIMED)
+    }
+
     /// True for the one who is the first to take, or to give back, what was handed over.
     pub(super) fn claim_it(&self) -> bool {
         self.unclaimed.swap(false, SeqCst)
@@ -244,6 +253,9 @@ impl Held {
         }
         self.bell.notify_waiters();
         self.pass_on();
+        if self.unclaimed.load(SeqCst) {
+            return; // nobody ever had it
+        }
         let token = self.token();
         let span = lock_span!(Level::WARN, "lockkit.lost", self);
         span.in_scope(|| tracing::warn!("lock lost: {reason}"));
@@ -272,6 +284,12 @@ impl Held {
             self.observe(|| What::GivenBack { token: self.token(), held: self.age() });
         }
         in_time
+    }
+
+    /// Nobody ever had it, so nobody hears of its end.
+    pub(super) fn end_unseen(&self) {
+        // Lost before, it is over all the same.
+        let _ = self.ending.set(Ending::GivenBack);
     }
 
     /// How long ago it was granted.

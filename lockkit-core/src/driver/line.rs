@@ -28,7 +28,7 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(250);
 
 /// A lock that was handed to a task which does not look at it is given back after so long.
-const UNCLAIMED: Duration = Duration::from_secs(1);
+pub(super) const UNCLAIMED: Duration = Duration::from_secs(1);
 
 /// One in line, as those see it that let it in.
 pub(super) struct Waiter {
@@ -47,6 +47,8 @@ pub(super) enum Slot {
     Handed,
     /// It may ask the store, beside others.
     Open,
+    /// It is being given the lock, in this very moment.
+    Promised,
     /// It may ask the store, after a rest.
     Turn {
         ticket: Ticket,
@@ -76,6 +78,29 @@ impl Waiter {
         }
         *slot = offer;
         true
+    }
+
+    /// The lock was handed over to it; false if it has gone, or asks the store by itself by now.
+    pub(super) fn promise(&self) -> bool {
+        self.offer(Slot::Promised)
+    }
+
+    /// Keeps what was promised; false if it has gone.
+    pub(super) fn hand_over(&self) -> bool {
+        let mut slot = self.slot();
+        let is_there = matches!(*slot, Slot::Promised);
+        if is_there {
+            *slot = Slot::Handed;
+        }
+        is_there
+    }
+
+    /// The promise is not kept.
+    pub(super) fn break_promise(&self) {
+        let mut slot = self.slot();
+        if matches!(*slot, Slot::Promised) {
+            *slot = Slot::Waiting;
+        }
     }
 
     /// What a hand-over to it asks for. Its owner is a fresh one each time: one of which nobody knows whether it was
@@ -108,7 +133,7 @@ impl Waiter {
         held.record_owner(owner);
         held.grant(FencingToken::new(token));
         held.leave_unclaimed();
-        held.agenda.schedule(held, now.after(UNCLAIMED).min(first_due(held, now)));
+        held.agenda.schedule(held, held.unclaimed_until().min(first_due(held, now)));
         Ok(())
     }
 
@@ -155,8 +180,10 @@ impl<'a> InLine<'a> {
             // Hears what comes from here on, also before it is polled: tokio promises that for `notify_waiters`.
             let closing = pin!(agenda.closing.notified());
             agenda.check_open()?;
-            if let Some(called) = self.take() {
-                return Ok(called);
+            match self.take() {
+                Some(Called::Handed) if !self.receive() => return Ok(Called::Missed),
+                Some(called) => return Ok(called),
+                None => {}
             }
             let left = agenda.clock.now().until(stop);
             if left.is_zero() {
@@ -176,15 +203,27 @@ impl<'a> InLine<'a> {
     fn take(&self) -> Option<Called> {
         let mut slot = self.waiter.slot();
         let called = match *slot {
-            Slot::Waiting => return None,
+            Slot::Promised | Slot::Waiting => return None,
             Slot::Gone => Called::Missed,
-            Slot::Handed if self.waiter.held.claim_it() => Called::Handed,
-            Slot::Handed => Called::Missed,
+            Slot::Handed => Called::Handed,
             Slot::Open => Called::Open,
             Slot::Turn { ticket, rest } => Called::Turn(ticket, rest),
         };
         *slot = Slot::Gone;
         Some(called)
+    }
+
+    /// False if what was handed over was given back meanwhile, or has ended.
+    fn receive(&self) -> bool {
+        let held = &self.waiter.held;
+        if !held.claim_it() {
+            return false;
+        }
+        let stands = held.stands_at(held.agenda.clock.now());
+        if !stands {
+            take_back(held);
+        }
+        stands
     }
 }
 
@@ -193,7 +232,7 @@ impl Drop for InLine<'_> {
         let slot = std::mem::replace(&mut *self.waiter.slot(), Slot::Gone);
         let held = &self.waiter.held;
         match slot {
-            Slot::Waiting => self.gates.forget(&self.waiter),
+            Slot::Promised | Slot::Waiting => self.gates.forget(&self.waiter),
             Slot::Turn { ticket, .. } => self.gates.leave(&held.name, ticket, held.agenda.clock.now()),
             Slot::Handed => give_back_unclaimed(held),
             Slot::Gone | Slot::Open => {}
@@ -204,7 +243,11 @@ impl Drop for InLine<'_> {
 /// Gives back what was handed to one that did not take it, unless that was done before.
 pub(super) fn give_back_unclaimed(held: &Arc<Held>) {
     if held.claim_it() {
-        held.give_back();
-        held.agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
+        take_back(held);
     }
+}
+
+fn take_back(held: &Arc<Held>) {
+    held.end_unseen();
+    held.agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
 }

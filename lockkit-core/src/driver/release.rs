@@ -103,16 +103,24 @@ impl Unreleased {
     async fn hand_over(&mut self) -> HandOver {
         let mut outcome = HandOver::NotDone { unknown: false };
         let Some(claim) = &mut self.claim else { return outcome };
+        // One that was cut off may have asked already: nothing but a release may follow.
+        if self.held.comebacks.load(Relaxed) > 0 {
+            return outcome;
+        }
         let Some(succession) = self.held.agenda.gates.succession(&self.held) else { return outcome };
         let Some(waiter) = succession.waiter().map(Arc::clone) else { return outcome };
         let (heir, asked) = (waiter.heir(), self.held.agenda.clock.now());
         match claim.reissue(&heir, succession.outsiders, self.held.limits().op_timeout).await {
             Ok(Reissued::Granted(grant)) => {
+                if !waiter.promise() {
+                    return HandOver::Refused;
+                }
                 let Some(claim) = self.claim.take() else { return outcome };
                 match waiter.accept(heir.owner, claim, asked, grant) {
                     Ok(()) if succession.deliver() => {}
                     Ok(()) => give_back_unclaimed(&waiter.held),
                     Err(claim) => {
+                        waiter.break_promise();
                         self.claim = Some(claim);
                         return HandOver::Refused;
                     }

@@ -48,7 +48,10 @@ fn next_due(Cadence { longest, together }: Cadence, ttl: Duration, deadline: Tic
 
 /// Works on a timer that came due: renews, notices a loss, or gives up what a shutdown found still held.
 pub(crate) async fn renew_due(held: Arc<Held>) {
-    give_back_unclaimed(&held);
+    let now = held.agenda.clock.now();
+    if now >= held.unclaimed_until() || !held.stands_at(now) || held.agenda.is_draining() {
+        give_back_unclaimed(&held);
+    }
     let rung = held.rung.swap(false, AcqRel);
     let mut next = NextTimer { held: &held, rung, due: None }; // dropped after `slot`
     let clock = held.agenda.clock;
@@ -192,7 +195,7 @@ impl Drop for NextTimer<'_> {
             let pause = (self.held.limits().ttl / 24).min(self.held.agenda.cadence.longest);
             self.held.agenda.clock.now().after(pause)
         });
-        self.held.agenda.schedule(self.held, due);
+        self.held.agenda.schedule(self.held, due.min(self.held.unclaimed_until()));
     }
 }
 

@@ -270,6 +270,7 @@ impl Claim for FakeClaim {
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
         let (from, name) = (self.spec.owner, to.name.as_str());
         lock(&self.store.outsiders).push(outsiders);
+        *lock(&self.store.heir) = Some(to.hint.clone());
         self.spec.clone_from(to);
         self.former = Some(from);
         let hand_over = async || {

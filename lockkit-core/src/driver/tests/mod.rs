@@ -10,6 +10,7 @@ mod expiring;
 mod extend;
 mod fakes;
 mod gate;
+mod gate_edges;
 mod gate_faults;
 mod hints;
 mod leak;

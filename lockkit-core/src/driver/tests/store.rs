@@ -92,6 +92,8 @@ pub(super) struct Store {
     pub(super) callers: Mutex<Vec<Caller>>,
     /// What each hand-over was to mean for those outside.
     pub(super) outsiders: Mutex<Vec<Outsiders>>,
+    /// Of the one to whom a lock was handed over last.
+    pub(super) heir: Mutex<Option<Hint>>,
     /// How many claim objects lived when the backend was closed.
     pub(super) claims_at_close: Mutex<Vec<usize>>,
     fence: Mutex<u64>,
@@ -263,6 +265,11 @@ impl Store {
     pub(super) fn ring_all(&self) {
         let rows = lock(&self.rows);
         rows.values().flat_map(|row| &row.hints).for_each(|(_, hint)| hint.ring());
+    }
+
+    /// Rings the one to whom a lock was handed over last, for no reason.
+    pub(super) fn ring_heir(&self) {
+        lock(&self.heir).iter().for_each(Hint::ring);
     }
 
     pub(super) fn holder(&self, name: &str) -> Option<OwnerId> {

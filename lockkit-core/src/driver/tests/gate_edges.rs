@@ -1,0 +1,383 @@
+//! The process gate at its edges: who does not look, who is late, and what is left to the clock.
+
+use std::{
+    future::{Future as _, poll_fn},
+    sync::{Arc, Mutex},
+    task::Poll,
+    thread,
+};
+
+use tokio::{
+    task::JoinSet,
+    time::{self, Instant},
+};
+
+use super::{
+    TTL, World,
+    fakes::Kind,
+    manual, ms, options, runtimes, secs,
+    store::{Fault, Op, lock},
+};
+use crate::{
+    Clock,
+    error::ErrorKind,
+    observe::{Event, Observer, What},
+    spi::{Outsiders, Released},
+};
+
+/// Polls once.
+macro_rules! poll {
+    ($future:expr) => {
+        poll_fn(|cx| Poll::Ready($future.as_mut().poll(cx))).await
+    };
+}
+
+#[tokio::test(start_paused = true)]
+async fn c8_a_release_that_nobody_polls_holds_up_no_waiter() {
+    let world = World::handing_over();
+    let guard = world.mutex("a").lock().await.unwrap();
+    let mutex = world.mutex("a");
+    let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    time::sleep(ms(10)).await;
+    let mut release = Box::pin(guard.release());
+    assert!(poll!(release).is_pending());
+    let next = time::timeout(TTL * 3, waiting).await.expect("the one who was to have it is stuck").unwrap();
+    drop(release);
+    time::sleep(ms(100)).await;
+    // What was meant for it under another owner was given back, and not what it got by itself.
+    assert_eq!(world.store.holder("a"), Some(next.owner()));
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    world.clean("").await;
+}
+
+/// The keeper's runtime stands still, and the waiter's too, for longer than the lease after a hand-over.
+#[test]
+fn c8_a_hand_over_that_is_seen_after_its_lease_is_no_grant() {
+    let World { store, locker } = World::handing_over();
+    let world = World { store, locker: locker.with_clock(Clock::Boot) };
+    let (keepers, callers) = (runtimes::single(), runtimes::single());
+    let guard = keepers.block_on(world.mutex("a").lock()).unwrap();
+    let mutex = world.mutex_with("a", options().with_ttl(ms(100)));
+    callers.block_on(async {
+        let mut waiter = Box::pin(mutex.lock_timeout(ms(200)));
+        assert!(poll!(waiter).is_pending());
+        guard.release().await.unwrap();
+        thread::sleep(ms(120));
+        // Nobody gives it back before its keeper works again.
+        let outcome = waiter.await.unwrap();
+        assert!(outcome.is_none_or(|guard| guard.is_held()), "it was told that it has the lock");
+    });
+    drop(mutex);
+    keepers.block_on(world.clean(""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_behind_a_long_hold_gets_over_its_trouble() {
+    let world = World::gated(Kind::Ttl);
+    let guard = world.mutex("a").lock().await.unwrap();
+    let first = world.mutex("a");
+    world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
+    assert!(first.lock_timeout(secs(1)).await.is_err());
+    world.store.heal();
+    world.store.forget_log();
+    let mut tasks = JoinSet::new();
+    for _ in 0..20 {
+        let mutex = world.mutex("a");
+        tasks.spawn(async move { mutex.lock_timeout(secs(1)).await.map(drop) });
+        time::sleep(ms(5)).await;
+    }
+    tasks.join_all().await;
+    // One at a time polls.
+    assert!(world.store.count(Op::Attempt) < 40, "{} requests", world.store.count(Op::Attempt));
+    guard.release().await.unwrap();
+    drop(first);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_an_error_for_good_is_told_to_all_at_once() {
+    let world = World::gated(Kind::Ttl);
+    world.store.set_latency(ms(200));
+    world.store.always(Op::Attempt, Fault::Fail(ErrorKind::PermissionDenied));
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for _ in 0..20 {
+        let mutex = world.mutex("a");
+        tasks.spawn(async move { mutex.lock().await.unwrap_err().kind() });
+    }
+    for kind in tasks.join_all().await {
+        assert_eq!(kind, ErrorKind::PermissionDenied);
+    }
+    assert!(start.elapsed() < ms(500), "one after the other: {:?}", start.elapsed());
+    world.store.heal();
+    world.clean("").await;
+}
+
+#[derive(Debug, Default)]
+struct Ear(Mutex<(usize, usize)>);
+
+impl Observer for Ear {
+    fn on_event(&self, event: &Event<'_>) {
+        let mut heard = lock(&self.0);
+        match event.what {
+            What::Acquired { .. } => heard.0 += 1,
+            What::GivenBack { .. } | What::Lost { .. } => heard.1 += 1,
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_acquired_is_not_given_back() {
+    let ear = Arc::new(Ear::default());
+    let World { store, locker } = World::handing_over();
+    let heard: Arc<Ear> = Arc::clone(&ear);
+    let world = World { store, locker: locker.with_observer(heard) };
+    let guard = world.mutex("a").lock().await.unwrap();
+    let mutex = world.mutex("a");
+    let mut sleeper = Box::pin(mutex.lock());
+    assert!(poll!(sleeper).is_pending());
+    guard.release().await.unwrap();
+    time::sleep(secs(2)).await;
+    drop(sleeper);
+    drop(mutex);
+    world.clean("").await;
+    assert_eq!(*lock(&ear.0), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn c14_a_try_after_a_forced_release_gets_the_lock() {
+    let world = World::gated(Kind::Ttl);
+    let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+    let freed = world.locker.force_release(guard.name(), guard.fencing_token()).await.unwrap();
+    assert_eq!(freed, Released::Freed);
+    let next = world.mutex("a").try_lock().await.unwrap();
+    assert!(next.is_some(), "nobody has it any more");
+    drop((guard, next));
+    world.clean("").await;
+}
+
+#[test]
+fn c5_a_hand_over_that_was_cut_off_is_followed_by_a_release_only() {
+    let World { store, locker } = World::handing_over();
+    let world = World { store, locker: locker.with_clock(Clock::Boot) };
+    let mutex = world.mutex("a");
+    let runtime = runtimes::single();
+    let other = runtimes::threads();
+    let guard = runtime.block_on(mutex.lock()).unwrap();
+    let second = mutex.clone();
+    let waiting = other.spawn(async move { second.lock().await.unwrap() });
+    runtime.block_on(async {
+        time::sleep(ms(20)).await;
+        world.store.once(Op::Reissue, [Fault::HangAfter]);
+        drop(guard);
+        while world.store.count(Op::Reissue) == 0 {
+            time::sleep(ms(1)).await;
+        }
+        time::sleep(ms(10)).await;
+    });
+    drop(runtime);
+    other.block_on(async {
+        world.mutex("b").lock().await.unwrap().release().await.unwrap(); // the next keeper
+        let next = time::timeout(secs(2), waiting).await.expect("stuck").unwrap();
+        assert_eq!(world.store.count(Op::Reissue), 1);
+        next.release().await.unwrap();
+    });
+    drop(mutex);
+    other.block_on(async { time::sleep(ms(50)).await });
+    assert_eq!(world.store.holders(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_takes_no_lock_from_one_who_was_just_given_it() {
+    let world = World::handing_over();
+    let guard = world.mutex("a").lock().await.unwrap();
+    let mutex = world.mutex("a");
+    let mut waiter = Box::pin(mutex.lock());
+    assert!(poll!(waiter).is_pending());
+    guard.release().await.unwrap();
+    let token = world.store.holder("a").unwrap();
+    world.store.ring_heir();
+    time::sleep(ms(20)).await;
+    let next = waiter.as_mut().await.unwrap();
+    drop(waiter);
+    assert_eq!(next.owner(), token, "it lost what it had");
+    drop((next, mutex));
+    world.clean("").await;
+}
+
+/// 10,000 leave at once.
+#[tokio::test(start_paused = true)]
+async fn c6_to_leave_a_long_line_costs_little() {
+    let world = World::gated(Kind::Queue);
+    let guard = world.mutex("a").lock().await.unwrap();
+    let mutex = world.mutex("a");
+    let mut waiters: Vec<_> =
+        (0..10_000).map(|_| mutex.clone()).map(|mutex| Box::pin(async move { mutex.lock().await })).collect();
+    for waiter in &mut waiters {
+        assert!(poll!(waiter).is_pending());
+    }
+    let start = std::time::Instant::now();
+    // The last ones leave first.
+    while let Some(waiter) = waiters.pop() {
+        drop(waiter);
+    }
+    assert!(start.elapsed() < ms(400), "{:?}", start.elapsed());
+    drop((waiters, mutex));
+    guard.release().await.unwrap();
+    world.clean("").await;
+}
+
+/// The next one comes in by the end of the one before, not by looking at the clock.
+#[tokio::test(start_paused = true)]
+async fn c8_each_way_out_lets_the_next_one_in_at_once() {
+    for way in ["release", "drop", "lost", "refused", "cancelled"] {
+        let world = World::gated(Kind::Push);
+        let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+        let next = world.mutex("a");
+        let mut leaver = Box::pin(async { world.mutex("a").lock().await });
+        if way == "cancelled" {
+            world.store.set_latency(ms(50));
+            drop(guard.release().await);
+            let mut rival = Box::pin(async { world.mutex("a").lock().await });
+            assert!(poll!(rival).is_pending());
+            let waiting = tokio::spawn(async move { next.lock().await.unwrap() });
+            time::sleep(ms(5)).await;
+            world.store.forget_log();
+            drop(rival);
+            time::sleep(ms(5)).await;
+            assert_eq!(world.store.count(Op::Attempt), 1, "{way}");
+            drop(leaver);
+            drop(waiting.await.unwrap());
+            world.clean(way).await;
+            continue;
+        }
+        assert!(poll!(leaver).is_pending());
+        let waiting = tokio::spawn(async move { next.lock().await.unwrap() });
+        time::sleep(ms(5)).await;
+        drop(leaver); // the first in line, and not the last
+        let start = Instant::now();
+        let left = match way {
+            "release" => {
+                guard.release().await.unwrap();
+                None
+            }
+            "lost" => {
+                world.store.evict_all();
+                guard.lost().await;
+                Some(guard)
+            }
+            "refused" => {
+                world.store.once(Op::Release, [Fault::LoseReply]);
+                drop(guard);
+                None
+            }
+            _ => {
+                drop(guard);
+                None
+            }
+        };
+        let next = time::timeout(secs(2), waiting).await.expect("stuck").unwrap();
+        assert!(start.elapsed() < ms(60), "{way}: {:?}", start.elapsed());
+        drop((left, next));
+        world.clean(way).await;
+    }
+}
+
+/// It is released at once, and not only when it stays unclaimed for long.
+#[tokio::test(start_paused = true)]
+async fn c6_a_hand_over_to_one_who_goes_meanwhile_is_given_back_at_once() {
+    let world = World::handing_over();
+    let guard = world.mutex("a").lock().await.unwrap();
+    let (first, second) = (world.mutex("a"), world.mutex("a"));
+    let mut leaver = Box::pin(first.lock());
+    assert!(poll!(leaver).is_pending());
+    let waiting = tokio::spawn(async move { second.lock().await.unwrap() });
+    time::sleep(ms(5)).await;
+    world.store.set_latency(ms(20));
+    let start = Instant::now();
+    let release = tokio::spawn(guard.release());
+    time::sleep(ms(5)).await;
+    drop(leaver);
+    assert_eq!(release.await.unwrap().unwrap(), Released::Freed);
+    let next = time::timeout(secs(2), waiting).await.expect("stuck").unwrap();
+    assert!(start.elapsed() < ms(120), "{:?}", start.elapsed());
+    world.store.set_latency(ms(2));
+    drop((next, first));
+    world.clean("").await;
+}
+
+/// While one of this process waits in the store, the lock goes by way of the store.
+#[tokio::test(start_paused = true)]
+async fn c12_no_hand_over_overtakes_the_one_who_waits_in_the_store() {
+    let world = World::handing_over();
+    let guard = world.mutex("a").lock().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    for n in 0..3 {
+        let (mutex, order) = (world.mutex("a"), Arc::clone(&order));
+        tasks.spawn(async move {
+            let guard = mutex.lock().await.unwrap();
+            lock(&order).push(n);
+            guard.release().await.unwrap();
+        });
+        time::sleep(ms(5)).await;
+    }
+    time::sleep(ms(600)).await;
+    guard.release().await.unwrap();
+    tasks.join_all().await;
+    assert_eq!(*lock(&order), [0, 1, 2]);
+    world.clean("").await;
+}
+
+/// What the store grants anew begins a new count of hand-overs.
+#[tokio::test(start_paused = true)]
+async fn c12_a_grant_of_the_store_begins_the_count_anew() {
+    let world = World::handing_over();
+    let mut tasks = JoinSet::new();
+    for _ in 0..60 {
+        let mutex = world.mutex("a");
+        tasks.spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
+    }
+    tasks.join_all().await;
+    let yields =
+        lock(&world.store.outsiders).iter().filter(|outsider| **outsider == Outsiders::First).count();
+    assert_eq!(yields, 3);
+    world.clean("").await;
+}
+
+/// A token of a clone with another base.
+#[tokio::test(start_paused = true)]
+async fn c4_a_hand_over_adds_the_base_of_the_one_who_gets_it() {
+    let world = World::handing_over();
+    let guard = world.mutex("a").lock().await.unwrap();
+    let other = world.locker.clone().with_token_base(1_000).mutex("a").unwrap();
+    let waiting = tokio::spawn(async move { other.lock().await.unwrap() });
+    time::sleep(ms(5)).await;
+    guard.release().await.unwrap();
+    let next = waiting.await.unwrap();
+    assert_eq!(next.fencing_token().get(), 1_002);
+    drop(next);
+    world.clean("").await;
+}
+
+/// A signal that outlives the guard, and a clean-up that takes long.
+#[tokio::test(start_paused = true)]
+async fn c8_neither_a_signal_nor_a_slow_clean_up_keeps_the_gate_closed() {
+    let world = World::gated(Kind::Push);
+    let guard = world.mutex("a").lock().await.unwrap();
+    let (mutex, signal) = (world.mutex("a"), guard.lost());
+    let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    time::sleep(ms(5)).await;
+    guard.release().await.unwrap();
+    let guard = time::timeout(ms(50), waiting).await.expect("its signal keeps it closed").unwrap();
+    let mutex = world.mutex("a");
+    let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    time::sleep(ms(5)).await;
+    world.store.once(Op::Release, [Fault::Hang]);
+    world.store.evict_all();
+    let next = time::timeout(ms(50), waiting).await.expect("its clean-up keeps it closed").unwrap();
+    drop((guard, next, signal));
+    world.clean("").await;
+}
