@@ -75,8 +75,9 @@ impl ReentrantGuard {
     /// # Cancel safety
     /// Cancel safe: dropped midway, the release is finished in the background.
     pub async fn release(mut self) -> Result<ReentrantReleased> {
+        // As long as it counts, no other guard gives the hold back.
+        let held = self.guard.is_held();
         if !self.leave() {
-            let held = self.guard.is_held();
             return Ok(if held { ReentrantReleased::StillHeld } else { ReentrantReleased::NotHeld });
         }
         Ok(match self.guard.give_back().await? {
