@@ -154,8 +154,8 @@ impl LockGuard {
     /// renewal.
     ///
     /// It never shortens a lease, so the answer may be more than `lease`. It is less by the margin for drift (C3), or
-    /// where [`max_hold`](crate::LockOptions::max_hold) ends the hold earlier. A holder that dies keeps the lock for as
-    /// long.
+    /// where [`max_hold`](crate::LockOptions::max_hold) or a shutdown that has begun ends the hold earlier. A holder that
+    /// dies keeps the lock for as long.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if `lease` is not between 10 ms and 24 h, [`ErrorKind::Unsupported`] if the backend
@@ -179,7 +179,10 @@ impl LockGuard {
         }
         Handover::new(&self.keeper, renew_now(Arc::clone(&self.held), Some(lease))).await?;
         let left = self.remaining();
-        if left.is_zero() { Err(self.lost_error("extend")) } else { Ok(left) }
+        if left.is_zero() {
+            return Err(self.lost_error("extend"));
+        }
+        Ok(left.min(self.held.agenda.clock.now().until(self.held.end_in_sight())))
     }
 
     /// Gives the guard up and keeps the lock, which nobody releases any more.

@@ -23,6 +23,9 @@ use crate::{
     token::FencingToken,
 };
 
+/// A list may take many requests, whose number nobody knows before.
+const LIST_PATIENCE: Duration = Duration::from_secs(30);
+
 /// Makes locks that live in one store. Cheap to clone; all clones share one connection and one background task.
 ///
 /// A locker belongs to the tokio runtime that first used it: its background task runs there. When that runtime has
@@ -274,7 +277,8 @@ impl Locker {
     /// prefix lists all. What is taken or freed meanwhile may be in it or not.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend can't list names, or whatever the store says.
+    /// [`ErrorKind::Unsupported`] if the backend can't list names, [`ErrorKind::Unavailable`] if the list of one kind
+    /// takes longer than 30 s, or than the default ttl if that is longer, or whatever the store says.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -282,9 +286,10 @@ impl Locker {
         self.require(self.capabilities().names, "lists of names")?;
         let explain = |error: Error| error.with_operation("list names").with_backend(self.descriptor().name);
         self.open().map_err(explain)?;
+        let patience = self.defaults.limits.ttl.max(LIST_PATIENCE);
         let mut names = Vec::new();
         for kind in Kind::ALL {
-            names.extend(self.backend.names(kind, prefix).await.map_err(explain)?);
+            names.extend(bounded(patience, self.backend.names(kind, prefix)).await.map_err(explain)?);
         }
         names.sort_unstable();
         names.dedup();

@@ -101,8 +101,8 @@ struct State {
     timers: BTreeMap<(Tick, u64), Arc<Held>>,
     chores: Vec<Chore>,
     rung: Vec<Arc<Held>>,
-    /// By timers: of holds without a guard, what that would keep alive.
-    leaked: BTreeMap<u64, Arc<Keeper>>,
+    /// By timers: of holds without a guard, what that would keep alive, until the task goes with its runtime.
+    leaked: BTreeMap<u64, Option<Arc<Keeper>>>,
     /// When the task wakes up by itself.
     armed: Tick,
     /// No locker and no guard is left.
@@ -253,7 +253,8 @@ impl Agenda {
         let (_unused, wake) = {
             let mut state = self.lock();
             let over = held.timer.retired.load(Relaxed);
-            let unused = if over { Some(keeper) } else { state.leaked.insert(held.timer.id, keeper) };
+            let unused =
+                if over { Some(keeper) } else { state.leaked.insert(held.timer.id, Some(keeper)).flatten() };
             let closing = state.draining_since.is_some();
             (unused, closing && state.remove(held).is_some() && state.insert(held, Tick::NEVER))
         };
@@ -384,9 +385,10 @@ impl Agenda {
     }
 
     /// The task is gone with its runtime. Timers stay for the next task; a hold without a deadline has nobody left
-    /// who watches it, and would look held for ever.
+    /// who watches it, and would look held for ever. What was leaked stands by itself from here on: it must not keep
+    /// alive, for ever, what nobody works on.
     pub(crate) fn abandon(&self) {
-        let (unwatched, replies, hopeless): (Vec<_>, Vec<_>, Hopeless) = {
+        let (unwatched, replies, hopeless, keepers): (Vec<_>, Vec<_>, Hopeless, Vec<_>) = {
             let mut state = self.lock();
             self.attended.store(false, SeqCst);
             let unwatched = state.timers.values().filter(|held| held.lease_end() == Tick::NEVER).cloned();
@@ -395,13 +397,16 @@ impl Agenda {
                 Chore::Release(_, reply) => reply.take(),
                 _ => None,
             });
-            (unwatched, replies.collect(), state.hopeless(false))
+            let replies = replies.collect();
+            let keepers = state.leaked.values_mut().filter_map(Option::take).collect();
+            (unwatched, replies, state.hopeless(false), keepers)
         };
         drop(replies);
         discard(hopeless);
         for held in unwatched {
             held.lose(LossReason::SessionLost);
         }
+        drop(keepers);
     }
 
     /// Renewals scheduled, and things left to do.
@@ -419,17 +424,21 @@ impl Agenda {
 type Hopeless = (Vec<Chore>, Vec<Arc<Held>>);
 
 /// Drops the claims, even where a loss signal still knows the hold. Never call this under the agenda's lock.
-fn discard((chores, rung): Hopeless) {
+fn discard((chores, holds): Hopeless) {
     for chore in chores {
-        if let Chore::Release(held, _) = &chore
-            && let Ok(mut slot) = held.slot.try_lock()
-        {
-            let claim = slot.take();
-            drop(slot);
-            drop(claim);
+        if let Chore::Release(held, _) = &chore {
+            discard_claim(held);
         }
     }
-    drop(rung);
+    holds.iter().for_each(|held| discard_claim(held));
+}
+
+fn discard_claim(held: &Held) {
+    if let Ok(mut slot) = held.slot.try_lock() {
+        let claim = slot.take();
+        drop(slot);
+        drop(claim);
+    }
 }
 
 impl State {
@@ -460,7 +469,11 @@ impl State {
     /// What no task will ever do: nobody is left who could start one. Their leases end by themselves.
     fn hopeless(&mut self, attended: bool) -> Hopeless {
         if self.orphaned && !attended {
-            (std::mem::take(&mut self.chores), std::mem::take(&mut self.rung))
+            let mut holds = std::mem::take(&mut self.rung);
+            // Without a guard: of what was leaked.
+            holds.extend(std::mem::take(&mut self.timers).into_values());
+            holds.iter().for_each(|held| held.timer.due.store(Tick::NEVER.nanos(), Relaxed));
+            (std::mem::take(&mut self.chores), holds)
         } else {
             (Vec::new(), Vec::new())
         }

@@ -5,7 +5,7 @@ use std::{
         Arc, OnceLock,
         atomic::{
             AtomicBool, AtomicU8, AtomicU64,
-            Ordering::{Acquire, Relaxed, Release, SeqCst},
+            Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
         },
     },
     task::{Context, Poll},
@@ -177,10 +177,15 @@ impl Held {
         Tick::from_nanos(self.cap.load(Acquire))
     }
 
-    /// Counts a lease from before its request, `asked`, and returns its new end (C3).
+    /// Counts a lease from before its request, `asked`, and returns its new end (C3). Never call this under the agenda's
+    /// lock.
     pub(crate) fn extend(&self, asked: Tick, lease: Lease) -> Tick {
         let end = deadline_of(asked, lease);
-        self.lease_end.store(end.nanos(), Release);
+        let before = self.lease_end.swap(end.nanos(), AcqRel);
+        // Rare: that of a quorum shrinks when a member has lost its part. Who sleeps until the end looks anew.
+        if end.nanos() < before && self.granted.load(Relaxed) {
+            self.bell.notify_waiters();
+        }
         end
     }
 

@@ -292,3 +292,25 @@ fn watches_and_leaderships_can_be_sent() {
     spawned(election.lead_boxed("a", |_| Box::pin(async {})));
     spawned(election.watch().changed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn c13_an_interval_may_be_for_ever() {
+    let stage = Stage::new(Duration::ZERO);
+    stage.show(3);
+    let election = election(&stage);
+    let mut watch = election.watch().with_interval(Duration::MAX);
+    assert_eq!(watch.changed().await.unwrap().unwrap().term, FencingToken::new(3));
+    time::timeout(Duration::from_secs(3_600), watch.changed()).await.unwrap_err();
+}
+
+#[tokio::test(start_paused = true)]
+async fn c4_terms_do_not_fall_with_another_interval() {
+    let stage = Stage::new(Duration::ZERO);
+    stage.show(3);
+    let election = election(&stage);
+    let mut watch = election.watch();
+    watch.changed().await.unwrap();
+    let mut watch = watch.with_interval(Duration::from_millis(10));
+    stage.show(2);
+    time::timeout(Duration::from_secs(1), watch.changed()).await.expect_err("a replica lags behind");
+}

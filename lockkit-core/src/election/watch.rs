@@ -19,6 +19,7 @@ use crate::{
     driver::{backoff::between, release::Handover},
     error::{Error, ErrorKind, ErrorStatus, Result},
     handle::Handle,
+    options::MAX_TTL,
     token::FencingToken,
 };
 
@@ -67,11 +68,13 @@ impl LeaderWatch {
         Self { handle: handle.clone(), lookout, told: None, troubled: None }
     }
 
-    /// Looks this often, ±25 %, and at least every millisecond. The watch and its clones then share no looks with
-    /// others.
+    /// Looks this often, ±25 %, and at least every millisecond. An interval of more than a day counts as one. The watch
+    /// and its clones then share no looks with others.
     #[must_use]
     pub fn with_interval(mut self, interval: Duration) -> Self {
-        self.lookout = Lookout::new(&self.handle, interval.max(SHORTEST_INTERVAL));
+        let lookout = Lookout::new(&self.handle, interval.clamp(SHORTEST_INTERVAL, MAX_TTL));
+        lock(&lookout.place.state).term = lock(&self.lookout.place.state).term;
+        self.lookout = lookout;
         self
     }
 

@@ -20,7 +20,7 @@ use crate::{
 pub(crate) const SCHEMES: &[&str] = &["quorum"];
 
 /// What a whole quorum has once.
-const COMMON: [&str; 4] = ["ttl", "op_timeout", "label", "token_base"];
+const COMMON: [&str; 7] = ["ttl", "op_timeout", "max_hold", "label", "group", "token_base", "process_gate"];
 
 /// Connects to all members at once.
 ///

@@ -2,12 +2,16 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
-use tokio::sync::OnceCell;
+use futures_util::{
+    FutureExt as _,
+    future::{self, BoxFuture, WeakShared},
+};
 
 use super::{Need, member::NAME};
 use crate::{
@@ -37,44 +41,78 @@ struct Link {
     url: StoreUrl,
     need: Need,
     min_ttl: Duration,
-    backend: OnceCell<Arc<dyn Backend>>,
+    backend: OnceLock<Arc<dyn Backend>>,
+    connecting: Mutex<Option<WeakShared<BoxFuture<'static, Connected>>>>,
     failed: Mutex<Option<(Tick, String)>>,
 }
 
+/// Errors are shared by all who wait.
+type Connected = Result<Arc<dyn Backend>, Arc<Error>>;
+
 impl LateMember {
     pub(super) fn new(registry: Registry, url: StoreUrl, descriptor: Descriptor, need: Need) -> Self {
-        let (backend, failed) = (OnceCell::new(), Mutex::new(None));
-        let link = Link { registry, url, need, min_ttl: descriptor.min_ttl, backend, failed };
+        let (backend, connecting, failed) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        let link = Link { registry, url, need, min_ttl: descriptor.min_ttl, backend, connecting, failed };
         Self { link: Arc::new(link), descriptor }
     }
 }
 
 impl Link {
-    async fn backend(&self) -> Result<&Arc<dyn Backend>> {
-        self.backend.get_or_try_init(|| self.connect()).await
+    async fn backend(self: &Arc<Self>) -> Result<&Arc<dyn Backend>> {
+        if let Some(backend) = self.backend.get() {
+            return Ok(backend);
+        }
+        match self.connecting().await {
+            Ok(backend) => Ok(self.backend.get_or_init(|| backend)),
+            Err(error) => {
+                let copy = Error::new(error.kind(), error.context().to_owned()).with_status(error.status());
+                Err(copy.with_source(error))
+            }
+        }
+    }
+
+    /// The connection that is being made, or the next one. Driven by whoever waits for it: whoever began it may have its
+    /// lock from the other members by now, and ask no more until it renews or releases that.
+    fn connecting(self: &Arc<Self>) -> future::Shared<BoxFuture<'static, Connected>> {
+        let mut connecting = lock(&self.connecting);
+        let begun = connecting.as_ref().and_then(WeakShared::upgrade).filter(|it| it.peek().is_none());
+        let link = Arc::clone(self);
+        let next = begun.unwrap_or_else(|| connect(link).boxed().shared());
+        *connecting = next.downgrade();
+        next
     }
 
     async fn connect(&self) -> Result<Arc<dyn Backend>> {
         let now = Clock::Boot.now();
-        let last = self.failed().clone();
+        let last = lock(&self.failed).clone();
         if let Some((_, text)) = last.filter(|(at, _)| at.until(now) < PAUSE) {
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
         let backend = self.registry.connector(self.url.scheme())?.connect(self.url.clone()).await;
         let backend =
-            backend.inspect_err(|error| *self.failed() = Some((now, error.context().to_owned())))?;
+            backend.inspect_err(|error| *lock(&self.failed) = Some((now, error.context().to_owned())))?;
         let Descriptor { capabilities, min_ttl, .. } = backend.descriptor();
         let able = capabilities.exclusive && (self.need == Need::All || capabilities.raise_fence);
         if !able || *min_ttl > self.min_ttl {
+            // What is wrong with it is told below, and nobody uses it.
+            let _ = backend.close().await;
             let text = format!("{} can do less than the other members of its scheme", self.url);
             return Err(Error::new(ErrorKind::Unsupported, text).with_backend(NAME));
         }
         Ok(backend)
     }
+}
 
-    fn failed(&self) -> std::sync::MutexGuard<'_, Option<(Tick, String)>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+async fn connect(link: Arc<Link>) -> Connected {
+    // The timers of a runtime that has gone panic; the next connection has new ones.
+    match AssertUnwindSafe(link.connect()).catch_unwind().await {
+        Ok(connected) => connected.map_err(Arc::new),
+        Err(_) => Err(Arc::new(Error::new(ErrorKind::Unavailable, "connecting to it panicked"))),
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[async_trait]

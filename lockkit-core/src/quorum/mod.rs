@@ -18,8 +18,8 @@
 //! ```
 //!
 //! As a URL: `quorum://?member=redis%3A%2F%2Fa%2F&member=redis%3A%2F%2Fb%2F&member=redis%3A%2F%2Fc%2F`, with `&need=all` where
-//! all members are needed. Each member is a URL of its own, percent-encoded once more; `ttl`, `op_timeout`, `label` and
-//! `token_base` are given once, beside the members. Where a majority is enough, members that can't be reached at the start
+//! all members are needed. Each member is a URL of its own, percent-encoded once more; `ttl`, `op_timeout`, `max_hold`,
+//! `label`, `group`, `token_base` and `process_gate` are given once, beside the members. Where a majority is enough, members that can't be reached at the start
 //! are connected to later.
 //!
 //! # What it can do

@@ -78,7 +78,7 @@ impl Sweeper {
             // A request that was sent at the end of the ballot may be applied at the end of its time.
             let lasting = self.lasting.get(vote.place).is_some_and(|lasting| *lasting);
             let lapse = spec.clock.now().after(spec.ttl.saturating_add(spec.op_timeout));
-            let until = if lasting { Tick::NEVER } else { lapse };
+            let until = if lasting { Tick::NEVER } else { vote.lapse(lapse) };
             self.put(Leftover { vote, clock: spec.clock, budget: spec.op_timeout / 2, until });
             count += 1;
         }

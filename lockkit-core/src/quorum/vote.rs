@@ -30,6 +30,8 @@ pub(super) struct Vote {
     seat: Seat,
     /// An attempt had no answer: it may be applied later, whatever is answered by then.
     in_doubt: bool,
+    /// Until when another lease than the ttl may live that was asked for.
+    extended: Option<Tick>,
     /// A request was made that was not polled yet.
     fresh: bool,
     /// The calls of the quorum's claim in which its token was raised, it was renewed, and that was confirmed.
@@ -97,6 +99,7 @@ impl Vote {
             trouble: None,
             seat: Seat::Idle(claim),
             in_doubt: false,
+            extended: None,
             fresh: false,
             raised_in: 0,
             beaten_in: 0,
@@ -168,7 +171,16 @@ impl Vote {
     /// Renews the lease, for another length if one is given.
     pub(super) fn beat(&mut self, lease: Option<Duration>, budget: Duration, call: u64) {
         self.beaten_in = call;
+        if let Some(lease) = lease {
+            let lapse = self.clock.now().after(budget.saturating_add(lease));
+            self.extended = self.extended.max(Some(lapse));
+        }
         self.send(Request::Beat(lease, call), budget);
+    }
+
+    /// Until when a lease of its may live, if that of a grant lives until `granted`.
+    pub(super) fn lapse(&self, granted: Tick) -> Tick {
+        self.extended.map_or(granted, |extended| extended.max(granted))
     }
 
     pub(super) fn release(&mut self, budget: Duration, call: u64) {

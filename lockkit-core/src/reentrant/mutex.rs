@@ -122,9 +122,18 @@ impl ReentrantMutex {
                 Part::Wait(asking) if tries && !asking.tries => return Ok(None),
                 Part::Wait(asking) => {
                     self.handle.ensure_runtime()?;
+                    let agenda = self.handle.locker().keeper.agenda();
+                    let closing = agenda.closing.notified(); // hears what comes from here on
+                    agenda.check_open().map_err(|closed| self.handle.explain(closed, "lock"))?;
+                    let end = async {
+                        tokio::select! {
+                            found_taken = asking.end.wait() => *found_taken,
+                            () = closing => false,
+                        }
+                    };
                     // Nobody may poll the other call any more.
                     let patience = if tries { self.handle.op_timeout() } else { left };
-                    match within(patience, asking.end.wait()).await {
+                    match within(patience, end).await {
                         None => return Ok(None),
                         // It asked during this call, too.
                         Some(true) if tries => return Ok(None),

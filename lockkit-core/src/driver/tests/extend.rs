@@ -120,3 +120,17 @@ async fn c6_an_extension_whose_caller_goes_is_finished() {
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     world.clean("").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn c3_a_shutdown_that_has_begun_ends_it_all_the_same() {
+    let world = World::tuned(Kind::Ttl, |fake| fake);
+    let guard = world.mutex("a").lock().await.unwrap();
+    let (done, left) = tokio::join!(world.locker.shutdown(), async {
+        time::sleep(ms(10)).await;
+        let left = guard.extend(secs(60)).await;
+        drop(guard);
+        left
+    });
+    done.unwrap();
+    assert!(left.as_ref().is_ok_and(|left| *left <= TTL), "{left:?}");
+}

@@ -5,7 +5,7 @@ use tokio::time::{self, Instant};
 use super::{
     TTL, World,
     fakes::{KINDS, Kind},
-    manual, ms, options, secs,
+    manual, ms, options, runtimes, secs,
 };
 use crate::{error::ErrorKind, spi::LossReason};
 
@@ -97,5 +97,19 @@ async fn c3_leaking_what_is_lost_leaves_nothing() {
         assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
         assert!(guard.leak().is_lost(), "{kind:?}");
         world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[test]
+fn c6_what_was_leaked_keeps_nothing_beyond_its_runtime() {
+    for kind in KINDS {
+        let runtime = runtimes::threads();
+        let world = runtimes::world(kind);
+        let mutex = world.mutex("a");
+        let lost = runtime.block_on(mutex.lock()).unwrap().leak();
+        let World { store, locker } = world;
+        drop((mutex, locker, runtime));
+        drop(lost);
+        assert_eq!((store.live_claims(), std::sync::Arc::strong_count(&store)), (0, 1), "{kind:?}");
     }
 }

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{
-    World,
+    TTL, World,
     fakes::{KINDS, Kind},
     manual, ms, options, secs,
     store::{Fault, Op},
@@ -296,4 +296,23 @@ fn c1_c6_a_storm_of_owners_excludes_and_leaves_nothing() {
             world.clean(&format!("{kind:?}")).await;
         });
     }
+}
+
+/// Nobody polls the call that it waits for.
+#[tokio::test(start_paused = true)]
+async fn c8_a_shutdown_ends_the_wait_for_another_call_of_the_owner() {
+    let world = World::new(Kind::Ttl);
+    let owner = world.locker.owner();
+    let other = world.mutex("a").lock().await.unwrap();
+    let (first, second) = (mutex(&owner, "a"), mutex(&owner, "a"));
+    let mut asks = Box::pin(first.lock());
+    assert!(time::timeout(ms(10), asks.as_mut()).await.is_err());
+    let waits = tokio::spawn(async move { second.lock().await.unwrap_err().kind() });
+    time::sleep(ms(10)).await;
+    let closing = world.locker.clone();
+    let shutdown = tokio::spawn(async move { closing.shutdown().await });
+    let kind = time::timeout(TTL * 10, waits).await.expect("it hangs").unwrap();
+    assert_eq!(kind, ErrorKind::Closed);
+    drop((asks, other));
+    shutdown.await.unwrap().unwrap();
 }

@@ -1,5 +1,7 @@
 //! What was won: renewed, lost, given back.
 
+use std::future::IntoFuture as _;
+
 use tokio::time::Instant;
 
 use super::{
@@ -7,7 +9,7 @@ use super::{
     grant::grant,
 };
 use crate::{
-    Clock, Need,
+    Clock, LockOptions, Locker, Need, Renewal,
     spi::{Backend as _, Lease, LossReason, Pulse, Released, Wait},
 };
 
@@ -185,4 +187,25 @@ async fn c5_after_a_loss_the_next_attempt_is_a_new_grant() {
     assert!(second > first);
     assert!(claim.recorded_owner().is_some());
     assert!(matches!(claim.attempt(Wait::No).await, Ok(crate::spi::Attempt::Granted(_))));
+}
+
+/// What a quorum has left can shrink: its longest leases may be those of members that forget it.
+#[tokio::test(start_paused = true)]
+async fn c3_a_lease_that_has_shrunk_is_announced_in_time() {
+    let fakes = fakes(3);
+    let locker = Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
+    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT).with_renewal(Renewal::Manual);
+    let guard = locker.mutex("x").unwrap().with_options(options).unwrap().lock().await.unwrap();
+    fakes[2].on(Op::KeepAlive, Act::Down);
+    guard.extend(TTL * 20).await.unwrap();
+    fakes[2].on(Op::KeepAlive, Act::Pass);
+    let warning = tokio::spawn(guard.expiring(ms(5_000)).into_future());
+    tokio::time::sleep(ms(1)).await;
+    evict(&fakes[0]).await;
+    guard.renew().await.unwrap();
+    assert!(guard.remaining() <= TTL);
+    let left = warning.await.unwrap();
+    assert!(left > ms(4_900), "warned with {left:?} left");
+    drop(guard);
+    locker.shutdown().await.unwrap();
 }

@@ -7,7 +7,7 @@ use super::{
     grant::grant,
 };
 use crate::{
-    FencingToken, Kind, Need,
+    Clock, ErrorKind, FencingToken, Kind, Locker, Need,
     spi::{Backend as _, Pulse, Released, Role, Wait},
 };
 
@@ -117,4 +117,14 @@ async fn c14_health_and_names_need_no_dead_member() {
     quorum.probe().await.unwrap_err();
     quorum.names(Kind::Mutex, "").await.unwrap_err();
     assert!(quorum.close().await.unwrap_err().to_string().contains("member 2 (fake): connection refused"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_names_of_silent_members_are_not_waited_for_for_ever() {
+    let fakes = fakes(3);
+    let locker = Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
+    fakes[0].all(Act::Silent);
+    fakes[1].all(Act::Silent);
+    let names = tokio::time::timeout(ms(60_000), locker.names("")).await.expect("it hangs");
+    assert_eq!(names.unwrap_err().kind(), ErrorKind::Unavailable);
 }

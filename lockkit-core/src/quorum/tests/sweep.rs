@@ -156,3 +156,20 @@ async fn c14_a_guard_tells_the_owner_that_the_members_know() {
     assert_eq!(seen.holders[0].token, Some(guard.fencing_token()));
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
 }
+
+/// It was extended: there is more of it than a ttl.
+#[tokio::test(start_paused = true)]
+async fn c6_what_was_extended_is_taken_back_for_as_long_as_it_may_live() {
+    let fakes = fakes(3);
+    let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
+    grant(&mut *claim).await;
+    claim.extend(TTL * 20).await.unwrap();
+    tokio::time::sleep(ms(100)).await;
+    fakes[2].all(Act::Silent);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    drop(claim);
+    tokio::time::sleep(TTL * 2).await;
+    assert!(shown(&fakes).await[2].is_some());
+    fakes[2].all(Act::Pass);
+    eventually_free(&fakes).await;
+}

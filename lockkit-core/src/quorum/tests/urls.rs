@@ -9,7 +9,7 @@ use async_trait::async_trait;
 
 use super::fakes::Fake;
 use crate::{
-    Connector, Error, ErrorKind, LockOptions, Registry, Result,
+    Connector, Error, ErrorKind, LockOptions, Registry, Renewal, Result,
     spi::{Backend, Released},
     url::StoreUrl,
 };
@@ -19,6 +19,8 @@ use crate::{
 struct Fakes {
     up: Arc<AtomicBool>,
     lesser: Arc<AtomicBool>,
+    /// It takes a while to connect.
+    slow: Arc<AtomicBool>,
     made: Arc<Mutex<Vec<Fake>>>,
 }
 
@@ -36,6 +38,9 @@ impl Connector for Fakes {
         let down = host.starts_with("down");
         if down && !self.up.load(SeqCst) {
             return Err(Error::new(ErrorKind::Unavailable, "nobody is there"));
+        }
+        if down && self.slow.load(SeqCst) {
+            tokio::time::sleep(super::fakes::ms(20)).await;
         }
         let fake = Fake::on_boot_clock();
         self.made.lock().unwrap().push(fake.clone());
@@ -82,6 +87,13 @@ async fn c13_a_bad_url_says_what_is_wrong_and_no_secret() {
             "the parameter ttl is one of the whole",
         ),
         ("quorum://?member=fake://up%3Ftoken_base%3D3", ErrorKind::InvalidUrl, "the parameter token_base"),
+        ("quorum://?member=fake://up%3Fgroup%3Dg", ErrorKind::InvalidUrl, "the parameter group"),
+        ("quorum://?member=fake://up%3Fmax_hold%3D1m", ErrorKind::InvalidUrl, "the parameter max_hold"),
+        (
+            "quorum://?member=fake://up%3Fprocess_gate%3Dfalse",
+            ErrorKind::InvalidUrl,
+            "the parameter process_gate",
+        ),
         (
             "quorum://?member=nobody://",
             ErrorKind::UnknownScheme,
@@ -151,4 +163,24 @@ async fn c13_a_late_member_that_can_do_less_is_refused() {
     fakes.made.lock().unwrap()[0].all(super::fakes::Act::Down);
     let error = locker.mutex("x").unwrap().try_lock().await.unwrap_err().to_string();
     assert!(error.contains("fake://down can do less than the other members"), "{error}");
+}
+
+/// A connection that is being made belongs to nobody: the one who began it may have its lock by now, and ask no more.
+#[tokio::test]
+async fn c8_a_late_member_is_connected_to_by_whoever_waits() {
+    let (registry, fakes) = registry();
+    let url = "quorum://?member=fake://up&member=fake://down&member=fake://up2";
+    let locker = registry.connect(url).await.unwrap();
+    let options = LockOptions::new().with_op_timeout(super::fakes::ms(500)).with_renewal(Renewal::Manual);
+    let mutex = |name: &str| locker.mutex(name).unwrap().with_options(options.clone()).unwrap();
+    fakes.slow.store(true, SeqCst);
+    fakes.up.store(true, SeqCst);
+    let first = mutex("x").lock().await.unwrap();
+    fakes.made.lock().unwrap()[1].all(super::fakes::Act::Down);
+    let wait = super::fakes::ms(2_000);
+    let second = mutex("y").lock_timeout(wait).await.expect("two of three are there").unwrap();
+    assert!(first.is_held());
+    fakes.made.lock().unwrap()[1].all(super::fakes::Act::Pass);
+    drop((first, second));
+    locker.shutdown().await.unwrap();
 }
