@@ -29,7 +29,7 @@ impl Observer for Requests {
 
 async fn crowd(locker: &Locker, what: &str) -> Result<Vec<usize>> {
     let requests = Arc::new(Requests::default());
-    let observer: Arc<dyn Observer> = Arc::clone(&requests) as _;
+    let observer: Arc<Requests> = Arc::clone(&requests);
     let mutex = locker.clone().with_observer(observer).mutex("crowded")?;
     let (served, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
     let mut tasks = JoinSet::new();

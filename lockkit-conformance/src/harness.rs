@@ -29,6 +29,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// A case that needs a missing one is listed as not applicable, with the reason.
     fn hooks(&self) -> Vec<Hook>;
 
+    /// Whether another store of the same run has the same locks, so that the first lock of this one is enough for each
+    /// case. No I/O.
+    fn is_twin(&self) -> bool {
+        false
+    }
+
     /// Makes a harness with a namespace of its own: a random prefix where the store is shared.
     ///
     /// # Errors

@@ -74,7 +74,7 @@ fn plan(store: &dyn Store, locks: Locks) -> Vec<Planned> {
         } else if let Some(reason) = case.needs.obstacle(&descriptor, &hooks) {
             planned.push(Planned::NotApplicable(case, reason));
         } else {
-            let count = if let Locks::First = locks { 1 } else { flavors.len() };
+            let count = if matches!(locks, Locks::First) || store.is_twin() { 1 } else { flavors.len() };
             planned.extend(flavors.into_iter().take(count).map(|flavor| Planned::Run(case, flavor)));
         }
     }

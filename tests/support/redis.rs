@@ -67,6 +67,10 @@ impl Store for RedisStore {
         self.descriptor.clone()
     }
 
+    fn is_twin(&self) -> bool {
+        self.name == "valkey"
+    }
+
     fn hooks(&self) -> Vec<Hook> {
         let mut hooks = vec![Hook::Flush, Hook::Foreign, Hook::Wire];
         if self.is_ours() {

@@ -71,6 +71,10 @@ impl Store for TopologyStore {
         self.descriptor.clone()
     }
 
+    fn is_twin(&self) -> bool {
+        self.name == "redis-sentinel"
+    }
+
     fn hooks(&self) -> Vec<Hook> {
         vec![Hook::Flush, Hook::Foreign, Hook::Pause, Hook::Restart]
     }

@@ -186,6 +186,9 @@ async fn once(request: Request<'_>, bound: Bound, started: Tick) -> Result<Outco
                 if !rest.is_zero() {
                     time::sleep(rest.min(agenda.clock.now().until(stop))).await;
                 }
+                if agenda.clock.now() >= stop {
+                    return Ok(Outcome::Refused);
+                }
                 (Some(turn), true)
             }
         },

@@ -47,6 +47,7 @@ pub(crate) struct Gates {
     tickets: AtomicU64,
     /// Grants can be handed over.
     reissues: bool,
+    fair: bool,
     /// Those who wait do so in the store: whoever asks later is behind them.
     lines_up: bool,
     /// How long a turn may be silent, beside its requests.
@@ -104,6 +105,7 @@ impl Gates {
             names: Mutex::default(),
             tickets: AtomicU64::new(1),
             reissues: descriptor.capabilities.reissue,
+            fair: descriptor.capabilities.fair,
             lines_up: descriptor.capabilities.fair || !descriptor.max_patience.is_zero(),
             silence: descriptor.max_patience + descriptor.poll.max * 2 + LEEWAY,
         }
@@ -116,7 +118,7 @@ impl Gates {
         let gate = names.entry(held.name.clone()).or_default();
         let taken = gate.holder.as_ref().and_then(|holder| holder.held.upgrade());
         let is_taken = taken.as_ref().is_some_and(|holder| holder.stands_at(now));
-        let entry = if is_taken {
+        let entry = if is_taken || (self.fair && gate.has_others_before(now)) {
             Entry::Taken
         } else if gate.is_idle() {
             Entry::Turn(self.turn(gate, held, now))
@@ -141,9 +143,9 @@ impl Gates {
             return if gate.admits(now) { Entry::Turn(self.turn(gate, held, now)) } else { Entry::Open };
         }
         let crowd = gate.crowd.get_or_insert_default();
-        let waiter = Arc::new(waiter());
+        let (waiter, ahead) = (Arc::new(waiter()), crowd.queue.len());
         crowd.queue.push_back(Arc::clone(&waiter));
-        Entry::Queued(InLine::new(self, waiter))
+        Entry::Queued(InLine::new(self, waiter, ahead))
     }
 
     fn turn<'a>(&'a self, gate: &mut Gate, held: &'a Held, now: Tick) -> Turn<'a> {
@@ -297,6 +299,13 @@ impl Crowd {
 impl Gate {
     fn is_troubled(&self) -> bool {
         self.crowd.as_ref().is_some_and(|crowd| crowd.troubled)
+    }
+
+    /// Whether others came before, where nobody may overtake (C12). In trouble everybody may see for himself.
+    fn has_others_before(&self, now: Tick) -> bool {
+        let somebody_waits = self.crowd.as_ref().is_some_and(|crowd| !crowd.queue.is_empty());
+        let somebody_competes = self.rival.as_ref().is_some_and(|rival| rival.stale_at > now);
+        !self.is_troubled() && (somebody_waits || somebody_competes)
     }
 
     fn is_idle(&self) -> bool {

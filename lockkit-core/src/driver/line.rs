@@ -24,8 +24,11 @@ use crate::{
     token::{FencingToken, OwnerId},
 };
 
-/// How often one in line looks for a turn that came by the passing of time.
+/// How often one in line looks for a turn that came by the passing of time: less often, the more there are.
 const LOOK: Duration = Duration::from_millis(250);
+const LONGEST_LOOK: Duration = Duration::from_secs(4);
+/// So many look as often as one alone.
+const FEW: usize = 64;
 
 /// A lock that was handed to a task which does not look at it is given back after so long.
 pub(super) const UNCLAIMED: Duration = Duration::from_secs(1);
@@ -160,11 +163,14 @@ pub(super) enum Called {
 pub(super) struct InLine<'a> {
     gates: &'a Gates,
     waiter: Arc<Waiter>,
+    look: Duration,
 }
 
 impl<'a> InLine<'a> {
-    pub(super) fn new(gates: &'a Gates, waiter: Arc<Waiter>) -> Self {
-        Self { gates, waiter }
+    pub(super) fn new(gates: &'a Gates, waiter: Arc<Waiter>, ahead: usize) -> Self {
+        let crowds = u32::try_from(ahead / FEW).unwrap_or(u32::MAX);
+        let look = LOOK.saturating_mul(crowds.saturating_add(1)).min(LONGEST_LOOK);
+        Self { gates, waiter, look }
     }
 
     /// Waits to be let in.
@@ -193,7 +199,7 @@ impl<'a> InLine<'a> {
                 biased;
                 () = self.waiter.bell.notified() => {}
                 () = closing => {}
-                () = time::sleep(LOOK.min(left)) => self.gates.look(self.waiter.name(), agenda.clock.now()),
+                () = time::sleep(self.look.min(left)) => self.gates.look(self.waiter.name(), agenda.clock.now()),
             }
             // Its runtime may have gone meanwhile, and what it left to do may be what this call waits for.
             keeper.ensure()?;

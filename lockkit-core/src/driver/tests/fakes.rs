@@ -108,6 +108,12 @@ impl Fake {
         self
     }
 
+    /// It claims to serve in order.
+    pub(super) fn with_fair(mut self) -> Self {
+        self.descriptor.capabilities = self.descriptor.capabilities.with_fair();
+        self
+    }
+
     /// It can hand over inside the process.
     pub(super) fn with_reissue(mut self) -> Self {
         self.descriptor.capabilities = self.descriptor.capabilities.with_reissue();

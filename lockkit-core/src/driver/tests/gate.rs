@@ -9,7 +9,7 @@ use tokio::{
 
 use super::{
     World,
-    fakes::{KINDS, Kind},
+    fakes::{Fake, KINDS, Kind},
     manual, ms, secs,
     store::{Op, lock},
 };
@@ -177,5 +177,22 @@ async fn other_names_have_other_gates() {
     let guard = a.lock().await.unwrap();
     let other = time::timeout(ms(10), b.lock()).await.expect("another name is not held up").unwrap();
     drop((guard, other, a, b));
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c12_a_try_does_not_barge_past_the_line() {
+    let mut world = World::tuned(Kind::Ttl, Fake::with_fair);
+    world.locker = world.locker.with_process_gate(true);
+    let guard = world.mutex("a").lock().await.unwrap();
+    let mutex = world.mutex("a");
+    let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    time::sleep(ms(1)).await;
+    guard.release().await.unwrap();
+    // The lock is free in the store, and it is the turn of the one that waits.
+    assert!(world.mutex("a").try_lock().await.unwrap().is_none(), "C12: it barged");
+    drop(waiting.await.unwrap());
+    time::sleep(ms(10)).await;
+    assert!(world.mutex("a").try_lock().await.unwrap().is_some());
     world.clean("").await;
 }
