@@ -19,6 +19,8 @@ use crate::{
     driver::{backoff::between, release::Handover},
     error::{Error, ErrorKind, ErrorStatus, Result},
     handle::Handle,
+    locker::Inspector,
+    name::LockName,
     options::MAX_TTL,
     token::FencingToken,
 };
@@ -270,7 +272,8 @@ async fn look_at(place: &Arc<Place>) -> Result<Look> {
     lock(&place.state).next = Some((asked, place.jittered(place.interval)));
     // Dropped midway, it is finished in the background: a call that is made anew in each turn of a `select!` loop finds
     // what the one before has asked for.
-    let mut looking = Handover::new(keeper, ask(Arc::clone(place), asked));
+    let (inspector, name) = (place.handle.locker().inspector(), place.handle.name().clone());
+    let mut looking = Handover::new(keeper, ask(inspector, name, Arc::downgrade(place), asked));
     let mut rung = false;
     let seen = loop {
         tokio::select! {
@@ -310,11 +313,12 @@ async fn wait(
     }
 }
 
-/// Asks the store, and keeps what it says.
-async fn ask(place: Arc<Place>, asked: Tick) -> Result<Look> {
-    let inspection = place.handle.inspect().await;
+/// Asks the store, and keeps what it says for as long as somebody watches.
+async fn ask(inspector: Inspector, name: LockName, place: Weak<Place>, asked: Tick) -> Result<Look> {
+    let look = inspector.inspect(&name).await.map(|seen| Look { asked, leader: Leader::of(seen) });
+    let Some(place) = place.upgrade() else { return look };
     let mut state = lock(&place.state);
-    let seen = inspection.and_then(|inspection| state.see(Look { asked, leader: Leader::of(inspection) }));
+    let seen = look.and_then(|look| state.see(look));
     if seen.is_ok() {
         state.failures = 0;
     } else {
