@@ -333,3 +333,15 @@ fn c6_a_watch_cut_by_the_end_of_its_runtime_keeps_nothing() {
         assert_eq!(Arc::strong_count(&stage), 1);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn c13_trouble_that_was_seen_long_ago_is_not_the_trouble_of_now() {
+    let stage = Stage::new(ms(1));
+    let mut watch = election(&stage).watch();
+    stage.fail(ErrorKind::Unavailable);
+    time::timeout(ms(500), watch.changed()).await.expect_err("the first errors are not told");
+    time::sleep(TTL * 100).await;
+    let start = Instant::now();
+    assert_eq!(watch.changed().await.unwrap_err().status(), ErrorStatus::Persistent);
+    assert!(start.elapsed() >= TTL, "told after {:?}", start.elapsed());
+}

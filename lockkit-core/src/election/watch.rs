@@ -53,8 +53,8 @@ pub struct LeaderWatch {
     lookout: Arc<Lookout>,
     /// What was told last; `None` before the first time.
     told: Option<Option<Leader>>,
-    /// Since when the store could not be asked.
-    troubled: Option<Tick>,
+    /// Since when the store could not be asked, and when that was seen last.
+    troubled: Option<(Tick, Tick)>,
 }
 
 impl LeaderWatch {
@@ -126,7 +126,12 @@ impl LeaderWatch {
                     let now = agenda.clock.now();
                     let limits = self.handle.limits();
                     let patience = limits.ttl.max(limits.op_timeout * 3);
-                    let lasts = self.troubled.get_or_insert(now).until(now) >= patience;
+                    // Of a time in which nobody awaited anything, nothing is known.
+                    let gap = self.lookout.longest() + LONGEST_PAUSE * 2;
+                    let known = self.troubled.filter(|(_, seen)| seen.until(now) <= gap);
+                    let since = known.map_or(now, |(since, _)| since);
+                    self.troubled = Some((since, now));
+                    let lasts = since.until(now) >= patience;
                     if lasts || error.status() == ErrorStatus::Permanent {
                         self.troubled = None;
                         return Err(self.explain(copy_of(&error, lasts)));
