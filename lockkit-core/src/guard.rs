@@ -294,7 +294,10 @@ impl fmt::Debug for LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.released {
-            self.held.give_back();
+            // Asking first notices a deadline that has passed: that is a loss, which nobody may have noticed yet.
+            if self.held.is_held() {
+                self.held.give_back();
+            }
             if let Some(attachment) = self.held.attachment() {
                 // A panic hurts no lock: the panic hook has told it, and the release follows.
                 let _ = catch_unwind(AssertUnwindSafe(|| attachment.guard_dropped()));

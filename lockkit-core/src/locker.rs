@@ -240,17 +240,16 @@ impl Locker {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        self.open().map_err(|closed| self.explain(closed, "inspect", name))?;
-        let looking = bounded(self.defaults.limits.op_timeout, self.backend.inspect(name));
-        let mut inspection = looking.await.map_err(|error| self.explain(error, "inspect", name))?;
-        let inside = self.keeper.agenda().gates.waiting(name);
-        inspection.waiters =
-            inspection.waiters.map(|outside| outside.saturating_add(inside.try_into().unwrap_or(u64::MAX)));
-        for holder in &mut inspection.holders {
-            holder.token =
-                holder.token.map(|token| FencingToken::new(token.get().saturating_add(self.token_base)));
+        self.inspector().inspect(name).await
+    }
+
+    pub(crate) fn inspector(&self) -> Inspector {
+        Inspector {
+            backend: Arc::clone(&self.backend),
+            agenda: Arc::clone(self.keeper.agenda()),
+            token_base: self.token_base,
+            op_timeout: self.defaults.limits.op_timeout,
         }
-        Ok(inspection)
     }
 
     /// Frees the grant with this token, whoever owns it. For operators: the holder learns it late, or never.
@@ -367,7 +366,7 @@ impl Locker {
 
     fn open(&self) -> Result<()> {
         if self.keeper.agenda().is_draining() {
-            return Err(Error::new(ErrorKind::Closed, "the locker was shut down"));
+            return Err(closed());
         }
         Ok(())
     }
@@ -375,6 +374,40 @@ impl Locker {
     pub(crate) fn explain(&self, error: Error, operation: &'static str, name: &LockName) -> Error {
         error.with_operation(operation).with_backend(self.descriptor().name).with_name(name)
     }
+}
+
+/// What an inspection needs of a locker. What is left to the keeper to finish must not have the locker itself, which
+/// the keeper would wait for, for ever.
+pub(crate) struct Inspector {
+    backend: Arc<dyn Backend>,
+    agenda: Arc<Agenda>,
+    token_base: u64,
+    op_timeout: Duration,
+}
+
+impl Inspector {
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        let explain = |error: Error| {
+            error.with_operation("inspect").with_backend(self.backend.descriptor().name).with_name(name)
+        };
+        if self.agenda.is_draining() {
+            return Err(explain(closed()));
+        }
+        let looking = bounded(self.op_timeout, self.backend.inspect(name));
+        let mut inspection = looking.await.map_err(explain)?;
+        let inside = self.agenda.gates.waiting(name);
+        inspection.waiters =
+            inspection.waiters.map(|outside| outside.saturating_add(inside.try_into().unwrap_or(u64::MAX)));
+        for holder in &mut inspection.holders {
+            holder.token =
+                holder.token.map(|token| FencingToken::new(token.get().saturating_add(self.token_base)));
+        }
+        Ok(inspection)
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the locker was shut down")
 }
 
 /// A sign of life of the store.

@@ -57,7 +57,7 @@ pub struct LockOptions {
     /// [lost](crate::LossReason::MaxHold) and freed in the store. `None` is for as long as the guard lives.
     ///
     /// A holder that dies shortly before that end leaves its last lease behind: for others the lock is taken for at
-    /// most `max_hold` + `ttl`.
+    /// most `max_hold` + `ttl`, or until the end of a longer lease that [`extend`](crate::LockGuard::extend) asked for.
     pub max_hold: Option<Duration>,
     /// What metrics and traces file the lock under, such as `orders`: 1 to 255 bytes without control characters. Use
     /// few of them: each is a time series of its own, which names would be too many for.

@@ -314,3 +314,34 @@ async fn c4_terms_do_not_fall_with_another_interval() {
     stage.show(2);
     time::timeout(Duration::from_secs(1), watch.changed()).await.expect_err("a replica lags behind");
 }
+
+/// A look that was cut by the end of its runtime is left to a keeper that will never come.
+#[test]
+fn c6_a_watch_cut_by_the_end_of_its_runtime_keeps_nothing() {
+    for _ in 0..20 {
+        let stage = Stage::new(ms(200));
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let locker = Locker::new(Arc::clone(&stage));
+        let mut watch = locker.election("e").unwrap().watch();
+        runtime.spawn(async move { drop(watch.changed().await) });
+        while stage.looks() == 0 {
+            std::thread::yield_now();
+        }
+        drop(locker);
+        drop(runtime);
+        assert_eq!(Arc::strong_count(&stage), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_trouble_that_was_seen_long_ago_is_not_the_trouble_of_now() {
+    let stage = Stage::new(ms(1));
+    let mut watch = election(&stage).watch();
+    stage.fail(ErrorKind::Unavailable);
+    time::timeout(ms(500), watch.changed()).await.expect_err("the first errors are not told");
+    time::sleep(TTL * 100).await;
+    let start = Instant::now();
+    assert_eq!(watch.changed().await.unwrap_err().status(), ErrorStatus::Persistent);
+    assert!(start.elapsed() >= TTL, "told after {:?}", start.elapsed());
+}

@@ -19,6 +19,8 @@ use crate::{
     driver::{backoff::between, release::Handover},
     error::{Error, ErrorKind, ErrorStatus, Result},
     handle::Handle,
+    locker::Inspector,
+    name::LockName,
     options::MAX_TTL,
     token::FencingToken,
 };
@@ -51,8 +53,8 @@ pub struct LeaderWatch {
     lookout: Arc<Lookout>,
     /// What was told last; `None` before the first time.
     told: Option<Option<Leader>>,
-    /// Since when the store could not be asked.
-    troubled: Option<Tick>,
+    /// Since when the store could not be asked, and when that was seen last.
+    troubled: Option<(Tick, Tick)>,
 }
 
 impl LeaderWatch {
@@ -124,7 +126,12 @@ impl LeaderWatch {
                     let now = agenda.clock.now();
                     let limits = self.handle.limits();
                     let patience = limits.ttl.max(limits.op_timeout * 3);
-                    let lasts = self.troubled.get_or_insert(now).until(now) >= patience;
+                    // Of a time in which nobody awaited anything, nothing is known.
+                    let gap = self.lookout.longest() + LONGEST_PAUSE * 2;
+                    let known = self.troubled.filter(|(_, seen)| seen.until(now) <= gap);
+                    let since = known.map_or(now, |(since, _)| since);
+                    self.troubled = Some((since, now));
+                    let lasts = since.until(now) >= patience;
                     if lasts || error.status() == ErrorStatus::Permanent {
                         self.troubled = None;
                         return Err(self.explain(copy_of(&error, lasts)));
@@ -270,7 +277,8 @@ async fn look_at(place: &Arc<Place>) -> Result<Look> {
     lock(&place.state).next = Some((asked, place.jittered(place.interval)));
     // Dropped midway, it is finished in the background: a call that is made anew in each turn of a `select!` loop finds
     // what the one before has asked for.
-    let mut looking = Handover::new(keeper, ask(Arc::clone(place), asked));
+    let (inspector, name) = (place.handle.locker().inspector(), place.handle.name().clone());
+    let mut looking = Handover::new(keeper, ask(inspector, name, Arc::downgrade(place), asked));
     let mut rung = false;
     let seen = loop {
         tokio::select! {
@@ -310,11 +318,12 @@ async fn wait(
     }
 }
 
-/// Asks the store, and keeps what it says.
-async fn ask(place: Arc<Place>, asked: Tick) -> Result<Look> {
-    let inspection = place.handle.inspect().await;
+/// Asks the store, and keeps what it says for as long as somebody watches.
+async fn ask(inspector: Inspector, name: LockName, place: Weak<Place>, asked: Tick) -> Result<Look> {
+    let look = inspector.inspect(&name).await.map(|seen| Look { asked, leader: Leader::of(seen) });
+    let Some(place) = place.upgrade() else { return look };
     let mut state = lock(&place.state);
-    let seen = inspection.and_then(|inspection| state.see(Look { asked, leader: Leader::of(inspection) }));
+    let seen = look.and_then(|look| state.see(look));
     if seen.is_ok() {
         state.failures = 0;
     } else {

@@ -7,7 +7,7 @@ use tokio::time;
 use super::{
     World,
     fakes::Kind,
-    ms,
+    ms, options, runtimes,
     store::{Fault, Op, lock},
 };
 use crate::observe::{Event, Observer, What};
@@ -126,4 +126,22 @@ async fn an_observer_that_panics_hurts_no_lock() {
         assert!(lock(&ear.heard).iter().any(|heard| heard.starts_with(word)), "{word}");
         world.clean(word).await;
     }
+}
+
+/// Its thread was busy until after the end of the lease: nobody else could notice that.
+#[test]
+fn c3_a_guard_dropped_after_the_end_of_its_lease_was_lost() {
+    let ear = Arc::new(Ear::default());
+    let World { store, locker } = runtimes::world(Kind::Ttl);
+    let hears: Arc<Ear> = Arc::clone(&ear);
+    let world = World { store, locker: locker.with_observer(hears) };
+    runtimes::single().block_on(async {
+        let guard = world.mutex_with("a", options().with_ttl(ms(60))).lock().await.unwrap();
+        let lost = guard.lost();
+        std::thread::sleep(ms(80));
+        drop(guard);
+        assert!(lost.is_lost());
+        assert!(lock(&ear.heard).contains(&"lost 1 Expired".to_owned()), "{:?}", ear.heard);
+        world.clean("").await;
+    });
 }
