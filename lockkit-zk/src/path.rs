@@ -73,8 +73,9 @@ pub(crate) fn unescape(component: &str) -> Option<String> {
     let mut rest = component;
     while let Some((plain, escaped)) = rest.split_once('%') {
         bytes.extend_from_slice(plain.as_bytes());
-        bytes.push(u8::from_str_radix(escaped.get(..2)?, 16).ok()?);
-        rest = &escaped[2..];
+        let (byte, after) = escaped.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(byte, 16).ok()?);
+        rest = after;
     }
     bytes.extend_from_slice(rest.as_bytes());
     let name = String::from_utf8(bytes).ok()?;

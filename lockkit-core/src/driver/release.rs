@@ -14,6 +14,7 @@ use tracing::Instrument as _;
 
 use super::{agenda::Chore, held::Held, keeper::Keeper, line::give_back_unclaimed, live::LiveClaim};
 use crate::{
+    clock::Tick,
     error::{Error, ErrorKind, ErrorStatus, Result},
     observe::What,
     spi::{Attempt, Reissued, Released, Wait},
@@ -166,7 +167,13 @@ impl Drop for Unreleased {
     }
 }
 
-/// At least five tries, and for as long as what the claim left in the store may live, one ttl.
+/// What a claim left in the store may live for one ttl, or for as long as its lease was extended by hand.
+fn lives_until(held: &Held, now: Tick) -> Tick {
+    let (ttl, extended) = (now.after(held.limits().ttl), held.lease_end());
+    if extended == Tick::NEVER { ttl } else { ttl.max(extended) }
+}
+
+/// At least five tries, and for as long as what the claim left in the store may live.
 ///
 /// # Errors
 /// The last error of the store. The outcome is unknown then, and the lease ends it.
@@ -191,7 +198,7 @@ async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Resul
         held.pass_on();
         tries += 1;
         let worthwhile = error.is_temporary() || error.is_outcome_unknown();
-        let lapsed = *lapsed.get_or_insert_with(|| clock.now().after(held.limits().ttl));
+        let lapsed = *lapsed.get_or_insert_with(|| lives_until(held, clock.now()));
         if !worthwhile || (tries >= LEAST_TRIES && clock.now() >= lapsed) {
             return Err(error.with_status(ErrorStatus::Persistent));
         }

@@ -134,3 +134,18 @@ async fn c3_a_shutdown_that_has_begun_ends_it_all_the_same() {
     done.unwrap();
     assert!(left.as_ref().is_ok_and(|left| *left <= TTL), "{left:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn c6_what_was_extended_is_given_back_for_as_long_as_it_may_live() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+    guard.extend(secs(600)).await.unwrap();
+    world.store.always(Op::Release, Fault::Fail(ErrorKind::Unavailable));
+    drop(guard);
+    time::sleep(TTL * 10).await;
+    assert_eq!(world.store.holders(), 1);
+    world.store.heal();
+    time::sleep(secs(3)).await;
+    assert_eq!(world.store.holders(), 0, "nobody gives back what lives for ten minutes");
+    world.clean("").await;
+}
