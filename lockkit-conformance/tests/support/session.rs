@@ -201,23 +201,18 @@ impl SessionBackend {
     fn connect(server: &Arc<Server>, flaw: Option<SessionFlaw>) -> Self {
         let client = Arc::new(Client::new(Arc::clone(server), flaw));
         let heart = tokio::spawn({
-            let client = Arc::clone(&client);
+            // For as long as a claim or the backend lives: a guard may outlive its locker.
+            let client = Arc::downgrade(&client);
             let pause = if flaw == Some(SessionFlaw::ProvenByNothing) { HEARTBEAT * 8 } else { HEARTBEAT };
             async move {
                 loop {
                     time::sleep(pause).await;
+                    let Some(client) = client.upgrade() else { return };
                     client.heartbeat();
                 }
             }
         });
         Self { client, descriptor: descriptor(), heart }
-    }
-}
-
-/// As a process that dies: nobody tells the server.
-impl Drop for SessionBackend {
-    fn drop(&mut self) {
-        self.heart.abort();
     }
 }
 

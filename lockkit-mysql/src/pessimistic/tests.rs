@@ -1,6 +1,9 @@
 //! What can go wrong between the steps of an acquisition.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use lockkit_core::{
     FencingToken, Kind, LockName, OwnerId,
@@ -81,7 +84,7 @@ impl World {
     /// Another claim gets the lock. Connections that broke with a restart are found by the first who uses them.
     async fn token(&self) -> FencingToken {
         let mut claim = self.backend.claim(spec()).unwrap();
-        let mut refusals = 0;
+        let (mut refusals, start) = (0, Instant::now());
         while refusals < 4 {
             match claim.attempt(Wait::No).await {
                 Ok(Attempt::Granted(grant)) => {
@@ -89,8 +92,8 @@ impl World {
                     return grant.token;
                 }
                 Err(error) if error.is_temporary() => refusals += 1,
-                // The server has not noticed yet that the connection of the last try is closed.
-                Ok(Attempt::Busy { .. }) if refusals > 0 => tokio::task::yield_now().await,
+                // The server has not noticed yet that the connection of an earlier try, or of a hold, is closed.
+                Ok(Attempt::Busy { .. }) if start.elapsed() < OP_TIMEOUT => tokio::task::yield_now().await,
                 other => panic!("{other:?}"),
             }
         }

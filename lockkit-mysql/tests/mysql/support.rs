@@ -18,7 +18,7 @@ use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
 use lockkit_mysql::{
     Config, MySql,
     mysql_async::{
-        Conn, Opts, OptsBuilder,
+        self, Conn, Opts, OptsBuilder,
         prelude::{FromRow, Queryable as _},
     },
 };
@@ -34,6 +34,7 @@ pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTA
 /// No background task cleans up while statements are counted.
 pub(crate) const QUIET: &str = "retention=3650d";
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const NO_SUCH_THREAD: u16 = 1094;
 
 /// Makes two tests of each function, one on MariaDB and one on MySQL.
 macro_rules! on_both {
@@ -296,7 +297,11 @@ impl Admin {
         let users = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER='lockkit'";
         let ids = self.all::<u64>(users).await;
         for id in &ids {
-            self.run(format!("KILL {id}")).await;
+            match self.0.query_drop(format!("KILL {id}")).await {
+                // It has ended by itself meanwhile.
+                Err(mysql_async::Error::Server(gone)) if gone.code == NO_SUCH_THREAD => {}
+                killed => killed.unwrap_or_else(|error| panic!("KILL {id}: {error}")),
+            }
         }
         ids.len()
     }

@@ -35,7 +35,7 @@ mod waiting;
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{runtime::Handle, time};
+use tokio::{runtime::Handle, task::JoinSet, time};
 
 use self::{
     fakes::{Fake, Kind},
@@ -44,6 +44,7 @@ use self::{
 use crate::{
     Clock, Locker, Mutex,
     driver::acquire::Request,
+    error::ErrorKind,
     options::{CheckedOptions, LockOptions, Renewal},
     spi::Mode,
 };
@@ -124,6 +125,20 @@ impl World {
             mode: Mode::Exclusive,
             options,
         }
+    }
+
+    /// Twenty tasks want one lock and hear this; how long it takes until all have.
+    async fn tells_a_crowd(&self, expected: ErrorKind) -> Duration {
+        let start = time::Instant::now();
+        let mut tasks = JoinSet::new();
+        for _ in 0..20 {
+            let mutex = self.mutex("a");
+            tasks.spawn(async move { mutex.lock().await.unwrap_err().kind() });
+        }
+        for told in tasks.join_all().await {
+            assert_eq!(told, expected);
+        }
+        start.elapsed()
     }
 
     /// Renewals scheduled, and things left to do.
