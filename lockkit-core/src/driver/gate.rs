@@ -239,7 +239,7 @@ impl Gates {
     }
 
     /// The store is in trouble: everybody may see for himself.
-    fn open(&self, name: &LockName) {
+    pub(super) fn open(&self, name: &LockName) {
         let mut names = self.lock();
         let Some(gate) = names.get_mut(name) else { return };
         let crowd = gate.crowd.get_or_insert_default();
@@ -287,6 +287,14 @@ fn ring(waiters: impl IntoIterator<Item = Arc<Waiter>>) {
 }
 
 impl Crowd {
+    /// Has one wait on at the head of the line. While it was promised the lock, it could be taken out of there.
+    fn come_back(&mut self, waiter: &Arc<Waiter>) {
+        let is_there = self.queue.iter().any(|other| Arc::ptr_eq(other, waiter));
+        if !is_there && waiter.is_waiting() {
+            self.queue.push_front(Arc::clone(waiter));
+        }
+    }
+
     fn leave(&mut self, waiter: &Arc<Waiter>) {
         if self.queue.front().is_some_and(|first| Arc::ptr_eq(first, waiter)) {
             self.queue.pop_front();
@@ -413,11 +421,12 @@ impl Succession<'_> {
         self.end(&waiter, true);
     }
 
-    fn end(&self, waiter: &Waiter, yielded: bool) {
+    fn end(&self, waiter: &Arc<Waiter>, yielded: bool) {
         let (name, now) = (waiter.name(), waiter.held.agenda.clock.now());
         let mut names = self.gates.lock();
-        let Some(gate) = names.get_mut(name) else { return };
+        let gate = names.entry(name.clone()).or_default();
         gate.forget(self.ticket);
+        gate.crowd.get_or_insert_default().come_back(waiter);
         let next = if yielded {
             let rest = if self.gates.lines_up { Duration::ZERO } else { STAND_BACK };
             gate.holder = None;

@@ -134,6 +134,7 @@ impl Unreleased {
             }
             Ok(Reissued::NotHeld) => {}
             Err(error) => {
+                let error = self.held.explain(error, "hand over");
                 self.held.observe(|| What::Failed { error: &error });
                 outcome = HandOver::NotDone { unknown: error.is_outcome_unknown() };
             }

@@ -13,13 +13,17 @@ use tokio::{
 };
 
 use super::{
-    TTL, World,
+    TTL, World, checked,
     fakes::Kind,
     manual, ms, options, runtimes, secs,
     store::{Fault, Op, lock},
 };
 use crate::{
     Clock,
+    driver::{
+        acquire::{Bound, Request, acquire},
+        release::release_held,
+    },
     error::ErrorKind,
     observe::{Event, Observer, What},
     spi::{Outsiders, Released},
@@ -48,6 +52,33 @@ async fn c8_a_release_that_nobody_polls_holds_up_no_waiter() {
     assert_eq!(world.store.holder("a"), Some(next.owner()));
     assert!(next.is_held());
     next.release().await.unwrap();
+    world.clean("").await;
+}
+
+/// Somebody meets trouble with the store in the very moment in which a hand-over turns out to be of no use.
+#[tokio::test(start_paused = true)]
+async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {
+    let world = World::handing_over();
+    let (mutex, options) = (world.mutex("a"), checked(options()));
+    let request = Request { gated: true, ..world.request(&mutex, &options) };
+    let held = acquire(request, Bound::Forever).await.unwrap().unwrap();
+    let waiting = tokio::spawn({
+        let mutex = world.mutex("a");
+        async move { mutex.lock().await.unwrap() }
+    });
+    time::sleep(ms(10)).await;
+    let gates = &held.agenda.gates;
+    let succession = gates.succession(&held).unwrap();
+    let waiter = Arc::clone(succession.waiter().unwrap());
+    assert!(waiter.promise());
+    gates.open(mutex.name());
+    waiter.break_promise();
+    drop((succession, waiter));
+    held.agenda.retire(&held, None);
+    release_held(held).await.unwrap();
+    let next = time::timeout(TTL, waiting).await.expect("C8: it is in no line and has no turn").unwrap();
+    next.release().await.unwrap();
+    drop(mutex);
     world.clean("").await;
 }
 

@@ -17,7 +17,10 @@ use super::{
     ms, secs,
     store::{Fault, Op},
 };
-use crate::{error::ErrorKind, spi::Released};
+use crate::{
+    error::ErrorKind,
+    spi::{Outsiders, Released},
+};
 
 /// A waiter that is dropped at any instant of a hand-over to it; the one behind it gets the lock.
 #[tokio::test(start_paused = true)]
@@ -132,6 +135,27 @@ async fn c7_a_hand_over_without_an_answer_is_a_release() {
         next.release().await.unwrap();
         world.clean(&format!("{fault:?}")).await;
     }
+}
+
+/// The seventeenth lets others go first: it frees the lock, and its answer is lost.
+#[tokio::test(start_paused = true)]
+async fn c7_a_yield_without_an_answer_is_a_release() {
+    let world = World::handing_over();
+    world.store.once(Op::Reissue, [Fault::Late(ms(0)); 16]);
+    world.store.once(Op::Reissue, [Fault::LoseReply]);
+    let guard = world.mutex("a").lock().await.unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..18 {
+        let mutex = world.mutex("a");
+        tasks.spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
+    }
+    time::sleep(ms(10)).await;
+    guard.release().await.unwrap();
+    for released in tasks.join_all().await {
+        assert_eq!(released, Released::Freed, "C7: it was held until it was given back");
+    }
+    assert_eq!(world.store.outsiders.lock().unwrap()[16], Outsiders::First);
+    world.clean("").await;
 }
 
 #[tokio::test(start_paused = true)]
