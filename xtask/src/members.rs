@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::run::{cargo, shown};
 
-/// Crates of a test run: no user's process holds them.
-const TEST_SUPPORT: [&str; 3] = ["lockkit-conformance", "lockkit-fixture", "xtask"];
+/// Crates of a test run and programs of their own: no user's process holds them.
+const APART: [&str; 4] = ["lockkit-bench", "lockkit-conformance", "lockkit-fixture", "xtask"];
 
 /// One crate of the workspace.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) struct Member {
 impl Member {
     /// Whether a user's program links it.
     pub(crate) fn is_for_users(&self) -> bool {
-        !TEST_SUPPORT.contains(&self.name.as_str())
+        !APART.contains(&self.name.as_str())
     }
 }
 
@@ -67,10 +67,10 @@ mod tests {
     #[test]
     fn every_crate_is_known_as_test_support_or_for_users() {
         let members = members().unwrap();
-        for name in TEST_SUPPORT {
+        for name in APART {
             assert!(
                 members.iter().any(|member| member.name == name),
-                "{name} is gone: TEST_SUPPORT is out of date"
+                "{name} is gone: APART is out of date"
             );
         }
         assert!(members.iter().any(|member| member.name == "lockkit-core" && member.is_for_users()));
