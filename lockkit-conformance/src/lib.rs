@@ -29,6 +29,7 @@ mod env;
 mod execute;
 pub mod faulty;
 mod harness;
+mod lanes;
 mod lock;
 mod oracle;
 pub mod proxy;
@@ -41,6 +42,7 @@ pub use self::{
     case::Case,
     cases::all as all_cases,
     harness::{BoxError, Faults, Harness, Hook, Link, Store},
+    lanes::in_lanes,
     runner::{main, main_covering_all, main_on_one_lock, run_case},
     wait::override_slack,
 };

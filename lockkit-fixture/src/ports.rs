@@ -18,8 +18,8 @@ static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
 
 /// A port of 127.0.0.1 that nobody listens on, and that this process is not given a second time soon.
 pub(crate) fn free() -> Result<u16> {
-    // Processes that run side by side look in different places.
-    let start = process::id().wrapping_mul(97);
+    // Processes that run side by side look in different places, and don't get to each other's: a server may be down.
+    let start = process::id().wrapping_mul(997);
     for _ in 0..COUNT {
         let step = LOOKED_AT.fetch_add(1, Ordering::Relaxed);
         let port = u16::try_from(FIRST + start.wrapping_add(step) % COUNT)?;

@@ -4,17 +4,20 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::{process::ExitCode, sync::Arc};
+use std::{io, process::ExitCode, sync::Arc};
 
 use lockkit_conformance::Store;
 
 use self::support::{blocking::BlockingStore, min_ttl::MinTtlStore, session::SessionStore};
 
-fn main() -> ExitCode {
+fn main() -> io::Result<ExitCode> {
+    if let Some(outcome) = lockkit_conformance::in_lanes(2)? {
+        return Ok(outcome);
+    }
     let stores: [Arc<dyn Store>; 3] = [
         Arc::new(MinTtlStore { refuses: true }),
         Arc::new(SessionStore(None)),
         Arc::new(BlockingStore(None)),
     ];
-    lockkit_conformance::main_on_one_lock(stores)
+    Ok(lockkit_conformance::main_on_one_lock(stores))
 }
