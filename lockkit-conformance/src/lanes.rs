@@ -5,7 +5,7 @@
 
 use std::{
     env,
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, BufReader, Read as _, Write as _},
     process::{Child, Command, ExitCode, Stdio},
     thread,
 };

@@ -12,10 +12,10 @@ use std::env;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::store::Store;
+use crate::{shares::Bounds, store::Store};
 
-/// A store, how few requests it shall have, and how unequal shares may be.
-type Bed = (&'static str, fn() -> Result<Store, Failed>, cost::Bound, f64);
+/// A store, and what it and its waiters may be asked to bear.
+type Bed = (&'static str, fn() -> Result<Store, Failed>, cost::Bound, Bounds);
 
 fn main() -> Result<(), Failed> {
     let words: Vec<_> = env::args().skip(1).collect();
@@ -28,20 +28,30 @@ fn main() -> Result<(), Failed> {
     // They count, and take all of the machine.
     arguments.test_threads = Some(1);
     let beds: [Bed; 4] = [
-        ("redis", Store::redis, cost::Bound::PerGrant(1.1), 1.3),
-        ("zookeeper", Store::zookeeper, cost::Bound::OfUngated(0.8), 1.3),
+        ("redis", Store::redis, cost::Bound::PerGrant(1.1), Bounds { per_turn: 2.0, unequal: 1.3 }),
+        ("zookeeper", Store::zookeeper, cost::Bound::OfUngated(0.8), Bounds { per_turn: 5.2, unequal: 1.3 }),
         // Nobody queues in this store: whoever looks first, is next.
-        ("mariadb", || Store::sql("optimistic"), cost::Bound::OfUngated(0.8), 2.0),
-        ("mariadb-pessimistic", || Store::sql("pessimistic"), cost::Bound::OfUngated(0.8), 1.3),
+        (
+            "mariadb",
+            || Store::sql("optimistic"),
+            cost::Bound::OfUngated(0.8),
+            Bounds { per_turn: 3.0, unequal: 2.0 },
+        ),
+        (
+            "mariadb-pessimistic",
+            || Store::sql("pessimistic"),
+            cost::Bound::OfUngated(0.8),
+            Bounds { per_turn: 6.0, unequal: 1.3 },
+        ),
     ];
     let mut trials = Vec::new();
-    for (name, start, bound, most) in beds {
+    for (name, start, cost, bounds) in beds {
         trials.push(Trial::test(
             format!("{name}::c12_a_grant_among_64_tasks_costs_less_by_the_gate"),
-            move || cost::measure(name, &start()?, bound),
+            move || cost::measure(name, &start()?, cost),
         ));
-        trials.push(Trial::test(format!("{name}::c1_c4_c12_four_processes_get_equal_shares"), move || {
-            shares::measure(name, &start()?, most)
+        trials.push(Trial::test(format!("{name}::c1_c4_c12_eight_processes_get_equal_shares"), move || {
+            shares::measure(name, &start()?, bounds)
         }));
     }
     libtest_mimic::run(&arguments, trials).exit();
