@@ -23,17 +23,25 @@ const COUNTED: Duration = Duration::from_millis(1_500);
 /// What must happen, happens within this.
 const SOON: Duration = Duration::from_secs(30);
 
+/// How few requests a grant shall take.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) gated: Gated,
+    /// When each task waits in the store.
+    pub(crate) ungated: f64,
+}
+
 /// How few requests a grant shall take with the gate.
 #[derive(Clone, Copy)]
-pub(crate) enum Bound {
+pub(crate) enum Gated {
     PerGrant(f64),
     /// Of those that it takes without.
     OfUngated(f64),
 }
 
 /// Catches a gate that lets all in, hand-overs that are a release and an acquisition, and waiters that poll behind the
-/// gate.
-pub(crate) fn measure(name: &str, store: &Store, bound: Bound) -> Result<(), Failed> {
+/// gate; and, without the gate, waiters that poll in the store.
+pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), Failed> {
     Runtime::new()?.block_on(async {
         for hold in [Duration::ZERO, Duration::from_millis(1)] {
             let mut costs = Vec::new();
@@ -48,11 +56,12 @@ pub(crate) fn measure(name: &str, store: &Store, bound: Bound) -> Result<(), Fai
                 );
                 costs.push(cost.per_grant);
             }
-            let most = match bound {
-                Bound::PerGrant(most) => most,
-                Bound::OfUngated(part) => costs[1] * part,
+            let most = match bounds.gated {
+                Gated::PerGrant(most) => most,
+                Gated::OfUngated(part) => costs[1] * part,
             };
             assert!(costs[0] <= most, "{:.3} requests a grant, with no gate {:.3}", costs[0], costs[1]);
+            assert!(costs[1] <= bounds.ungated, "{:.3} requests a grant with no gate", costs[1]);
         }
         Ok(())
     })
