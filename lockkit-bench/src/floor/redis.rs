@@ -183,7 +183,8 @@ const NO_SCRIPT: ErrorKind = ErrorKind::Server(ServerErrorKind::NoScript);
 
 /// What [`MutexScripts`](lockkit::redis::MutexScripts) says, as lockkit sends it for a waiter that need not wait.
 fn acquire_args(owner: &str, mutex: &BareMutex) -> [String; 8] {
-    let waiter = format!("{owner}:{WINDOW_MS}:{owner}");
+    let client = owner.get(..16).unwrap_or_default();
+    let waiter = format!("{client}:{WINDOW_MS}:{owner}");
     let [lease, never, window] = [LEASE_MS, NEVER, 2 * WINDOW_MS].map(|number| number.to_string());
     let (publish, channels) = (mutex.publish.to_owned(), mutex.channels.clone());
     [owner.to_owned(), lease, never, waiter, "1".to_owned(), window, publish, channels]

@@ -104,12 +104,13 @@ fn shape(word: &str) -> String {
     if word.eq_ignore_ascii_case("evalsha") {
         return word.to_ascii_lowercase();
     }
-    let is_id = |part: &str| part.len() == 32 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let parts = word.split(':').map(|part| match part.parse::<u64>() {
-        _ if is_id(part) => "<id>",
-        // A time of the server, in µs.
-        Ok(1_000_000_000_000_000..) => "<time>",
-        _ => part,
+    // A time of the server, in µs.
+    if word.parse().is_ok_and(|number: u64| number > 1_000_000_000_000_000) {
+        return "<time>".to_owned();
+    }
+    let parts = word.split(':').map(|part| match part.len() {
+        16 | 32 if part.bytes().all(|byte| byte.is_ascii_hexdigit()) => format!("<{}>", part.len()),
+        _ => part.to_owned(),
     });
     parts.collect::<Vec<_>>().join(":")
 }

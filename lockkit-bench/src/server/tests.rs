@@ -153,7 +153,7 @@ async fn a_majority_that_syncs_is_consensus() {
 
 #[tokio::test]
 async fn a_zookeeper_without_words_tells_nothing_and_is_not_trusted() {
-    let options = ZooKeeperOptions::default().with_durable().with_config("4lw.commands.whitelist=srvr");
+    let options = ZooKeeperOptions::default().with_durable().with_config("4lw.commands.whitelist=srvr,envi");
     let zookeeper = ZooKeeperServer::start_with(options).unwrap();
     let server = open(&zookeeper.url()).await.unwrap();
     let facts = server.facts().await.unwrap();
