@@ -75,14 +75,16 @@ fn opening(error: lockkit::Error) -> Error {
 #[async_trait]
 impl Floor for RedisFloor {
     async fn clients(&self, tasks: usize) -> Result<Vec<Box<dyn FloorClient>>> {
-        let client = || RedisClient {
-            servers: Arc::clone(&self.servers),
-            scripts: Arc::clone(&self.scripts),
-            names: Arc::clone(&self.names),
-            owner: OwnerId::random().to_string(),
-            pairs: HashMap::new(),
+        let client = || -> Box<dyn FloorClient> {
+            Box::new(RedisClient {
+                servers: Arc::clone(&self.servers),
+                scripts: Arc::clone(&self.scripts),
+                names: Arc::clone(&self.names),
+                owner: OwnerId::random().to_string(),
+                pairs: HashMap::new(),
+            })
         };
-        Ok((0..tasks).map(|_| Box::new(client()) as Box<dyn FloorClient>).collect())
+        Ok((0..tasks).map(|_| client()).collect())
     }
 
     async fn close(&self) -> Result<()> {

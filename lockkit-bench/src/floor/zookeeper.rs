@@ -71,12 +71,14 @@ fn failed(error: ZkError) -> Error {
 #[async_trait]
 impl Floor for ZooKeeperFloor {
     async fn clients(&self, tasks: usize) -> Result<Vec<Box<dyn FloorClient>>> {
-        let client = || ZooKeeperClient {
-            floor: self.clone(),
-            owner: OwnerId::random().to_string(),
-            folders: HashMap::new(),
+        let client = || -> Box<dyn FloorClient> {
+            Box::new(ZooKeeperClient {
+                floor: self.clone(),
+                owner: OwnerId::random().to_string(),
+                folders: HashMap::new(),
+            })
         };
-        Ok((0..tasks).map(|_| Box::new(client()) as Box<dyn FloorClient>).collect())
+        Ok((0..tasks).map(|_| client()).collect())
     }
 
     async fn close(&self) -> Result<()> {

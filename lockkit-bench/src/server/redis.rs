@@ -29,7 +29,7 @@ const SETTINGS: [(&str, &str); 5] = [
 
 /// Commands that lockkit's scripts call, which the server counts like those of clients; and those of replicas and of
 /// whoever asks for counts. A client of lockkit sends none of them.
-const NOT_OF_CLIENTS: [&str; 27] = [
+pub(super) const NOT_OF_CLIENTS: [&str; 27] = [
     "del",
     "exists",
     "get",

@@ -1,11 +1,15 @@
 //! What real servers tell, and what is made of it.
 
+use std::{fs, path::Path};
+
+#[cfg(feature = "tls")]
+use lockkit_fixture::ClientCertificates;
 use lockkit_fixture::{
     RedisCluster, RedisOptions, RedisServer, SentinelGroup, SqlFlavor, SqlServer, ZooKeeperEnsemble,
     ZooKeeperOptions, ZooKeeperServer, mysql_is_there,
 };
 
-use super::{Facts, open};
+use super::{Facts, open, redis::NOT_OF_CLIENTS};
 use crate::report::GuaranteeClass as Class;
 
 async fn facts(url: &str) -> Facts {
@@ -111,6 +115,27 @@ async fn valkey_is_called_by_its_name() {
     );
 }
 
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn servers_behind_tls_are_asked_as_well() {
+    let redis =
+        RedisServer::start_as(RedisOptions::default().with_tls(ClientCertificates::Demanded)).unwrap();
+    let files = redis.tls().unwrap();
+    let (ca, cert, key) = (files.ca(), files.client_certificate(), files.client_key());
+    let url = format!("{}?ca={}&cert={}&key={}", redis.url(), ca.display(), cert.display(), key.display());
+    let redis_facts = facts(&url).await;
+    assert_eq!((&*redis_facts.product, value(&redis_facts, "appendonly")), ("Redis", "no"));
+    let sql = SqlServer::start_with_tls(SqlFlavor::MariaDb).unwrap();
+    let url = sql.url().replace("mysql://", "mysqls://") + &format!("?ca={}", sql.tls_ca().display());
+    assert_eq!(facts(&url).await.product, "MariaDB");
+    // Its words go unencrypted, so that this port answers none of them.
+    let zookeeper = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_tls()).unwrap();
+    let ca = zookeeper.tls_certificate();
+    let server = open(&format!("zks://{}/?ca={}", zookeeper.tls_addr(), ca.display())).await.unwrap();
+    assert_eq!(server.requests().await.unwrap(), None);
+    assert_eq!(server.facts().await.unwrap().guarantee.class, Class::Volatile);
+}
+
 /// `GET` inside of a script must not count, nor must the question.
 #[tokio::test]
 async fn redis_requests_are_those_of_clients() {
@@ -120,6 +145,25 @@ async fn redis_requests_are_those_of_clients() {
     redis.ask(["EVAL", "redis.call('GET', 'a') return redis.call('TIME')", "0"]).unwrap();
     redis.ask(["PING"]).unwrap();
     assert_eq!(server.requests().await.unwrap().unwrap() - before, 2);
+}
+
+/// A command that a script calls, and that is counted as a client's, would make two requests of one.
+#[test]
+fn no_command_of_a_script_counts_as_a_request() {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lockkit-redis/src/scripts");
+    let families = ["", "counted", "exclusive"].map(|family| scripts.join(family));
+    let files =
+        families.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path());
+    let mut seen = 0;
+    for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "lua")) {
+        let text = fs::read_to_string(&file).unwrap();
+        for call in text.split("call('").skip(1) {
+            let command = call.split('\'').next().unwrap().to_ascii_lowercase();
+            assert!(NOT_OF_CLIENTS.contains(&&*command), "{command} in {}", file.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "only {seen} calls were found");
 }
 
 #[tokio::test]
