@@ -1,0 +1,51 @@
+//! The least that a store has to do for a lock, by its bare driver: what the figures of lockkit are compared with.
+
+mod mysql;
+mod redis;
+#[cfg(test)]
+mod tests;
+mod zookeeper;
+
+use std::{fmt::Debug, sync::Arc};
+
+use async_trait::async_trait;
+use lockkit::url::StoreUrl;
+
+use crate::{Error, Result};
+
+/// The least that a store has to do for a lock, by its bare driver: no retry, no renewal, no wait.
+#[async_trait]
+pub(crate) trait Floor: Send + Sync + Debug {
+    /// Clients that together do the work of so many tasks: as many as lockkit's backend would use connections for it.
+    /// Where a connection is shared by tasks, each gets a client of its own on it.
+    async fn clients(&self, tasks: usize) -> Result<Vec<Box<dyn FloorClient>>>;
+
+    /// Frees connections, and removes what clients left in the store.
+    async fn close(&self) -> Result<()>;
+}
+
+/// One task at work.
+#[async_trait]
+pub(crate) trait FloorClient: Send {
+    /// Takes a name and gives it back. Nobody else uses the name.
+    async fn pair(&mut self, name: &str) -> Result<()>;
+}
+
+/// The floor of a store; `None` where there is no driver under lockkit: the locks of `memory` are its own.
+pub(crate) async fn open(url: &str) -> Result<Option<Arc<dyn Floor>>> {
+    let url = StoreUrl::parse(url).map_err(|error| Error::of("the store URL can't be used", error))?;
+    let scheme = url.scheme();
+    Ok(Some(if scheme == "memory" {
+        return Ok(None);
+    } else if lockkit::redis::SCHEMES.contains(&scheme) {
+        Arc::new(redis::RedisFloor::open(url).await?)
+    } else if lockkit::mysql::SCHEMES.contains(&scheme) {
+        Arc::new(mysql::MySqlFloor::open(url).await?)
+    } else if lockkit::zk::SCHEMES.contains(&scheme) {
+        Arc::new(zookeeper::ZooKeeperFloor::open(url).await?)
+    } else {
+        return Err(Error::new(format!(
+            "the store URL can't be used: there are no benchmarks for {scheme}://"
+        )));
+    }))
+}

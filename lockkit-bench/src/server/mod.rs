@@ -1,0 +1,78 @@
+//! What a server is, how it is set up, and what it counts.
+
+mod four_letter;
+mod memory;
+mod mysql;
+mod redis;
+#[cfg(test)]
+mod tests;
+mod zookeeper;
+
+use std::{fmt::Debug, sync::Arc};
+
+use async_trait::async_trait;
+use lockkit::url::StoreUrl;
+
+use crate::{
+    Error, Result,
+    report::{Guarantee, GuaranteeClass, Setting},
+};
+
+/// What there is to say about a server in the report.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    /// Such as `Redis`.
+    pub(crate) product: String,
+    /// Such as `7.0.15`.
+    pub(crate) version: String,
+    /// What was asked about durability and the like.
+    pub(crate) settings: Vec<Setting>,
+    /// What a lock is worth on it, never better than what was read.
+    pub(crate) guarantee: Guarantee,
+}
+
+/// A server, or the servers behind one URL.
+#[async_trait]
+pub(crate) trait Server: Send + Sync + Debug {
+    /// The facts for the report.
+    async fn facts(&self) -> Result<Facts>;
+
+    /// Requests of clients that the server has had so far, as it counts them, without those by which it was asked.
+    /// `None`: it does not tell.
+    async fn requests(&self) -> Result<Option<u64>>;
+}
+
+/// A server by its URL.
+pub(crate) async fn open(url: &str) -> Result<Arc<dyn Server>> {
+    let url = StoreUrl::parse(url).map_err(|error| Error::of("the store URL can't be used", error))?;
+    let scheme = url.scheme();
+    Ok(if scheme == "memory" {
+        Arc::new(memory::MemoryServer)
+    } else if lockkit::redis::SCHEMES.contains(&scheme) {
+        Arc::new(redis::RedisServers::open(url).await?)
+    } else if lockkit::mysql::SCHEMES.contains(&scheme) {
+        Arc::new(mysql::MySqlServer::open(url).await?)
+    } else if lockkit::zk::SCHEMES.contains(&scheme) {
+        Arc::new(zookeeper::ZooKeeperServers::open(url).await?)
+    } else {
+        return Err(Error::new(format!(
+            "the store URL can't be used: there are no benchmarks for {scheme}://"
+        )));
+    })
+}
+
+/// What servers say that don't want to tell.
+const NOT_TOLD: &str = "not told";
+
+/// A setting and what it means for locks; one that the server does not tell is there as well.
+fn setting(name: &str, value: Option<&str>, meaning: &str) -> Setting {
+    Setting {
+        name: name.to_owned(),
+        value: value.unwrap_or(NOT_TOLD).to_owned(),
+        meaning: meaning.to_owned(),
+    }
+}
+
+fn guarantee(class: GuaranteeClass, text: impl Into<String>) -> Guarantee {
+    Guarantee { class, text: text.into() }
+}
