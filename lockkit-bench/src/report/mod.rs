@@ -1,5 +1,6 @@
 //! What was measured, and how it is shown: as JSON, Markdown and one HTML page.
 
+mod compare;
 mod json;
 mod lookup;
 mod markdown;
@@ -12,6 +13,7 @@ mod verdict;
 mod words;
 
 pub use self::{
+    compare::{Comparison, compare},
     markdown::markdown,
     model::{
         Better, Case, Curve, Guarantee, GuaranteeClass, Host, Metric, Outcome, Report, SCHEMA, Scenario,
