@@ -79,7 +79,10 @@ fn push_verdict(text: &mut String, report: &Report) {
         let _ = write!(text, "{}\n\n", words::QUICK);
     }
     for answer in verdict::answers(report) {
-        let _ = write!(text, "### {}\n\n{}\n\n", escaped(&answer.need), escaped(&answer.text));
+        let _ = write!(text, "### {}\n\n", escaped(&answer.need));
+        for paragraph in answer.measure.iter().chain(&answer.text) {
+            let _ = write!(text, "{}\n\n", escaped(paragraph));
+        }
         for line in answer.figures.iter() {
             let _ = writeln!(text, "* {}", escaped(line));
         }

@@ -139,8 +139,16 @@ pub(super) fn rounds(report: &Report) -> String {
         "{} rounds, in each of which all stores had their turn, {} s a turn; {} in all",
         report.rounds,
         report.slice_seconds,
-        numbers::micros(report.took_seconds * 1e6).text()
+        took(report.took_seconds)
     )
+}
+
+fn took(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 7_200.0 => format!("{:.0} minutes", seconds / 60.0),
+        seconds => format!("{:.1} hours", seconds / 3_600.0),
+    }
 }
 
 /// What to think of a quick run.

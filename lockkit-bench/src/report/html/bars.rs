@@ -9,7 +9,7 @@ const WIDTH: f64 = 820.0;
 /// Where bars begin.
 const LEFT: f64 = 180.0;
 /// How long the longest may be; the rest is for the words behind it.
-const LENGTH: f64 = 400.0;
+const LENGTH: f64 = 370.0;
 const BAR: f64 = 18.0;
 const FLOOR: f64 = 8.0;
 /// Characters of a name that fit in front of the bars.
@@ -39,7 +39,7 @@ pub(super) fn draw(
     let mut drawn = Vec::new();
     for row in &rows {
         drawn.push((top, row));
-        top += if row.floor.is_some() { BAR + FLOOR + 16.0 } else { BAR + 14.0 };
+        top += if row.floor.is_some() { BAR + FLOOR + 18.0 } else { BAR + 14.0 };
     }
     Some(html! {
         svg.bars viewBox=(format!("0 0 {WIDTH} {top}")) role="img" aria-label=(title) {
@@ -85,23 +85,16 @@ fn draw_row(row: &Row<'_>, top: f64, scale: f64, metric: Metric) -> Markup {
                 Some(own) => (draw_bar(own, "own", (top, BAR), scale, metric)),
                 None => text.muted x=(LEFT + 8.0) y=(middle + 5.0) { (kind(&row.missing)) title { (row.missing) } },
             }
-            @if let Some(floor) = row.floor { (draw_bar(floor, "floor", (top + BAR + 2.0, FLOOR), scale, metric)) }
-            @if let Some(ratio) = row.own.zip(row.floor).and_then(|(own, floor)| lookup::ratio(own, floor)) {
-                @if let Some(median) = ratio.median() {
-                    text.small x=(WIDTH - 4.0) y=(top + BAR + FLOOR + 4.0) text-anchor="end" {
-                        (numbers::three(median)) " × bare driver"
-                    }
-                }
+            @if let Some(floor) = row.floor {
+                (draw_bar(floor, "floor", (top + BAR + 2.0, FLOOR), scale, metric))
+                text.small x=(place(floor.max(), scale) + 10.0) y=(top + BAR + FLOOR + 4.0) { (beside(row.own, floor, metric)) }
             }
         }
     }
 }
 
 fn draw_bar(series: &Series, class: &str, (top, height): (f64, f64), scale: f64, metric: Metric) -> Markup {
-    let at = |value: Option<f64>| {
-        let part = value.unwrap_or(0.0) / scale;
-        LEFT + LENGTH * if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) }
-    };
+    let at = |value| place(value, scale);
     let (low, end, high) = (at(series.min()), at(series.median()), at(series.max()));
     let is_cut = series.median().is_some_and(|median| median > scale);
     let middle = top + height / 2.0;
@@ -117,6 +110,22 @@ fn draw_bar(series: &Series, class: &str, (top, height): (f64, f64), scale: f64,
         @if class == "own" {
             text.value x=(end.max(high) + 10.0) y=(middle + 5.0) { (numbers::with_range(metric, series)) }
         }
+    }
+}
+
+/// Where a value stands.
+fn place(value: Option<f64>, scale: f64) -> f64 {
+    let part = value.unwrap_or(0.0) / scale;
+    LEFT + LENGTH * if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) }
+}
+
+/// The bare driver's value, and how near lockkit comes to it.
+fn beside(own: Option<&Series>, floor: &Series, metric: Metric) -> String {
+    let bare = floor.median().map_or_else(String::new, |median| numbers::shown(metric, median).text());
+    let ratio = own.and_then(|own| lookup::ratio(own, floor)).and_then(|ratio| ratio.median());
+    match ratio {
+        Some(ratio) => format!("bare driver {bare}: lockkit does {} of it", numbers::three(ratio)),
+        None => format!("bare driver {bare}"),
     }
 }
 
@@ -166,7 +175,7 @@ mod tests {
             .collect();
         assert_eq!(widths.len(), 5);
         assert_eq!(widths[0], LENGTH, "the one that is cut");
-        assert!(widths[1] > 0.9 * LENGTH - 20.0 && widths[1] < LENGTH, "{widths:?}");
+        assert!(widths[1] > 0.8 * LENGTH && widths[1] < LENGTH, "{widths:?}");
         assert!((widths[1] / widths[2] - 42_000.0 / 9_000.0).abs() < 0.1, "in proportion: {widths:?}");
     }
 

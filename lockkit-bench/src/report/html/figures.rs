@@ -28,8 +28,10 @@ pub(super) fn of(report: &Report, scenario: Scenario) -> Markup {
             _ => {
                 (bars(Metric::GrantsPerSecond, "Grants in a second"))
                 @if matches!(scenario, Scenario::Uncontended | Scenario::HotName) { (all_curves(report, scenario)) }
-                @if matches!(scenario, Scenario::HotName | Scenario::Crowd) {
+                @if scenario == Scenario::HotName {
                     (bars(Metric::MostOverLeast, "Fairness: the most served divided by the least served"))
+                }
+                @if matches!(scenario, Scenario::HotName | Scenario::Crowd) {
                     (bars(Metric::RequestsPerGrant, "Requests to the server for each grant with its release"))
                 }
             },

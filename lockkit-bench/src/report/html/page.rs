@@ -85,14 +85,15 @@ fn card(answer: &Answer, report: &Report) -> Markup {
     html! {
         article {
             h3 { (answer.need) }
+            @if let Some(measure) = &answer.measure { p class="muted measure" { (measure) } }
             @if !answer.named.is_empty() {
                 p.named {
                     @for (index, store) in report.stores.iter().enumerate().filter(|(_, s)| answer.named.contains(&s.id)) {
-                        span.chip class=(palette::class(index)) { (mark(index)) (store.id) }
+                        span class=(format!("chip {}", palette::class(index))) { (mark(index)) (store.id) }
                     }
                 }
             }
-            p { (answer.text) }
+            @for paragraph in &answer.text { p { (paragraph) } }
             @for caution in &answer.cautions { p.caution { b { "Beware: " } (caution) } }
             @if !answer.figures.is_empty() {
                 details {
@@ -167,7 +168,7 @@ fn render_cell(cell: &Cell, report: &Report) -> Markup {
     let store = report.stores.iter().position(|store| store.id == cell.text);
     html! {
         @match store {
-            Some(index) => span.store class=(palette::class(index)) { (mark(index)) (cell.text) },
+            Some(index) => span class=(format!("store {}", palette::class(index))) { (mark(index)) (cell.text) },
             None => (cell.text),
         }
         @if let Some(note) = cell.note { sup { "[" (note + 1) "]" } }

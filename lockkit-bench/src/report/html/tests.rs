@@ -45,6 +45,15 @@ fn servers_and_urls_cannot_write_markup() {
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
 }
 
+/// A browser takes the first `class` of a tag and forgets the others.
+#[test]
+fn no_tag_has_two_classes() {
+    let page = html(&sample::report());
+    for tag in page.split('<').filter_map(|rest| rest.split('>').next()) {
+        assert!(tag.matches(" class=").count() < 2, "{tag}");
+    }
+}
+
 /// What the style sheet is to replace must be in the drawings as it looks for it.
 #[test]
 fn colours_of_drawings_are_those_of_the_style_sheet() {

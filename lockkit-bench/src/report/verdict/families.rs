@@ -4,7 +4,6 @@ use super::{Answer, caution, needs};
 use crate::report::{
     GuaranteeClass, Metric, Report, Scenario, Store, numbers,
     verdict::rank::{finding, rank},
-    words,
 };
 
 /// Products that are the same thing to who runs one.
@@ -36,16 +35,28 @@ fn answer(report: &Report, name: &str, products: &[&str]) -> Option<Answer> {
     let members: Vec<_> = report.stores.iter().filter(|store| is_member(store)).collect();
     let text = match members.as_slice() {
         [] => return None,
-        [one] => format!("{}: {}.", one.id, words::class(one.guarantee.class)),
+        [one] => {
+            vec![format!("{}.", summary(report, one)), format!("Its guarantee: {}.", one.guarantee.class)]
+        }
         _ => choice(report, is_member),
     };
-    let figures = members.iter().map(|store| summary(report, store)).collect();
+    let figures = match members.as_slice() {
+        [_] => vec![],
+        all => all.iter().map(|store| summary(report, store)).collect(),
+    };
     let cautions = members.iter().filter_map(|store| caution(store)).collect();
-    Some(Answer { need: format!("You already have {name}"), text, named: vec![], figures, cautions })
+    Some(Answer {
+        need: format!("You already have {name}"),
+        measure: None,
+        text,
+        named: vec![],
+        figures,
+        cautions,
+    })
 }
 
 /// Which of several, for the two needs that differ most.
-fn choice(report: &Report, is_member: impl Fn(&Store) -> bool) -> String {
+fn choice(report: &Report, is_member: impl Fn(&Store) -> bool) -> Vec<String> {
     let kinds = [
         ("Many names", Scenario::OwnNames, Metric::GrantsPerSecond),
         ("One hot name", Scenario::HotName, Metric::GrantsPerSecond),
@@ -56,7 +67,7 @@ fn choice(report: &Report, is_member: impl Fn(&Store) -> bool) -> String {
         Some(format!("{kind}: {}", needs::said(&finding(report, &ranked), metric)))
     });
     let told: Vec<_> = told.collect();
-    if told.is_empty() { "Nothing was measured that would tell them apart.".into() } else { told.join(" ") }
+    if told.is_empty() { vec!["Nothing was measured that would tell them apart.".into()] } else { told }
 }
 
 fn summary(report: &Report, store: &Store) -> String {

@@ -11,8 +11,10 @@ use super::{GuaranteeClass, Report, Store};
 pub(super) struct Answer {
     /// Such as `Lowest latency`.
     pub(super) need: String,
-    /// The answer.
-    pub(super) text: String,
+    /// What was measured for it, such as `wait p50: 1 task, 1 name`.
+    pub(super) measure: Option<String>,
+    /// The answer, in paragraphs.
+    pub(super) text: Vec<String>,
     /// The [`Store::id`]s that it puts forward.
     pub(super) named: Vec<String>,
     /// What it stands on.
@@ -37,10 +39,10 @@ fn caution(store: &Store) -> Option<String> {
 }
 
 /// `a`, `a and b`, `a, b and c`.
-fn listed(names: &[&str]) -> String {
+fn listed(names: &[String]) -> String {
     match names {
         [] => String::new(),
-        [one] => (*one).into(),
+        [one] => one.clone(),
         [all @ .., last] => format!("{} and {last}", all.join(", ")),
     }
 }

@@ -42,10 +42,11 @@ pub(super) const NEEDS: [Need; 6] = [
 /// The answer to a need; `None` if its scenario was not run.
 pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     let Some(case) = report.typical(need.scenario, need.metric) else {
-        let text = "Nothing was measured that would tell.".into();
+        let text = vec!["Nothing was measured that would tell.".into()];
         let was_run = report.scenarios().contains(&need.scenario);
         return was_run.then(|| Answer {
             need: need.name.into(),
+            measure: None,
             text,
             named: vec![],
             figures: vec![],
@@ -56,19 +57,21 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     let is_shared = |store: &Store| store.guarantee.class > GuaranteeClass::Process;
     let ranked = rank(report, measured, |store| is_shared(store) && (need.is_met_by)(store));
     let found = finding(report, &ranked);
-    let mut text = said(&found, need.metric);
+    let mut text = vec![said(&found, need.metric)];
     let mut named = found.named();
     if !named.is_empty() && named.iter().all(|store| caution(store).is_some()) {
         let durable: Vec<_> = ranked.iter().filter(|one| caution(one.store).is_none()).cloned().collect();
         let found = finding(report, &durable);
         if !durable.is_empty() {
-            text.push_str(" Among those that keep their locks over a restart: ");
-            text.push_str(&said(&found, need.metric));
+            text.push(format!(
+                "Among those that keep their locks over a restart: {}",
+                said(&found, need.metric)
+            ));
             named.extend(found.named());
         }
     }
-    let mut figures = vec![format!("{}: {}", words::metric(need.metric), words::case(case))];
-    figures.extend(ranked.iter().map(|one| figure(one, need.metric)));
+    let measure = Some(format!("{}: {}", words::metric(need.metric), words::case(case)));
+    let mut figures: Vec<_> = ranked.iter().map(|one| figure(one, need.metric)).collect();
     for store in rank(report, measured, |_| true).iter().map(|one| one.store) {
         if !is_shared(store) {
             figures.push(format!("{} is left out: {}", store.id, words::class(store.guarantee.class)));
@@ -78,13 +81,13 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     }
     let cautions = named.into_iter().filter_map(caution).collect();
     let named = found.named().into_iter().map(|store| store.id.clone()).collect();
-    Some(Answer { need: need.name.into(), text, named, figures, cautions })
+    Some(Answer { need: need.name.into(), measure, text, named, figures, cautions })
 }
 
 /// Who still knows who has the lock after a server is gone. No figure can answer that: the class of guarantee does.
 pub(super) fn failover(report: &Report) -> Answer {
     let classes = |class| report.stores.iter().filter(move |store: &&Store| store.guarantee.class == class);
-    let ids = |stores: &[&Store]| listed(&stores.iter().map(|store| store.id.as_str()).collect::<Vec<_>>());
+    let ids = |stores: &[&Store]| listed(&stores.iter().map(|store| store.id.clone()).collect::<Vec<_>>());
     let good: Vec<_> = classes(GuaranteeClass::Consensus).collect();
     let risky: Vec<_> = classes(GuaranteeClass::AsynchronousFailover).collect();
     let text = if good.is_empty() {
@@ -105,32 +108,44 @@ pub(super) fn failover(report: &Report) -> Answer {
         )]
     };
     let named = good.iter().map(|store| store.id.clone()).collect();
-    Answer { need: "Survives the loss of a server".into(), text, named, figures: figures.collect(), cautions }
+    Answer {
+        need: "Survives the loss of a server".into(),
+        measure: None,
+        text: vec![text],
+        named,
+        figures: figures.collect(),
+        cautions,
+    }
 }
 
 fn figure(one: &Ranked<'_>, metric: Metric) -> String {
-    format!("{}: {} – {}", one.store.id, numbers::with_range(metric, one.series), one.store.guarantee.class)
+    format!("{}, {}", with_value(one, metric), one.store.guarantee.class)
+}
+
+fn with_value(one: &Ranked<'_>, metric: Metric) -> String {
+    format!("{}: {}", one.store.id, numbers::with_range(metric, one.series))
 }
 
 /// A finding in words.
 pub(super) fn said(found: &Finding<'_>, metric: Metric) -> String {
     match found {
         Finding::Best { best, next, factor } => {
-            let comparison = match metric.better() {
-                Better::Higher => "as much as",
-                Better::Lower => "better than",
+            let (best, next) = (with_value(best, metric), with_value(next, metric));
+            let (by, conjunction) = match *factor {
+                factor if !factor.is_finite() => return format!("{best}. The next is {next}."),
+                factor if factor < 2.0 => (format!("{:.0}% more", (factor - 1.0) * 100.0), "than"),
+                factor => (format!("{} times as much", numbers::three(factor)), "as"),
             };
-            match (factor.is_finite(), *factor < 2.0) {
-                (false, _) => format!("{}. The next is {}.", best.id, next.id),
-                (_, true) => format!("{}, {:.0}% better than the next, {}.", best.id, (factor - 1.0) * 100.0, next.id),
-                _ => format!("{}, {} times {comparison} the next, {}.", best.id, numbers::three(*factor), next.id),
+            match metric.better() {
+                Better::Higher => format!("{best}, {by} {conjunction} the next, {next}."),
+                Better::Lower => format!("{best}. The next, {next}, {by}."),
             }
         }
-        Finding::Tied(stores) => format!(
-            "{} can't be told apart in this run: their rounds overlap, or differ by less than 5%.",
-            listed(&stores.iter().map(|store| store.id.as_str()).collect::<Vec<_>>())
+        Finding::Tied(all) => format!(
+            "{} can't be told apart in this run: their rounds overlap, or they differ by less than 5%.",
+            listed(&all.iter().map(|one| with_value(one, metric)).collect::<Vec<_>>())
         ),
-        Finding::Alone(store) => format!("Only {} was measured that meets this need.", store.id),
+        Finding::Alone(one) => format!("Only {} was measured that meets this need.", with_value(one, metric)),
         Finding::Nobody => "None of the stores measured meets this need.".into(),
         Finding::TooShort => {
             "This run is too short to choose by; the figures below only show what it saw. Run it without --quick.".into()

@@ -20,11 +20,11 @@ pub(super) struct Ranked<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Finding<'a> {
     /// One is ahead of all others in each round, and by this factor of the next.
-    Best { best: &'a Store, next: &'a Store, factor: f64 },
+    Best { best: Ranked<'a>, next: Ranked<'a>, factor: f64 },
     /// These can't be told apart, and no other is ahead of them.
-    Tied(Vec<&'a Store>),
+    Tied(Vec<Ranked<'a>>),
     /// There was only one.
-    Alone(&'a Store),
+    Alone(Ranked<'a>),
     /// There was none.
     Nobody,
     /// A quick run, or too few rounds.
@@ -53,16 +53,16 @@ pub(super) fn rank<'a>(
 /// What may be said of a ranking.
 pub(super) fn finding<'a>(report: &Report, ranked: &[Ranked<'a>]) -> Finding<'a> {
     let [best, others @ ..] = ranked else { return Finding::Nobody };
-    let Some(next) = others.first() else { return Finding::Alone(best.store) };
+    let Some(next) = others.first() else { return Finding::Alone(best.clone()) };
     if report.is_quick || ranked.iter().any(|one| one.series.0.len() < MIN_ROUNDS) {
         return Finding::TooShort;
     }
     let is_like_best = |other: &&Ranked<'a>| best.series.overlaps(other.series) || factor(best, other) < SAME;
-    let alike: Vec<_> = others.iter().filter(is_like_best).map(|other| other.store).collect();
+    let alike: Vec<_> = others.iter().filter(is_like_best).cloned().collect();
     if alike.is_empty() {
-        return Finding::Best { best: best.store, next: next.store, factor: factor(best, next) };
+        return Finding::Best { best: best.clone(), next: next.clone(), factor: factor(best, next) };
     }
-    Finding::Tied([best.store].into_iter().chain(alike).collect())
+    Finding::Tied([best.clone()].into_iter().chain(alike).collect())
 }
 
 fn factor(best: &Ranked<'_>, other: &Ranked<'_>) -> f64 {
@@ -73,9 +73,9 @@ impl<'a> Finding<'a> {
     /// The stores that are put forward.
     pub(super) fn named(&self) -> Vec<&'a Store> {
         match self {
-            Self::Best { best, .. } => vec![best],
-            Self::Alone(store) => vec![store],
-            Self::Tied(stores) => stores.clone(),
+            Self::Best { best, .. } => vec![best.store],
+            Self::Alone(one) => vec![one.store],
+            Self::Tied(all) => all.iter().map(|one| one.store).collect(),
             Self::Nobody | Self::TooShort => Vec::new(),
         }
     }
