@@ -119,12 +119,12 @@ fn place(value: Option<f64>, scale: f64) -> f64 {
     LEFT + LENGTH * if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) }
 }
 
-/// The bare driver's value, and how near lockkit comes to it.
+/// The bare driver's value, and lockkit's divided by it.
 fn beside(own: Option<&Series>, floor: &Series, metric: Metric) -> String {
     let bare = floor.median().map_or_else(String::new, |median| numbers::shown(metric, median).text());
     let ratio = own.and_then(|own| lookup::ratio(own, floor)).and_then(|ratio| ratio.median());
     match ratio {
-        Some(ratio) => format!("bare driver {bare}: lockkit does {} of it", numbers::three(ratio)),
+        Some(ratio) => format!("bare driver {bare}, ratio {}", numbers::three(ratio)),
         None => format!("bare driver {bare}"),
     }
 }

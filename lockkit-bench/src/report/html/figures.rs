@@ -15,7 +15,11 @@ const MOST: usize = 4;
 /// All pictures of a scenario, in their order.
 pub(super) fn of(report: &Report, scenario: Scenario) -> Markup {
     let bars = |metric, about| all_bars(report, scenario, metric, about);
+    let cases = report.cases(scenario).len();
     html! {
+        @if cases > MOST && scenario != Scenario::HandOff {
+            p.muted { "Drawn is one of " (cases) " cases; the table below has all." }
+        }
         @match scenario {
             Scenario::HandOff => (hand_off(report)),
             Scenario::IdleLocks => {

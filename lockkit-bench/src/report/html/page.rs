@@ -112,7 +112,7 @@ fn how_to_read() -> Markup {
             ul {
                 li { "Each figure is the median of the rounds; the range behind it, and the thin line on a bar, go from the smallest round to the largest. In each round all stores had their turn, so that a slow minute of the machine hits all." }
                 li { "Where the ranges of two stores overlap, this run can't tell which is better, and no winner is named." }
-                li { "The outlined bar below a filled one is the " b { "bare driver" } ": the least that the store has to do for the same work, with no lock library. Between the two lies what lockkit costs. Where many want one name, the bare driver is measured without any contention; lockkit can be faster than that, as it hands a lock over inside a process with one request instead of two." }
+                li { "The outlined bar below a filled one is the " b { "bare driver" } ": the least that the store has to do for the same work, with no lock library; the ratio is lockkit's figure divided by it. Between the two lies what lockkit costs. Where many want one name, the bare driver is measured without any contention; lockkit can be faster than that, as it hands a lock over inside a process with one request instead of two." }
                 li { b { "p50" } " is what half of all waits stay below, " b { "p99" } " what 99 of 100 stay below. A store with a good p50 and a bad p99 is fast for most and very slow for some." }
                 li { b { "Most ÷ least" } " compares the task that got the lock most often with the one that got it least often: 1 is fair." }
                 li { "A slanted gap in a bar: it goes on far beyond the picture. Such locks live in one process, and are no alternative to the others." }

@@ -4,7 +4,7 @@ use super::{
     Answer, caution, listed,
     rank::{Finding, Ranked, finding, rank},
 };
-use crate::report::{Better, GuaranteeClass, Metric, Report, Scenario, Store, numbers, words};
+use crate::report::{Better, GuaranteeClass, Metric, Report, Scenario, Side, Store, numbers, table, words};
 
 /// A need, and the figure that answers it.
 pub(super) struct Need {
@@ -72,13 +72,16 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     }
     let measure = Some(format!("{}: {}", words::metric(need.metric), words::case(case)));
     let mut figures: Vec<_> = ranked.iter().map(|one| figure(one, need.metric)).collect();
-    for store in rank(report, measured, |_| true).iter().map(|one| one.store) {
-        if !is_shared(store) {
-            figures.push(format!("{} is left out: {}", store.id, words::class(store.guarantee.class)));
+    figures.extend(report.stores.iter().filter_map(|store| {
+        let why = if !is_shared(store) {
+            format!("left out: {}", words::class(store.guarantee.class))
         } else if !(need.is_met_by)(store) {
-            figures.push(format!("{} is left out: {}", store.id, need.otherwise));
-        }
-    }
+            format!("left out: {}", need.otherwise)
+        } else {
+            table::reason(report.outcome(need.scenario, case, &store.id, Side::Lockkit)?)?
+        };
+        Some(format!("{}: {why}", store.id))
+    }));
     let cautions = named.into_iter().filter_map(caution).collect();
     let named = found.named().into_iter().map(|store| store.id.clone()).collect();
     Some(Answer { need: need.name.into(), measure, text, named, figures, cautions })
