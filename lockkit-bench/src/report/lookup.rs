@@ -1,6 +1,6 @@
 //! Finding one's way in a report.
 
-use super::{Case, Curve, Metric, Outcome, Report, Scenario, Series, Side, Store, Verdict};
+use super::{Case, Curve, GuaranteeClass, Metric, Outcome, Report, Scenario, Series, Side, Store, Verdict};
 
 impl Report {
     /// The scenarios that were run, in their order.
@@ -65,13 +65,16 @@ impl Report {
     /// The case that stands for a scenario: of those that most stores were measured on, the hardest that is still
     /// like everyday life: no work under the lock, many processes, about 64 tasks.
     pub(super) fn typical(&self, scenario: Scenario, metric: Metric) -> Option<&Case> {
-        let measured = |case: &Case| {
-            self.stores.iter().filter(|store| self.own(scenario, case, store, metric).is_some()).count()
-        };
+        // A store of one process can't run what the others are for, and has no say in it.
+        let has = |store: &Store, case: &Case| self.own(scenario, case, store, metric).is_some();
+        let is_shared = |store: &Store| store.guarantee.class > GuaranteeClass::Process;
+        let measured =
+            |case: &Case| self.stores.iter().filter(|store| is_shared(store) && has(store, case)).count();
+        let has_any = |case: &&Case| self.stores.iter().any(|store| has(store, case));
         let hold = |case: &Case| case.hold_ms.unwrap_or(0.0);
         let processes = |case: &Case| case.processes.unwrap_or(1);
         let from_64 = |case: &Case| case.tasks.unwrap_or(1).abs_diff(64);
-        self.cases(scenario).into_iter().filter(|case| measured(case) > 0).min_by(|one, other| {
+        self.cases(scenario).into_iter().filter(has_any).min_by(|one, other| {
             (measured(other).cmp(&measured(one)))
                 .then(hold(one).total_cmp(&hold(other)))
                 .then(processes(other).cmp(&processes(one)))
@@ -117,6 +120,15 @@ mod tests {
         let report = sample::report();
         let case = report.typical(Scenario::HotName, Metric::GrantsPerSecond).unwrap();
         assert_eq!((case.tasks, case.processes, case.hold_ms), (Some(64), Some(8), Some(0.0)));
+    }
+
+    #[test]
+    fn a_store_alone_has_a_typical_case_even_if_it_is_of_one_process() {
+        let mut report = sample::report();
+        report.stores.retain(|store| store.id == "memory");
+        let case = report.typical(Scenario::HotName, Metric::GrantsPerSecond).unwrap();
+        assert_eq!((case.tasks, case.processes), (Some(64), Some(1)));
+        assert!(report.typical(Scenario::Recovery, Metric::RecoveryMs).is_none());
     }
 
     #[test]

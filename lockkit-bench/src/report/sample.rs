@@ -163,6 +163,9 @@ fn push(
     let is_memory = id == "memory";
     let reason = match scenario {
         Scenario::Recovery if is_memory => Some("its locks end with the process"),
+        Scenario::HotName if is_memory && case.processes.unwrap_or(1) > 1 => {
+            Some("it is seen by one process only")
+        }
         Scenario::Crowd if id != "zookeeper" && !is_memory && case.tasks == Some(1000) => {
             Some("so many waiters need more connections than the server grants")
         }

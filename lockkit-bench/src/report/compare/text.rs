@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Change, Comparison};
-use crate::report::{numbers, words};
+use crate::report::{Series, numbers, words};
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,14 +57,8 @@ fn change(change: &Change) -> String {
         Some(part) if part.is_finite() => format!("{:+.1}%", part * 100.0),
         _ => "from nothing".into(),
     };
-    let (what, show): (_, fn(&Change) -> (String, String)) = if change.is_ratio {
-        (" ÷ bare driver", |change| (ratio(&change.old), ratio(&change.new)))
-    } else {
-        ("", |change| {
-            (numbers::with_range(change.metric, &change.old), numbers::with_range(change.metric, &change.new))
-        })
-    };
-    let (old, new) = show(change);
+    let (old, new) = (value(change, &change.old), value(change, &change.new));
+    let what = if change.is_ratio { " ÷ bare driver" } else { "" };
     format!(
         "{}, {}, {}: {}{what} {old} -> {new}, {part}",
         change.store,
@@ -74,7 +68,10 @@ fn change(change: &Change) -> String {
     )
 }
 
-fn ratio(series: &crate::report::Series) -> String {
+fn value(change: &Change, series: &Series) -> String {
+    if !change.is_ratio {
+        return numbers::with_range(change.metric, series);
+    }
     let three = |value: Option<f64>| value.map_or_else(|| "?".into(), numbers::three);
     format!("{} ({}–{})", three(series.median()), three(series.min()), three(series.max()))
 }

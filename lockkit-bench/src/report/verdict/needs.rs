@@ -58,7 +58,7 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     let ranked = rank(report, measured, |store| is_shared(store) && (need.is_met_by)(store));
     let found = finding(report, &ranked);
     let mut text = vec![said(&found, need.metric)];
-    let mut named = found.named();
+    let named = found.named();
     if !named.is_empty() && named.iter().all(|store| caution(store).is_some()) {
         let durable: Vec<_> = ranked.iter().filter(|one| caution(one.store).is_none()).cloned().collect();
         let found = finding(report, &durable);
@@ -67,7 +67,6 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
                 "Among those that keep their locks over a restart: {}",
                 said(&found, need.metric)
             ));
-            named.extend(found.named());
         }
     }
     let measure = Some(format!("{}: {}", words::metric(need.metric), words::case(case)));
@@ -151,7 +150,9 @@ pub(super) fn said(found: &Finding<'_>, metric: Metric) -> String {
         Finding::Alone(one) => format!("Only {} was measured that meets this need.", with_value(one, metric)),
         Finding::Nobody => "None of the stores measured meets this need.".into(),
         Finding::TooShort => {
-            "This run is too short to choose by; the figures below only show what it saw. Run it without --quick.".into()
+            "This run is too short to choose by; the figures only show what it saw. Measure without \
+                              --quick, in 3 rounds or more."
+                .into()
         }
     }
 }
