@@ -23,33 +23,41 @@ pub(super) const fn title(scenario: Scenario) -> &'static str {
 pub(super) const fn explanation(scenario: Scenario) -> &'static str {
     match scenario {
         Scenario::Uncontended => {
-            "One task takes and gives back a name that nobody else wants: what a lock costs when there is no queue."
+            "One task takes and gives back a name that nobody else wants: what a lock costs when there is no \
+                queue."
         }
         Scenario::OwnNames => {
-            "Each task has a name of its own, so nobody waits for anybody: how many locks the store can do at once."
+            "Each task has a name of its own, so nobody waits for anybody: how many locks the store can do at \
+                once."
         }
         Scenario::Zipf => {
-            "Tasks pick from many names, some of which are far more popular (Zipf, exponent 1): most locks are free, some have queues."
+            "Tasks pick from many names, some of which are far more popular (Zipf, exponent 1): most locks \
+                are free, some have queues."
         }
         Scenario::HotName => {
-            "Everybody wants the same name: how fast it goes round, how long one waits, and whether all get their share."
+            "Everybody wants the same name: how fast it goes round, how long one waits, and whether all get \
+                their share."
         }
         Scenario::HandOff => {
-            "From the release by one to the grant of the next, each waiting in the store: the time in which nobody has the lock."
+            "From the release by one to the grant of the next, each waiting in the store: the time in which \
+                nobody has the lock."
         }
         Scenario::ReadWrite => "Most tasks only read, and readers may share; a writer wants the name alone.",
         Scenario::Semaphore => "A few permits for many tasks.",
         Scenario::Crowd => {
-            "Everybody wants the same name, and each waits in the store for itself: what a long queue costs the server."
+            "Everybody wants the same name, and each waits in the store for itself: what a long queue costs \
+                the server."
         }
         Scenario::IdleLocks => {
             "Locks are held and renewed while nothing else happens: what they cost the server and this process."
         }
         Scenario::Recovery => {
-            "A process that holds the lock is killed: how long until another one gets it. The lease sets the scale."
+            "A process that holds the lock is killed: how long until another one gets it. The lease sets the \
+                scale."
         }
         Scenario::OpenLoop => {
-            "Requests come at a fixed rate, however slow the answers are, and the wait counts from the moment a request was due: a stall is felt by all who come during it."
+            "Requests come at a fixed rate, however slow the answers are, and the wait counts from the moment \
+                a request was due: a stall is felt by all who come during it."
         }
     }
 }

@@ -28,7 +28,8 @@ pub fn html(report: &Report) -> String {
                     }
                     section #stores {
                         h2 { "The stores" }
-                        p { "A fast lock is worth nothing where two may hold it. This is what each store promises as it is set up." }
+                        p { "A fast lock is worth nothing where two may hold it. This is what each store \
+                            promises as it is set up." }
                         (render(&table::stores(report), report))
                     }
                     (how_to_read())
@@ -64,7 +65,8 @@ fn top(report: &Report) -> Markup {
             }
             ul.legend {
                 @for (index, store) in report.stores.iter().enumerate() {
-                    li class=(palette::class(index)) { (mark(index)) b { (store.id) } " " span.muted { (words::product(store)) } }
+                    li class=(palette::class(index)) { (mark(index)) b { (store.id) } " \
+                        " span.muted { (words::product(store)) } }
                 }
             }
             @if report.is_quick { p.warning role="note" { (words::QUICK) } }
@@ -110,12 +112,22 @@ fn how_to_read() -> Markup {
         section #reading {
             h2 { "How to read this" }
             ul {
-                li { "Each figure is the median of the rounds; the range behind it, and the thin line on a bar, go from the smallest round to the largest. In each round all stores had their turn, so that a slow minute of the machine hits all." }
-                li { "Where the ranges of two stores overlap, this run can't tell which is better, and no winner is named." }
-                li { "The outlined bar below a filled one is the " b { "bare driver" } ": the least that the store has to do for the same work, with no lock library; the ratio is lockkit's figure divided by it. Between the two lies what lockkit costs. Where many want one name, the bare driver is measured without any contention; lockkit can be faster than that, as it hands a lock over inside a process with one request instead of two." }
-                li { b { "p50" } " is what half of all waits stay below, " b { "p99" } " what 99 of 100 stay below. A store with a good p50 and a bad p99 is fast for most and very slow for some." }
-                li { b { "Most ÷ least" } " compares the task that got the lock most often with the one that got it least often: 1 is fair." }
-                li { "A slanted gap in a bar: it goes on far beyond the picture. Such locks live in one process, and are no alternative to the others." }
+                li { "Each figure is the median of the rounds; the range behind it, and the thin line on a \
+                    bar, go from the smallest round to the largest. In each round all stores had their turn, \
+                    so that a slow minute of the machine hits all." }
+                li { "Where the ranges of two stores overlap, this run can't tell which is better, and no \
+                    winner is named." }
+                li { "The outlined bar below a filled one is the " b { "bare driver" } ": the least that the \
+                    store has to do for the same work, with no lock library; the ratio is lockkit's figure \
+                    divided by it. Between the two lies what lockkit costs. Where many want one name, the \
+                    bare driver is measured without any contention; lockkit can be faster than that, as it \
+                    hands a lock over inside a process with one request instead of two." }
+                li { b { "p50" } " is what half of all waits stay below, " b { "p99" } " what 99 of 100 stay \
+                    below. A store with a good p50 and a bad p99 is fast for most and very slow for some." }
+                li { b { "Most ÷ least" } " compares the task that got the lock most often with the one that \
+                    got it least often: 1 is fair." }
+                li { "A slanted gap in a bar: it goes on far beyond the picture. Such locks live in one \
+                    process, and are no alternative to the others." }
             }
         }
     }
@@ -168,7 +180,8 @@ fn render_cell(cell: &Cell, report: &Report) -> Markup {
     let store = report.stores.iter().position(|store| store.id == cell.text);
     html! {
         @match store {
-            Some(index) => span class=(format!("store {}", palette::class(index))) { (mark(index)) (cell.text) },
+            Some(index) => span class=(format!("store \
+                {}", palette::class(index))) { (mark(index)) (cell.text) },
             None => (cell.text),
         }
         @if let Some(note) = cell.note { sup { "[" (note + 1) "]" } }
@@ -178,6 +191,7 @@ fn render_cell(cell: &Cell, report: &Report) -> Markup {
 
 fn mark(store: usize) -> Markup {
     html! {
-        svg.mark viewBox="0 0 16 16" aria-hidden="true" { polygon.mark points=(bars::corners(store, 8.0, 8.0)) {} }
+        svg.mark viewBox="0 0 16 \
+            16" aria-hidden="true" { polygon.mark points=(bars::corners(store, 8.0, 8.0)) {} }
     }
 }
