@@ -125,7 +125,11 @@ fn nothing_in_common_is_no_regression_but_incomparable() {
     }
     let mut other_cases = old.clone();
     other_cases.outcomes.clear();
-    for new in [other_stores, other_cases] {
+    let mut another_plan = old.clone();
+    for outcome in &mut another_plan.outcomes {
+        outcome.case.ttl_ms = Some(77);
+    }
+    for new in [other_stores, other_cases, another_plan] {
         let found = compare(&old, &new);
         assert!(!found.is_comparable() && !found.is_regression(), "{found}");
         assert!(found.to_string().contains("can't be compared"), "{found}");
