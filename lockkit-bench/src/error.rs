@@ -36,6 +36,9 @@ impl fmt::Display for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+        match &self.source {
+            Some(source) => Some(source.as_ref()),
+            None => None,
+        }
     }
 }
