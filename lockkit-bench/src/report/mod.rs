@@ -3,6 +3,6 @@
 mod model;
 
 pub use self::model::{
-    Case, Curve, Guarantee, GuaranteeClass, Host, Metric, Outcome, Report, SCHEMA, Scenario, Series, Setting, Side, Store,
-    Verdict,
+    Case, Curve, Guarantee, GuaranteeClass, Host, Metric, Outcome, Report, SCHEMA, Scenario, Series, Setting,
+    Side, Store, Verdict,
 };

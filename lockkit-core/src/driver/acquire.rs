@@ -166,7 +166,8 @@ async fn once(request: Request<'_>, bound: Bound, started: Tick) -> Result<Outco
         _ if !request.gated => Entry::Open,
         Bound::Try => agenda.gates.try_enter(&held),
         Bound::Forever | Bound::Within(_) => {
-            agenda.gates.enter(&held, || Waiter::new(Arc::clone(&held), spec_of(request, &held), token_base))
+            let waiter = |place| Waiter::new(Arc::clone(&held), place, spec_of(request, &held), token_base);
+            agenda.gates.enter(&held, waiter)
         }
     };
     let (turn, queued) = match entry {
