@@ -300,7 +300,7 @@ impl Turn<'_> {
     /// The lock is granted: from now on its hold keeps the gate closed.
     pub(super) fn wins(mut self, held: &Arc<Held>) {
         let Some(ticket) = self.ticket.take() else { return };
-        let holder = Occupant::holder(ticket, held.agenda.clock.now(), held);
+        let holder = Occupant::holder(ticket, held.granted_at(), held);
         let mut names = self.gates.lock();
         // Under the lock: a loss that comes now finds the holder, or its ticket is found by the drop of the hold.
         held.set_ticket(ticket);

@@ -177,7 +177,7 @@ impl Held {
         self.deadline().min(self.agenda.closing_end(self))
     }
 
-    fn granted_at(&self) -> Tick {
+    pub(super) fn granted_at(&self) -> Tick {
         Tick::from_nanos(self.granted_at.load(Acquire))
     }
 
