@@ -3,30 +3,26 @@
 //! Criterion runs one after the other; compare the two figures of one run, never figures of two runs.
 
 mod support {
+    pub(crate) mod bare;
     pub(crate) mod instant;
+    pub(crate) mod runtime;
 }
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use lockkit_core::{
-    Kind, LockName, Locker, OwnerId,
-    spi::{Backend, ClaimSpec, Mode, Wait},
+    Kind, LockName, Locker,
+    spi::{Backend, Mode, Wait},
 };
-use support::instant::Instant;
-use tokio::runtime::{Builder, Runtime};
-
-fn runtimes() -> [(&'static str, Runtime); 2] {
-    [
-        ("one thread", Builder::new_current_thread().enable_all().build().unwrap()),
-        ("two threads", Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()),
-    ]
-}
+use support::{
+    bare::{claim, name},
+    instant::Instant,
+    runtime::runtimes,
+};
 
 async fn bare_pair(backend: &dyn Backend, name: &LockName) {
-    let ttl = Duration::from_secs(30);
-    let spec = ClaimSpec::new(name.clone(), OwnerId::new(1), Mode::Exclusive, ttl, ttl / 10);
-    let mut claim = backend.claim(spec).unwrap();
+    let mut claim = claim(backend, name, 1, Mode::Exclusive);
     claim.attempt(Wait::Queue).await.unwrap();
     claim.release().await.unwrap();
 }
@@ -35,7 +31,7 @@ fn uncontended_pair(c: &mut Criterion) {
     let mut group = c.benchmark_group("lock + release");
     for (label, runtime) in runtimes() {
         let backend: Arc<dyn Backend> = Arc::new(Instant::default());
-        let name = LockName::new(Kind::Mutex, "orders/42").unwrap();
+        let name = name(Kind::Mutex);
         group.bench_function(BenchmarkId::new("bare claim calls", label), |b| {
             b.to_async(&runtime).iter(|| bare_pair(&*backend, &name));
         });
@@ -46,6 +42,10 @@ fn uncontended_pair(c: &mut Criterion) {
         let memory = Locker::memory().mutex("orders/42").unwrap();
         group.bench_function(BenchmarkId::new("driver, memory store", label), |b| {
             b.to_async(&runtime).iter(|| async { memory.lock().await.unwrap().release().await.unwrap() });
+        });
+        // The next lock waits for the keeper's release.
+        group.bench_function(BenchmarkId::new("drop instead of release, instant store", label), |b| {
+            b.to_async(&runtime).iter(|| async { drop(mutex.lock().await.unwrap()) });
         });
     }
     group.finish();

@@ -111,24 +111,27 @@ impl<'a> Call<'a> {
 
     fn end(mut self, outcome: &Result<Option<(Arc<Held>, u32)>>) {
         self.ended = true;
-        let (waited, span) = (self.waited(), Span::current());
-        let Request { keeper, name, mode, options, .. } = self.request;
-        let what = match outcome {
+        let span = Span::current();
+        match outcome {
             Ok(Some((held, attempts))) => {
-                let (token, attempts) = (held.token(), *attempts);
-                span.record("token", token.get()).record("attempts", attempts).record("outcome", "granted");
-                What::Acquired { mode, token, waited, attempts }
+                let token = held.token().get();
+                span.record("token", token).record("attempts", attempts).record("outcome", "granted");
             }
-            Ok(None) => {
-                span.record("outcome", "timed out");
-                What::TimedOut { waited }
+            Ok(None) => _ = span.record("outcome", "timed out"),
+            Err(_) => _ = span.record("outcome", "refused"),
+        }
+        let Request { keeper, name, mode, options, .. } = self.request;
+        // The clock is read for those who hear it only.
+        keeper.agenda().observe(name, options.options.group.as_ref(), || {
+            let waited = self.waited();
+            match outcome {
+                Ok(Some((held, attempts))) => {
+                    What::Acquired { mode, token: held.token(), waited, attempts: *attempts }
+                }
+                Ok(None) => What::TimedOut { waited },
+                Err(error) => What::Refused { error, waited },
             }
-            Err(error) => {
-                span.record("outcome", "refused");
-                What::Refused { error, waited }
-            }
-        };
-        keeper.agenda().observe(name, options.options.group.as_ref(), || what);
+        });
     }
 }
 
@@ -166,7 +169,8 @@ async fn once(request: Request<'_>, bound: Bound, started: Tick) -> Result<Outco
         _ if !request.gated => Entry::Open,
         Bound::Try => agenda.gates.try_enter(&held),
         Bound::Forever | Bound::Within(_) => {
-            agenda.gates.enter(&held, || Waiter::new(Arc::clone(&held), spec_of(request, &held), token_base))
+            let waiter = |place| Waiter::new(Arc::clone(&held), place, spec_of(request, &held), token_base);
+            agenda.gates.enter(&held, waiter)
         }
     };
     let (turn, queued) = match entry {

@@ -61,13 +61,11 @@ pub(crate) struct Timer {
     id: u64,
     /// [`Tick::NEVER`]: not in the agenda.
     due: AtomicU64,
-    /// Never goes back into the agenda.
-    retired: AtomicBool,
 }
 
 impl Timer {
     pub(crate) fn new(id: u64) -> Self {
-        Self { id, due: AtomicU64::new(Tick::NEVER.nanos()), retired: AtomicBool::new(false) }
+        Self { id, due: AtomicU64::new(Tick::NEVER.nanos()) }
     }
 }
 
@@ -220,7 +218,7 @@ impl Agenda {
                 Some(Chore::Release(_, reply)) if !self.is_attended() => reply.take(),
                 _ => None,
             };
-            let again = held.timer.retired.swap(true, Relaxed);
+            let again = held.retired.swap(true, Relaxed);
             let idle = if again { chore.take_if(|chore| !chore.is_awaited()) } else { None };
             let wake = chore.is_some();
             state.chores.extend(chore);
@@ -252,7 +250,7 @@ impl Agenda {
     pub(crate) fn leak(&self, held: &Arc<Held>, keeper: Arc<Keeper>) {
         let (_unused, wake) = {
             let mut state = self.lock();
-            let over = held.timer.retired.load(Relaxed);
+            let over = held.retired.load(Relaxed);
             let unused =
                 if over { Some(keeper) } else { state.leaked.insert(held.timer.id, Some(keeper)).flatten() };
             let closing = state.draining_since.is_some();
@@ -445,7 +443,7 @@ impl State {
     /// True if the task would sleep past `due`. After `retire` it does nothing; a shutdown ends each hold in time,
     /// whoever inserts what.
     fn insert(&mut self, held: &Arc<Held>, due: Tick) -> bool {
-        if held.timer.retired.load(Relaxed) {
+        if held.retired.load(Relaxed) {
             return false;
         }
         let end = self.closing_end(held);

@@ -102,12 +102,7 @@ impl<'a> Bid<'a> {
             return Err(Error::new(ErrorKind::Unexpected, "a lock that was never held is in use"));
         };
         if let State::Idle(claim) = std::mem::replace(&mut self.state, State::Gone) {
-            if let Some(attachment) = claim.attachment() {
-                held.attach(attachment);
-            }
-            if let Some(owner) = claim.recorded_owner() {
-                held.record_owner(owner);
-            }
+            held.record(claim.attachment(), claim.recorded_owner());
             *slot = Some(claim);
         }
         drop(slot);

@@ -7,17 +7,18 @@
 //! turn is passed over.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, hash_map},
     fmt,
     num::NonZeroU64,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use super::{
+    crowd::{Crowd, Gate, Occupant},
     held::Held,
     line::{InLine, Slot, Waiter},
 };
@@ -30,9 +31,6 @@ use crate::{
 
 /// So many hand-overs in a row may overtake those who wait in the store (C12).
 const MOST_HAND_OVERS: u8 = 16;
-
-/// Behind a longer hold the first in line joins those who wait in the store.
-const LONG_HOLD: Duration = Duration::from_millis(250);
 
 /// What a turn may take beyond a request and a pause before the next one.
 const LEEWAY: Duration = Duration::from_secs(1);
@@ -54,39 +52,8 @@ pub(crate) struct Gates {
     silence: Duration,
 }
 
-/// Names one turn or one hold.
+/// Names one turn, one hold, or one place in line: later ones are larger.
 pub(super) type Ticket = NonZeroU64;
-
-#[derive(Default)]
-struct Gate {
-    holder: Option<Holder>,
-    rival: Option<Rival>,
-    crowd: Option<Box<Crowd>>,
-}
-
-/// The one of this process that has the lock.
-struct Holder {
-    ticket: Ticket,
-    since: Tick,
-    held: Weak<Held>,
-}
-
-/// The one of this process that competes in the store.
-struct Rival {
-    ticket: Ticket,
-    /// It does not act any more if it was silent until then.
-    stale_at: Tick,
-}
-
-/// What only a name has that more than one wants.
-#[derive(Default)]
-struct Crowd {
-    queue: VecDeque<Arc<Waiter>>,
-    /// Hand-overs since the store granted the lock.
-    streak: u8,
-    /// The store answers by errors.
-    troubled: bool,
-}
 
 /// The answer to one who wants a lock.
 pub(super) enum Entry<'a> {
@@ -115,42 +82,59 @@ impl Gates {
     pub(super) fn try_enter<'a>(&'a self, held: &'a Held) -> Entry<'a> {
         let now = held.agenda.clock.now();
         let mut names = self.lock();
-        let gate = names.entry(held.name.clone()).or_default();
-        let taken = gate.holder.as_ref().and_then(|holder| holder.held.upgrade());
-        let is_taken = taken.as_ref().is_some_and(|holder| holder.stands_at(now));
+        let gate = match names.entry(held.name.clone()) {
+            hash_map::Entry::Vacant(place) => return Entry::Turn(self.alone(place, held, now)),
+            hash_map::Entry::Occupied(place) => place.into_mut(),
+        };
+        let holder = gate.holder();
+        let is_taken = holder.as_ref().is_some_and(|holder| holder.stands_at(now));
         let entry = if is_taken || (self.fair && gate.has_others_before(now)) {
             Entry::Taken
         } else if gate.is_idle() {
-            Entry::Turn(self.turn(gate, held, now))
+            Entry::Turn(self.turn(gate.crowd(), held, now))
         } else {
             Entry::Open
         };
         drop(names);
-        drop(taken); // not under the lock: it may be the last reference
+        drop(holder); // not under the lock: it may be the last reference
         entry
     }
 
     /// Lets one in that is ready to wait.
-    pub(super) fn enter<'a>(&'a self, held: &'a Held, waiter: impl FnOnce() -> Waiter) -> Entry<'a> {
+    pub(super) fn enter<'a>(&'a self, held: &'a Held, waiter: impl FnOnce(Ticket) -> Waiter) -> Entry<'a> {
         let now = held.agenda.clock.now();
         let mut names = self.lock();
-        let gate = names.entry(held.name.clone()).or_default();
-        if gate.is_idle() {
-            return Entry::Turn(self.turn(gate, held, now));
+        let crowd = match names.entry(held.name.clone()) {
+            hash_map::Entry::Vacant(place) => return Entry::Turn(self.alone(place, held, now)),
+            hash_map::Entry::Occupied(place) => place.into_mut().crowd(),
+        };
+        // In trouble somebody must have the turn: by its luck the gate gets over it.
+        if crowd.is_idle() || (crowd.troubled && crowd.admits(now)) {
+            return Entry::Turn(self.turn(crowd, held, now));
         }
-        if gate.is_troubled() {
-            // Somebody must have the turn: by its luck the gate gets over it.
-            return if gate.admits(now) { Entry::Turn(self.turn(gate, held, now)) } else { Entry::Open };
+        if crowd.troubled {
+            return Entry::Open;
         }
-        let crowd = gate.crowd.get_or_insert_default();
-        let (waiter, ahead) = (Arc::new(waiter()), crowd.queue.len());
-        crowd.queue.push_back(Arc::clone(&waiter));
+        let waiter = Arc::new(waiter(self.ticket()));
+        let ahead = crowd.queue(&waiter);
         Entry::Queued(InLine::new(self, waiter, ahead))
     }
 
-    fn turn<'a>(&'a self, gate: &mut Gate, held: &'a Held, now: Tick) -> Turn<'a> {
+    /// The turn of one who meets nobody.
+    fn alone<'a>(
+        &'a self,
+        place: hash_map::VacantEntry<'_, LockName, Gate>,
+        held: &'a Held,
+        now: Tick,
+    ) -> Turn<'a> {
         let ticket = self.ticket();
-        gate.rival = Some(Rival { ticket, stale_at: now.after(self.silence_of(held)) });
+        place.insert(Gate::Alone(Occupant::rival(ticket, now.after(self.silence_of(held)))));
+        self.turn_of(held, ticket)
+    }
+
+    fn turn<'a>(&'a self, crowd: &mut Crowd, held: &'a Held, now: Tick) -> Turn<'a> {
+        let ticket = self.ticket();
+        crowd.compete(Occupant::rival(ticket, now.after(self.silence_of(held))));
         self.turn_of(held, ticket)
     }
 
@@ -169,11 +153,17 @@ impl Gates {
     /// Ends a turn or a hold: the next one comes in.
     pub(super) fn leave(&self, name: &LockName, ticket: Ticket, now: Tick) {
         let mut names = self.lock();
-        let Some(gate) = names.get_mut(name) else { return };
-        gate.forget(ticket);
-        let next = self.advance(gate, now, Duration::ZERO);
-        if next.is_none() && gate.is_idle() {
-            names.remove(name);
+        let hash_map::Entry::Occupied(mut place) = names.entry(name.clone()) else { return };
+        let (next, is_last) = match place.get_mut() {
+            Gate::Alone(one) => (None, one.ticket == ticket),
+            Gate::Crowded(crowd) => {
+                crowd.forget(ticket);
+                let next = self.advance(crowd, now, Duration::ZERO);
+                (next, crowd.is_idle())
+            }
+        };
+        if is_last {
+            place.remove();
         }
         drop(names);
         ring(next);
@@ -182,19 +172,20 @@ impl Gates {
     /// Has the next one come in whose turn it is by the passing of time.
     pub(super) fn look(&self, name: &LockName, now: Tick) {
         let mut names = self.lock();
-        let next = names.get_mut(name).and_then(|gate| self.advance(gate, now, Duration::ZERO));
+        let next = match names.get_mut(name) {
+            Some(Gate::Crowded(crowd)) => self.advance(crowd, now, Duration::ZERO),
+            _ => None, // nobody waits
+        };
         drop(names);
         ring(next);
     }
 
     /// Takes one out of the line that has gone.
-    pub(super) fn forget(&self, waiter: &Arc<Waiter>) {
+    pub(super) fn forget(&self, waiter: &Waiter) {
         let mut names = self.lock();
-        let Some(gate) = names.get_mut(waiter.name()) else { return };
-        if let Some(crowd) = &mut gate.crowd {
-            crowd.leave(waiter);
-        }
-        if gate.is_idle() {
+        let Some(Gate::Crowded(crowd)) = names.get_mut(waiter.name()) else { return };
+        crowd.leave(waiter);
+        if crowd.is_idle() {
             names.remove(waiter.name());
         }
     }
@@ -202,7 +193,7 @@ impl Gates {
     /// An operator freed the grant with this token: whoever had it is asked to look, and keeps nobody out.
     pub(crate) fn freed(&self, name: &LockName, token: FencingToken) {
         let names = self.lock();
-        let holder = names.get(name).and_then(|gate| gate.holder.as_ref()?.held.upgrade());
+        let holder = names.get(name).and_then(Gate::holder);
         drop(names);
         if let Some(held) = holder.filter(|held| held.token() == token) {
             held.pass_on();
@@ -212,8 +203,7 @@ impl Gates {
 
     /// How many of this process wait here, beside those who wait in the store.
     pub(crate) fn waiting(&self, name: &LockName) -> usize {
-        let names = self.lock();
-        names.get(name).and_then(|gate| gate.crowd.as_ref()).map_or(0, |crowd| crowd.queue.len())
+        self.lock().get(name).map_or(0, Gate::waiting)
     }
 
     #[cfg(test)]
@@ -222,16 +212,15 @@ impl Gates {
     }
 
     /// Gives the turn to the first in line, if there may be one.
-    fn advance(&self, gate: &mut Gate, now: Tick, rest: Duration) -> Option<Arc<Waiter>> {
-        if !gate.admits(now) {
+    fn advance(&self, crowd: &mut Crowd, now: Tick, rest: Duration) -> Option<Arc<Waiter>> {
+        if !crowd.admits(now) {
             return None;
         }
-        let crowd = gate.crowd.as_mut()?;
-        while let Some(waiter) = crowd.queue.pop_front() {
+        while let Some(waiter) = crowd.pop() {
             let ticket = self.ticket();
             if waiter.offer(Slot::Turn { ticket, rest }) {
-                gate.rival =
-                    Some(Rival { ticket, stale_at: now.after(rest + self.silence_of(&waiter.held)) });
+                let stale_at = now.after(rest + self.silence_of(&waiter.held));
+                crowd.compete(Occupant::rival(ticket, stale_at));
                 return Some(waiter);
             }
         }
@@ -242,9 +231,14 @@ impl Gates {
     pub(super) fn open(&self, name: &LockName) {
         let mut names = self.lock();
         let Some(gate) = names.get_mut(name) else { return };
-        let crowd = gate.crowd.get_or_insert_default();
+        let crowd = gate.crowd();
         crowd.troubled = true;
-        let let_in: Vec<_> = crowd.queue.drain(..).filter(|waiter| waiter.offer(Slot::Open)).collect();
+        let mut let_in = Vec::new();
+        while let Some(waiter) = crowd.pop() {
+            if waiter.offer(Slot::Open) {
+                let_in.push(waiter);
+            }
+        }
         drop(names);
         ring(let_in);
     }
@@ -257,20 +251,15 @@ impl Gates {
         }
         let now = held.agenda.clock.now();
         let mut names = self.lock();
-        let gate = names.get_mut(&held.name)?;
-        let is_holder = gate.holder.as_ref().is_some_and(|holder| holder.ticket == ticket);
-        if !is_holder || gate.rival.as_ref().is_some_and(|rival| rival.stale_at > now) {
+        let Some(Gate::Crowded(crowd)) = names.get_mut(&held.name) else { return None };
+        if !crowd.is_held_by(ticket) || crowd.has_rival_at(now) {
             return None;
         }
-        let crowd = gate.crowd.as_mut()?;
         let outsiders = if crowd.streak < MOST_HAND_OVERS { Outsiders::Wait } else { Outsiders::First };
-        while crowd.queue.front().is_some_and(|waiter| !waiter.is_waiting()) {
-            crowd.queue.pop_front();
-        }
         // It stays in line: nobody may poll this release any more, and then it must get the lock by itself.
-        let waiter = crowd.queue.front().map(Arc::clone)?;
+        let waiter = crowd.first().map(Arc::clone)?;
         let ticket = self.ticket();
-        gate.rival = Some(Rival { ticket, stale_at: now.after(self.silence_of(held)) });
+        crowd.compete(Occupant::rival(ticket, now.after(self.silence_of(held))));
         Some(Succession { gates: self, waiter: Some(waiter), ticket, outsiders })
     }
 
@@ -286,53 +275,6 @@ fn ring(waiters: impl IntoIterator<Item = Arc<Waiter>>) {
     }
 }
 
-impl Crowd {
-    /// Has one wait on at the head of the line. While it was promised the lock, it could be taken out of there.
-    fn come_back(&mut self, waiter: &Arc<Waiter>) {
-        let is_there = self.queue.iter().any(|other| Arc::ptr_eq(other, waiter));
-        if !is_there && waiter.is_waiting() {
-            self.queue.push_front(Arc::clone(waiter));
-        }
-    }
-
-    fn leave(&mut self, waiter: &Arc<Waiter>) {
-        if self.queue.front().is_some_and(|first| Arc::ptr_eq(first, waiter)) {
-            self.queue.pop_front();
-        } else {
-            self.queue.retain(|other| !Arc::ptr_eq(other, waiter));
-        }
-    }
-}
-
-impl Gate {
-    fn is_troubled(&self) -> bool {
-        self.crowd.as_ref().is_some_and(|crowd| crowd.troubled)
-    }
-
-    /// Whether others came before, where nobody may overtake (C12). In trouble everybody may see for himself.
-    fn has_others_before(&self, now: Tick) -> bool {
-        let somebody_waits = self.crowd.as_ref().is_some_and(|crowd| !crowd.queue.is_empty());
-        let somebody_competes = self.rival.as_ref().is_some_and(|rival| rival.stale_at > now);
-        !self.is_troubled() && (somebody_waits || somebody_competes)
-    }
-
-    fn is_idle(&self) -> bool {
-        let nobody_waits = self.crowd.as_ref().is_none_or(|crowd| crowd.queue.is_empty());
-        self.holder.is_none() && self.rival.is_none() && nobody_waits
-    }
-
-    /// Whether another one may compete in the store.
-    fn admits(&self, now: Tick) -> bool {
-        let nobody_competes = self.rival.as_ref().is_none_or(|rival| rival.stale_at <= now);
-        nobody_competes && self.holder.as_ref().is_none_or(|holder| holder.since.after(LONG_HOLD) <= now)
-    }
-
-    fn forget(&mut self, ticket: Ticket) {
-        self.holder.take_if(|holder| holder.ticket == ticket);
-        self.rival.take_if(|rival| rival.ticket == ticket);
-    }
-}
-
 /// The right to compete in the store. Dropped, it passes to the next in line.
 pub(super) struct Turn<'a> {
     gates: &'a Gates,
@@ -343,14 +285,10 @@ pub(super) struct Turn<'a> {
 impl Turn<'_> {
     /// It still acts, and the store answers.
     pub(super) fn goes_on(&self) {
-        let now = self.held.agenda.clock.now();
-        let mut names = self.gates.lock();
-        let Some(gate) = names.get_mut(&self.held.name) else { return };
-        if let Some(rival) = gate.rival.as_mut().filter(|rival| Some(rival.ticket) == self.ticket) {
-            rival.stale_at = now.after(self.gates.silence_of(self.held));
-            if let Some(crowd) = &mut gate.crowd {
-                crowd.troubled = false;
-            }
+        let Some(ticket) = self.ticket else { return };
+        let stale_at = self.held.agenda.clock.now().after(self.gates.silence_of(self.held));
+        if let Some(gate) = self.gates.lock().get_mut(&self.held.name) {
+            gate.goes_on(ticket, stale_at);
         }
     }
 
@@ -362,15 +300,13 @@ impl Turn<'_> {
     /// The lock is granted: from now on its hold keeps the gate closed.
     pub(super) fn wins(mut self, held: &Arc<Held>) {
         let Some(ticket) = self.ticket.take() else { return };
-        let now = held.agenda.clock.now();
+        let holder = Occupant::holder(ticket, held.granted_at(), held);
         let mut names = self.gates.lock();
-        let gate = names.entry(held.name.clone()).or_default();
-        gate.forget(ticket);
         // Under the lock: a loss that comes now finds the holder, or its ticket is found by the drop of the hold.
         held.set_ticket(ticket);
-        gate.holder = Some(Holder { ticket, since: now, held: Arc::downgrade(held) });
-        if let Some(crowd) = &mut gate.crowd {
-            (crowd.streak, crowd.troubled) = (0, false);
+        match names.get_mut(&held.name) {
+            Some(gate) => gate.won_by(holder),
+            None => _ = names.insert(held.name.clone(), Gate::Alone(holder)),
         }
     }
 }
@@ -399,14 +335,11 @@ impl Succession<'_> {
     /// The lock is the waiter's now; false if that has gone meanwhile.
     pub(super) fn deliver(mut self) -> bool {
         let Some(waiter) = self.waiter.take() else { return false };
-        let now = waiter.held.agenda.clock.now();
+        let holder = Occupant::holder(self.ticket, waiter.held.agenda.clock.now(), &waiter.held);
         let mut names = self.gates.lock();
-        let gate = names.entry(waiter.name().clone()).or_default();
-        gate.forget(self.ticket);
+        let crowd = names.entry(waiter.name().clone()).or_default().crowd();
         waiter.held.set_ticket(self.ticket);
-        let held = Arc::downgrade(&waiter.held);
-        gate.holder = Some(Holder { ticket: self.ticket, since: now, held });
-        let crowd = gate.crowd.get_or_insert_default();
+        crowd.hold(holder);
         crowd.streak = crowd.streak.saturating_add(1);
         crowd.leave(&waiter);
         drop(names);
@@ -424,17 +357,17 @@ impl Succession<'_> {
     fn end(&self, waiter: &Arc<Waiter>, yielded: bool) {
         let (name, now) = (waiter.name(), waiter.held.agenda.clock.now());
         let mut names = self.gates.lock();
-        let gate = names.entry(name.clone()).or_default();
-        gate.forget(self.ticket);
-        gate.crowd.get_or_insert_default().come_back(waiter);
+        let crowd = names.entry(name.clone()).or_default().crowd();
+        crowd.forget(self.ticket);
+        crowd.come_back(waiter);
         let next = if yielded {
             let rest = if self.gates.lines_up { Duration::ZERO } else { STAND_BACK };
-            gate.holder = None;
-            self.gates.advance(gate, now, rest)
+            crowd.free();
+            self.gates.advance(crowd, now, rest)
         } else {
             None // the hold that is being released lets it in when it ends
         };
-        if next.is_none() && gate.is_idle() {
+        if crowd.is_idle() {
             names.remove(name);
         }
         drop(names);

@@ -76,17 +76,16 @@ pub(crate) struct Held {
     pub(crate) comebacks: AtomicU8,
     /// How many renewals in a row had an unknown outcome.
     pub(crate) unknown_renewals: AtomicU8,
+    /// Its timer never goes back into the agenda; changed only under the agenda's lock.
+    pub(crate) retired: AtomicBool,
     granted: AtomicBool,
     token: AtomicU64,
+    /// [`Tick::NEVER`] before the grant.
     granted_at: AtomicU64,
     /// When the lease ends without another renewal.
     lease_end: AtomicU64,
-    /// When the hold ends however often it is renewed.
-    cap: AtomicU64,
     ending: OnceLock<Ending>,
-    attachment: OnceLock<Arc<dyn Attachment>>,
-    /// As it has the lock, if that is not as it asked for it; boxed, as it is rare.
-    recorded_owner: OnceLock<Box<OwnerId>>,
+    extras: OnceLock<Box<Extras>>,
     /// With which it keeps the process gate closed; zero: it does not.
     ticket: AtomicU64,
     /// It was handed over, and its caller has not looked yet.
@@ -96,12 +95,19 @@ pub(crate) struct Held {
     attempting: AtomicWaker,
 }
 
+/// What few stores say of a grant; boxed, as most do not.
+#[derive(Debug)]
+struct Extras {
+    attachment: Option<Arc<dyn Attachment>>,
+    /// As it has the lock, if that is not as it asked for it.
+    owner: Option<OwnerId>,
+}
+
 impl Held {
     pub(crate) fn new(name: LockName, mode: Mode, options: Arc<CheckedOptions>, agenda: Arc<Agenda>) -> Self {
         Self {
             name,
             asks_as: OwnerId::random(),
-            recorded_owner: OnceLock::new(),
             mode,
             options,
             slot: Mutex::new(None),
@@ -111,13 +117,13 @@ impl Held {
             rung: AtomicBool::new(false),
             comebacks: AtomicU8::new(0),
             unknown_renewals: AtomicU8::new(0),
+            retired: AtomicBool::new(false),
             granted: AtomicBool::new(false),
             token: AtomicU64::new(0),
-            granted_at: AtomicU64::new(0),
+            granted_at: AtomicU64::new(Tick::NEVER.nanos()),
             lease_end: AtomicU64::new(Tick::NEVER.nanos()),
-            cap: AtomicU64::new(Tick::NEVER.nanos()),
             ending: OnceLock::new(),
-            attachment: OnceLock::new(),
+            extras: OnceLock::new(),
             ticket: AtomicU64::new(0),
             unclaimed: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
@@ -129,12 +135,7 @@ impl Held {
     /// found by the insert of the first renewal: `ring` and the grant each write before they read.
     pub(crate) fn grant(&self, token: FencingToken) {
         self.token.store(token.get(), Relaxed);
-        let now = self.agenda.clock.now();
-        self.granted_at.store(now.nanos(), Relaxed);
-        if self.limits().max_hold != Duration::MAX {
-            let cap = now.after(self.limits().max_hold);
-            self.cap.store(cap.nanos(), Release);
-        }
+        self.granted_at.store(self.agenda.clock.now().nanos(), Release);
         self.granted.store(true, SeqCst);
     }
 
@@ -144,12 +145,15 @@ impl Held {
 
     /// The owner that the store knows.
     pub(crate) fn owner(&self) -> OwnerId {
-        self.recorded_owner.get().map_or(self.asks_as, |owner| **owner)
+        self.extras.get().and_then(|extras| extras.owner).unwrap_or(self.asks_as)
     }
 
-    pub(super) fn record_owner(&self, owner: OwnerId) {
-        // Granted once.
-        let _ = self.recorded_owner.set(Box::new(owner));
+    /// Notes what the store says beside a grant.
+    pub(super) fn record(&self, attachment: Option<Arc<dyn Attachment>>, owner: Option<OwnerId>) {
+        if attachment.is_some() || owner.is_some() {
+            // Granted once.
+            let _ = self.extras.set(Box::new(Extras { attachment, owner }));
+        }
     }
 
     pub(crate) fn token(&self) -> FencingToken {
@@ -173,8 +177,13 @@ impl Held {
         self.deadline().min(self.agenda.closing_end(self))
     }
 
+    pub(super) fn granted_at(&self) -> Tick {
+        Tick::from_nanos(self.granted_at.load(Acquire))
+    }
+
+    /// When the hold ends however often it is renewed.
     fn cap(&self) -> Tick {
-        Tick::from_nanos(self.cap.load(Acquire))
+        self.granted_at().after(self.limits().max_hold)
     }
 
     /// Counts a lease from before its request, `asked`, and returns its new end (C3). Never call this under the agenda's
@@ -239,7 +248,7 @@ impl Held {
         if !self.unclaimed.load(SeqCst) {
             return Tick::NEVER;
         }
-        Tick::from_nanos(self.granted_at.load(Relaxed)).after(UNCLAIMED)
+        self.granted_at().after(UNCLAIMED)
     }
 
     /// True for the one who is the first to take, or to give back, what was handed over.
@@ -267,13 +276,8 @@ impl Held {
         self.observe(|| What::Lost { token, reason, held: self.age() });
     }
 
-    pub(crate) fn attach(&self, attachment: Arc<dyn Attachment>) {
-        // Granted once.
-        let _ = self.attachment.set(attachment);
-    }
-
     pub(crate) fn attachment(&self) -> Option<&Arc<dyn Attachment>> {
-        self.attachment.get()
+        self.extras.get()?.attachment.as_ref()
     }
 
     /// The caller has gone: an attempt in flight need not wait inside the store any more.
@@ -299,7 +303,7 @@ impl Held {
 
     /// How long ago it was granted.
     fn age(&self) -> Duration {
-        Tick::from_nanos(self.granted_at.load(Relaxed)).until(self.agenda.clock.now())
+        self.granted_at().until(self.agenda.clock.now())
     }
 
     /// Never call this under the agenda's lock.

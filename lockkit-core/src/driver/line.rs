@@ -36,6 +36,7 @@ pub(super) const UNCLAIMED: Duration = Duration::from_secs(1);
 /// One in line, as those see it that let it in.
 pub(super) struct Waiter {
     pub(super) held: Arc<Held>,
+    pub(super) place: Ticket,
     /// As whom it would hold the lock.
     spec: ClaimSpec,
     token_base: u64,
@@ -61,8 +62,8 @@ pub(super) enum Slot {
 }
 
 impl Waiter {
-    pub(super) fn new(held: Arc<Held>, spec: ClaimSpec, token_base: u64) -> Self {
-        Self { held, spec, token_base, slot: Mutex::new(Slot::Waiting), bell: Notify::new() }
+    pub(super) fn new(held: Arc<Held>, place: Ticket, spec: ClaimSpec, token_base: u64) -> Self {
+        Self { held, place, spec, token_base, slot: Mutex::new(Slot::Waiting), bell: Notify::new() }
     }
 
     pub(super) fn name(&self) -> &LockName {
@@ -128,12 +129,9 @@ impl Waiter {
             return Err(claim);
         }
         let Ok(mut slot) = held.slot.try_lock() else { return Err(claim) };
-        if let Some(attachment) = claim.attachment() {
-            held.attach(attachment);
-        }
+        held.record(claim.attachment(), Some(owner));
         *slot = Some(claim);
         drop(slot);
-        held.record_owner(owner);
         held.grant(FencingToken::new(token));
         held.leave_unclaimed();
         held.agenda.schedule(held, held.unclaimed_until().min(first_due(held, now)));

@@ -1,7 +1,7 @@
 //! The driver: everything between a user's call and a backend's [`Claim`](crate::spi::Claim), written once.
 //!
 //! * [`acquire`] drives attempts inline, on the caller's task, and waits between them.
-//! * [`gate`] has the tasks of one process queue in order, and [`line`] is one place there.
+//! * [`gate`] has the tasks of one process queue in order: [`crowd`] is what it knows of a name, [`line`] one place there.
 //! * [`bid`] is a claim that competes, with all that a cancelled call must leave to the keeper.
 //! * [`held`] is what guard, keeper, loss signal and hint share of one claim.
 //! * [`release`] gives back, inside bounds.
@@ -14,6 +14,7 @@ pub(crate) mod acquire;
 pub(crate) mod agenda;
 pub(crate) mod backoff;
 mod bid;
+mod crowd;
 mod gate;
 pub(crate) mod held;
 pub(crate) mod keeper;
