@@ -55,6 +55,7 @@
 //!   (Galera, Group Replication in multi-primary mode) are refused with `pessimistic`.
 
 mod backend;
+mod bare;
 mod config;
 mod connection;
 mod error;

@@ -334,7 +334,7 @@ fn unusable(error: &dyn fmt::Display) -> Error {
 }
 
 /// Servers repeat what they were sent in some refusals.
-fn without_secret(error: Error, config: &Config) -> Error {
+pub(crate) fn without_secret(error: Error, config: &Config) -> Error {
     match config.secret() {
         Some(secret) if error.to_string().contains(secret) => {
             error::ours(error.kind(), "connecting failed, and the server's reason has the password in it")

@@ -18,7 +18,7 @@ use crate::{
 ///
 /// The character set comes first: parameters are converted to it, and so are the literals of what follows. A name that
 /// was converted would be another one.
-const SETTINGS: &str = "SET NAMES utf8mb4;SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
+pub(crate) const SETTINGS: &str = "SET NAMES utf8mb4;SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
     SET SESSION TRANSACTION READ WRITE;\
     SET autocommit=1,completion_type='NO_CHAIN',sql_safe_updates=0,sql_select_limit=DEFAULT,timestamp=DEFAULT,\
     sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',innodb_lock_wait_timeout=1,lock_wait_timeout=3,\

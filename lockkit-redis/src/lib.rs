@@ -51,6 +51,7 @@
 //! alone.
 
 mod backend;
+mod bare;
 mod claim;
 mod config;
 mod error;
@@ -72,7 +73,11 @@ use lockkit_core::{Connector, Registry, Result, spi::Backend, url::StoreUrl};
 /// The client library, for those who share its types.
 pub use redis;
 
-pub use self::{backend::Redis, config::Config};
+pub use self::{
+    backend::Redis,
+    bare::{BareMutex, BareServers, MutexScripts, mutex_scripts},
+    config::Config,
+};
 
 /// The URL schemes of this backend. Those with `rediss` need the cargo feature `tls`.
 pub const SCHEMES: &[&str] = &[

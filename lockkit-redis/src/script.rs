@@ -15,6 +15,10 @@ impl Source {
     pub(crate) fn new(body: &'static str) -> Self {
         Self { body, hash: Script::new(body).get_hash().to_owned() }
     }
+
+    pub(crate) fn text(&self) -> &'static str {
+        self.body
+    }
 }
 
 /// One call of a script.

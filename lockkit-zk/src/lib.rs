@@ -46,6 +46,7 @@
 //!   no observer master; and that nobody lowers `maxSessionTimeout` below the session timeout while clients run.
 
 mod backend;
+mod bare;
 mod changed;
 mod claim;
 mod config;

@@ -1,8 +1,15 @@
 //! The least that a store has to do for a lock, by its bare driver: what the figures of lockkit are compared with.
 
+mod mysql;
+mod redis;
+#[cfg(test)]
+mod tests;
+mod zookeeper;
+
 use std::{fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
+use lockkit::url::StoreUrl;
 
 use crate::{Error, Result};
 
@@ -24,8 +31,19 @@ pub(crate) trait FloorClient: Send {
     async fn pair(&mut self, name: &str) -> Result<()>;
 }
 
-/// The floor of a store; `None` where there is no driver under lockkit.
+/// The floor of a store; `None` where there is no driver under lockkit: the locks of `memory` are its own.
 pub(crate) async fn open(url: &str) -> Result<Option<Arc<dyn Floor>>> {
-    let _ = url;
-    Err(Error::new("not yet"))
+    let url = StoreUrl::parse(url).map_err(|error| Error::of("the store URL can't be used", error))?;
+    let scheme = url.scheme();
+    Ok(Some(if scheme == "memory" {
+        return Ok(None);
+    } else if lockkit::redis::SCHEMES.contains(&scheme) {
+        Arc::new(redis::RedisFloor::open(url).await?)
+    } else if lockkit::mysql::SCHEMES.contains(&scheme) {
+        Arc::new(mysql::MySqlFloor::open(url).await?)
+    } else if lockkit::zk::SCHEMES.contains(&scheme) {
+        Arc::new(zookeeper::ZooKeeperFloor::open(url).await?)
+    } else {
+        return Err(Error::new(format!("the store URL can't be used: there are no benchmarks for {scheme}://")));
+    }))
 }

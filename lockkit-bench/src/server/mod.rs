@@ -1,12 +1,21 @@
 //! What a server is, how it is set up, and what it counts.
 
+mod four_letter;
+mod memory;
+mod mysql;
+mod redis;
+#[cfg(test)]
+mod tests;
+mod zookeeper;
+
 use std::{fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
+use lockkit::url::StoreUrl;
 
 use crate::{
     Error, Result,
-    report::{Guarantee, Setting},
+    report::{Guarantee, GuaranteeClass, Setting},
 };
 
 /// What there is to say about a server in the report.
@@ -35,6 +44,33 @@ pub(crate) trait Server: Send + Sync + Debug {
 
 /// A server by its URL.
 pub(crate) async fn open(url: &str) -> Result<Arc<dyn Server>> {
-    let _ = url;
-    Err(Error::new("not yet"))
+    let url = StoreUrl::parse(url).map_err(|error| Error::of("the store URL can't be used", error))?;
+    let scheme = url.scheme();
+    Ok(if scheme == "memory" {
+        Arc::new(memory::MemoryServer)
+    } else if lockkit::redis::SCHEMES.contains(&scheme) {
+        Arc::new(redis::RedisServers::open(url).await?)
+    } else if lockkit::mysql::SCHEMES.contains(&scheme) {
+        Arc::new(mysql::MySqlServer::open(url).await?)
+    } else if lockkit::zk::SCHEMES.contains(&scheme) {
+        Arc::new(zookeeper::ZooKeeperServers::open(url).await?)
+    } else {
+        return Err(Error::new(format!("the store URL can't be used: there are no benchmarks for {scheme}://")));
+    })
+}
+
+/// What servers say that don't want to tell.
+const NOT_TOLD: &str = "not told";
+
+/// A setting and what it means for locks; one that the server does not tell is there as well.
+fn setting(name: &str, value: Option<&str>, meaning: &str) -> Setting {
+    Setting {
+        name: name.to_owned(),
+        value: value.unwrap_or(NOT_TOLD).to_owned(),
+        meaning: meaning.to_owned(),
+    }
+}
+
+fn guarantee(class: GuaranteeClass, text: impl Into<String>) -> Guarantee {
+    Guarantee { class, text: text.into() }
 }

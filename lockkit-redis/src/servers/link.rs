@@ -65,6 +65,11 @@ impl Link {
         &self.address
     }
 
+    /// For those who speak to the server by themselves.
+    pub(crate) fn connection(&self) -> MultiplexedConnection {
+        self.connection.clone()
+    }
+
     pub(crate) fn clock(&self) -> &ServerClock {
         &self.clock
     }

@@ -33,6 +33,7 @@ use zookeeper_client::{Client, SessionState};
 
 pub(crate) use self::{
     debt::Debt,
+    open::client as open_client,
     place::Place,
     pool::Pool,
     room::Room,

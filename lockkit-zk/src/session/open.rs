@@ -36,8 +36,7 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
         return Err(error::ours(ErrorKind::NoRuntime, reason));
     }
     let connecting = Clock::Boot.now();
-    let client = connect(config).await?;
-    check_chroot(&client, config).await?;
+    let client = client(config).await?;
     folder::check_strategy(&client, config, Kind::Mutex).await?;
     let pulse = pulse(&client, config).await?;
     let shared = Arc::new(Shared::new(client.session_timeout(), connecting));
@@ -52,6 +51,16 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     let (client, watched_bytes) = (Some(client).into(), 0.into());
     let chroot_bytes = config.chroot().map_or(0, str::len);
     Ok(Session { client, id, timeout, watched_bytes, chroot_bytes, shared })
+}
+
+/// A session without its actor.
+///
+/// # Errors
+/// Why there is none: each server with its own reason.
+pub(crate) async fn client(config: &Config) -> Result<Client> {
+    let client = connect(config).await?;
+    check_chroot(&client, config).await?;
+    Ok(client)
 }
 
 /// tokio tells it by a panic only.

@@ -1,0 +1,211 @@
+//! MySQL and MariaDB, in tables of the floor's own. For the optimistic strategy two updates by primary key, which check
+//! nothing; for the pessimistic one a transaction around a row lock, and the fence on a second connection.
+
+use std::{collections::HashSet, fmt::Write as _};
+
+use async_trait::async_trait;
+use lockkit::{
+    OwnerId,
+    mysql::{
+        Config, Strategy,
+        mysql_async::{self as my, Conn, Statement, prelude::Queryable as _},
+    },
+    url::StoreUrl,
+};
+
+use super::{Floor, FloorClient};
+use crate::{Error, Result};
+
+/// As lockkit reads the server's time, in µs.
+const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
+const LEASE_US: u64 = 30_000_000;
+
+#[derive(Debug)]
+pub(crate) struct MySqlFloor {
+    config: Config,
+    tables: Tables,
+    /// Kept from the opening, for the end.
+    side: tokio::sync::Mutex<Option<Conn>>,
+}
+
+/// The names of the tables, with a random suffix.
+#[derive(Clone, Debug)]
+struct Tables {
+    lock: String,
+    fence: String,
+}
+
+impl MySqlFloor {
+    pub(crate) async fn open(url: StoreUrl) -> Result<Self> {
+        let config = Config::from_url(url).map_err(opening)?;
+        let mut side = config.open_bare().await.map_err(opening)?;
+        let suffix = format!("{:016x}", rand::random::<u64>());
+        let tables =
+            Tables { lock: format!("lockkit_bench_{suffix}"), fence: format!("lockkit_bench_fence_{suffix}") };
+        for statement in tables.create() {
+            if let Err(error) = side.query_drop(statement).await {
+                // What stands in the way of one may let the other through.
+                let _ = side.query_drop(tables.drop()).await;
+                let what = "making a table for the bare driver; the user needs the rights CREATE and DROP";
+                return Err(Error::of(what, error));
+            }
+        }
+        Ok(Self { config, tables, side: Some(side).into() })
+    }
+}
+
+impl Tables {
+    /// With the columns of lockkit's tables, as far as their width is a part of the work.
+    fn create(&self) -> [String; 2] {
+        let Self { lock, fence } = self;
+        [
+            format!(
+                "CREATE TABLE {lock}(kind VARBINARY(16) NOT NULL,name VARBINARY(255) NOT NULL,\
+                 owner VARBINARY(64) NOT NULL DEFAULT '',fence BIGINT UNSIGNED NOT NULL DEFAULT 0,\
+                 expires_us BIGINT UNSIGNED NOT NULL DEFAULT 0,touched_us BIGINT UNSIGNED NOT NULL DEFAULT 0,\
+                 acquired_us BIGINT UNSIGNED NOT NULL DEFAULT 0,wanted_us BIGINT UNSIGNED NOT NULL DEFAULT 0,\
+                 permits INT UNSIGNED NOT NULL DEFAULT 0,label VARBINARY(255) NOT NULL DEFAULT '',\
+                 PRIMARY KEY(kind,name)) ENGINE=InnoDB"
+            ),
+            format!(
+                "CREATE TABLE {fence}(kind VARBINARY(16) NOT NULL,name VARBINARY(255) NOT NULL,\
+                 fence BIGINT UNSIGNED NOT NULL,PRIMARY KEY(kind,name)) ENGINE=InnoDB"
+            ),
+        ]
+    }
+
+    fn drop(&self) -> String {
+        format!("DROP TABLE IF EXISTS {},{}", self.lock, self.fence)
+    }
+}
+
+fn opening(error: lockkit::Error) -> Error {
+    Error::of("opening the bare driver of MySQL", error)
+}
+
+fn failed(error: my::Error) -> Error {
+    Error::of("a statement of the bare driver on MySQL", error)
+}
+
+#[async_trait]
+impl Floor for MySqlFloor {
+    async fn clients(&self, tasks: usize) -> Result<Vec<Box<dyn FloorClient>>> {
+        let mut clients: Vec<Box<dyn FloorClient>> = Vec::new();
+        for _ in 0..tasks.min(self.config.pool_size()) {
+            clients.push(match self.config.strategy() {
+                Strategy::Optimistic => Box::new(Updates::open(&self.config, &self.tables).await?),
+                Strategy::Pessimistic => Box::new(RowLock::open(&self.config, &self.tables).await?),
+            });
+        }
+        Ok(clients)
+    }
+
+    async fn close(&self) -> Result<()> {
+        let dropping = |error| Error::of(format!("removing the tables of the bare driver ({})", self.tables.drop()), error);
+        let Some(mut side) = self.side.lock().await.take() else { return Ok(()) };
+        if side.query_drop(self.tables.drop()).await.is_err() {
+            // It was idle all the time, and may have been ended.
+            side = self.config.open_bare().await.map_err(opening)?;
+            side.query_drop(self.tables.drop()).await.map_err(dropping)?;
+        }
+        side.disconnect().await.map_err(dropping)
+    }
+}
+
+/// Two updates that only write: nobody's turn is checked, and no time is asked for.
+struct Updates {
+    conn: Conn,
+    owner: String,
+    make: String,
+    take: Statement,
+    free: Statement,
+}
+
+impl Updates {
+    async fn open(config: &Config, Tables { lock, .. }: &Tables) -> Result<Self> {
+        let mut conn = config.open_bare().await.map_err(opening)?;
+        let take = format!(
+            "UPDATE {lock} SET owner=?,fence=LAST_INSERT_ID(fence+1),expires_us=? WHERE kind='m' AND name=?"
+        );
+        let take = conn.prep(take).await.map_err(failed)?;
+        let free = format!("UPDATE {lock} SET owner='',expires_us=0 WHERE kind='m' AND name=?");
+        let free = conn.prep(free).await.map_err(failed)?;
+        let make = format!("INSERT IGNORE INTO {lock}(kind,name) VALUES('m',?)");
+        Ok(Self { conn, owner: OwnerId::random().to_string(), make, take, free })
+    }
+
+    async fn work(&mut self, name: &str) -> Result<(), my::Error> {
+        self.take(name).await?;
+        if self.conn.affected_rows() == 0 {
+            self.conn.exec_drop(&self.make, (name,)).await?;
+            self.take(name).await?;
+        }
+        self.conn.exec_drop(&self.free, (name,)).await
+    }
+
+    async fn take(&mut self, name: &str) -> Result<(), my::Error> {
+        self.conn.exec_drop(&self.take, (&self.owner, LEASE_US, name)).await
+    }
+}
+
+#[async_trait]
+impl FloorClient for Updates {
+    async fn pair(&mut self, name: &str) -> Result<()> {
+        self.work(name).await.map_err(failed)
+    }
+}
+
+/// A transaction around a row lock. Its first two statements are one request: over a network that is the faster form.
+struct RowLock {
+    lock: Conn,
+    fence: Conn,
+    table: String,
+    bump: Statement,
+    /// Names whose rows are there.
+    known: HashSet<String>,
+}
+
+impl RowLock {
+    async fn open(config: &Config, tables: &Tables) -> Result<Self> {
+        let lock = config.open_bare().await.map_err(opening)?;
+        let mut fence = config.open_bare().await.map_err(opening)?;
+        let bump = format!(
+            "INSERT INTO {}(kind,name,fence) VALUES('m',?,LAST_INSERT_ID({NOW})) \
+             ON DUPLICATE KEY UPDATE fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW}))",
+            tables.fence
+        );
+        let bump = fence.prep(bump).await.map_err(failed)?;
+        Ok(Self { lock, fence, table: tables.lock.clone(), bump, known: HashSet::new() })
+    }
+
+    async fn work(&mut self, name: &str) -> Result<(), my::Error> {
+        if !self.known.contains(name) {
+            let make = format!("INSERT IGNORE INTO {}(kind,name) VALUES('m',?)", self.table);
+            self.lock.exec_drop(make, (name,)).await?;
+            self.known.insert(name.to_owned());
+        }
+        let (table, name_literal) = (&self.table, literal(name));
+        let begin =
+            format!("BEGIN;SELECT 1 FROM {table} WHERE kind='m' AND name={name_literal} FOR UPDATE");
+        self.lock.query_drop(begin).await?;
+        self.fence.exec_drop(&self.bump, (name,)).await?;
+        self.lock.query_drop("COMMIT").await
+    }
+}
+
+#[async_trait]
+impl FloorClient for RowLock {
+    async fn pair(&mut self, name: &str) -> Result<()> {
+        self.work(name).await.map_err(failed)
+    }
+}
+
+/// A literal that no quote can end.
+fn literal(name: &str) -> String {
+    let mut text = String::from("X'");
+    for byte in name.bytes() {
+        // Writing to a String can't fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text + "'"
+}

@@ -1,0 +1,195 @@
+//! Redis: the two scripts that lockkit sends for a mutex that nobody else wants, by the bare client. Where lockkit waits
+//! for replicas (`wait_replicas`), the floor does not.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::{Arc, PoisonError},
+};
+
+use async_trait::async_trait;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use lockkit::{
+    OwnerId,
+    redis::{
+        BareMutex, BareServers, Config, mutex_scripts,
+        redis::{Cmd, ErrorKind, RedisError, Script, ServerErrorKind, aio::MultiplexedConnection, cmd},
+    },
+    url::StoreUrl,
+};
+
+use super::{Floor, FloorClient};
+use crate::{Error, Result};
+
+/// As lockkit's defaults have it.
+const LEASE_MS: u64 = 30_000;
+const WINDOW_MS: u64 = 3_000;
+/// Later than any request: 2^53 - 1.
+const NEVER: u64 = 9_007_199_254_740_991;
+/// How many names are removed at once.
+const AT_ONCE: usize = 64;
+
+pub(crate) struct RedisFloor {
+    servers: Arc<BareServers>,
+    scripts: Arc<Scripts>,
+    /// All that clients have used.
+    names: Names,
+}
+
+type Names = Arc<std::sync::Mutex<HashSet<String>>>;
+
+struct Scripts {
+    acquire: Source,
+    release: Source,
+}
+
+struct Source {
+    text: &'static str,
+    script: Script,
+}
+
+impl Source {
+    fn new(text: &'static str) -> Self {
+        Self { text, script: Script::new(text) }
+    }
+
+    fn hash(&self) -> &str {
+        self.script.get_hash()
+    }
+}
+
+impl RedisFloor {
+    pub(crate) async fn open(url: StoreUrl) -> Result<Self> {
+        let config = Config::from_url(url).map_err(opening)?;
+        let servers = BareServers::connect(config).await.map_err(opening)?;
+        let texts = mutex_scripts();
+        let scripts = Scripts { acquire: Source::new(texts.acquire), release: Source::new(texts.release) };
+        Ok(Self { servers: servers.into(), scripts: scripts.into(), names: Names::default() })
+    }
+}
+
+fn opening(error: lockkit::Error) -> Error {
+    Error::of("opening the bare client of Redis", error)
+}
+
+#[async_trait]
+impl Floor for RedisFloor {
+    async fn clients(&self, tasks: usize) -> Result<Vec<Box<dyn FloorClient>>> {
+        let client = || RedisClient {
+            servers: Arc::clone(&self.servers),
+            scripts: Arc::clone(&self.scripts),
+            names: Arc::clone(&self.names),
+            owner: OwnerId::random().to_string(),
+            pairs: HashMap::new(),
+        };
+        Ok((0..tasks).map(|_| Box::new(client()) as Box<dyn FloorClient>).collect())
+    }
+
+    async fn close(&self) -> Result<()> {
+        let names: Vec<_> = self.names.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
+        let removals = names.into_iter().map(|name| self.remove(name));
+        stream::iter(removals).buffer_unordered(AT_ONCE).try_collect().await
+    }
+}
+
+impl RedisFloor {
+    /// Of a free mutex, the last token is left.
+    async fn remove(&self, name: String) -> Result<()> {
+        let mut mutex = self.servers.mutex(&name).await.map_err(opening)?;
+        let removed: Result<(), _> = cmd("DEL").arg(&mutex.keys).query_async(&mut mutex.connection).await;
+        removed.map_err(|error| Error::of("removing what the bare client left in Redis", error))
+    }
+}
+
+impl fmt::Debug for RedisFloor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisFloor").finish_non_exhaustive()
+    }
+}
+
+struct RedisClient {
+    servers: Arc<BareServers>,
+    scripts: Arc<Scripts>,
+    names: Names,
+    /// Of this client.
+    owner: String,
+    /// What is sent for each name, prepared.
+    pairs: HashMap<String, Pair>,
+}
+
+struct Pair {
+    connection: MultiplexedConnection,
+    acquire: Request,
+    release: Request,
+}
+
+/// A script with its arguments.
+struct Request {
+    by_hash: Cmd,
+    /// For a server that has not seen the script.
+    by_text: Cmd,
+}
+
+impl RedisClient {
+    async fn prepare(&self, name: &str) -> Result<Pair> {
+        // Apart from a mutex of lockkit of this name.
+        let name = format!("{name}/floor");
+        let mutex = self.servers.mutex(&name).await.map_err(opening)?;
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+        let (acquire, release) = (acquire_args(&self.owner, &mutex), release_args(&self.owner, &mutex));
+        let acquire = Request::new(&self.scripts.acquire, &mutex, &acquire);
+        let release = Request::new(&self.scripts.release, &mutex, &release);
+        Ok(Pair { connection: mutex.connection, acquire, release })
+    }
+}
+
+#[async_trait]
+impl FloorClient for RedisClient {
+    async fn pair(&mut self, name: &str) -> Result<()> {
+        if !self.pairs.contains_key(name) {
+            let pair = self.prepare(name).await?;
+            self.pairs.insert(name.to_owned(), pair);
+        }
+        let Some(Pair { connection, acquire, release }) = self.pairs.get_mut(name) else { return Ok(()) };
+        let failed = |error| Error::of("a script of the bare client on Redis", error);
+        acquire.send(connection).await.map_err(failed)?;
+        release.send(connection).await.map_err(failed)?;
+        Ok(())
+    }
+}
+
+impl Request {
+    fn new(script: &Source, mutex: &BareMutex, args: &[String]) -> Self {
+        let command = |verb, script: &str| {
+            let mut command = cmd(verb);
+            command.arg(script).arg(mutex.keys.len()).arg(&mutex.keys).arg(args);
+            command
+        };
+        Self { by_hash: command("EVALSHA", script.hash()), by_text: command("EVAL", script.text) }
+    }
+
+    /// The answer is not looked at: that nobody else wants the name is given.
+    async fn send(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+        let mut send = async |command| connection.send_packed_command(command).await?.extract_error();
+        match send(&self.by_hash).await {
+            Err(error) if error.kind() == NO_SCRIPT => drop(send(&self.by_text).await?),
+            answer => drop(answer?),
+        }
+        Ok(())
+    }
+}
+
+const NO_SCRIPT: ErrorKind = ErrorKind::Server(ServerErrorKind::NoScript);
+
+/// What [`MutexScripts`](lockkit::redis::MutexScripts) says, as lockkit sends it for a waiter that need not wait.
+fn acquire_args(owner: &str, mutex: &BareMutex) -> [String; 8] {
+    let waiter = format!("{owner}:{WINDOW_MS}:{owner}");
+    let [lease, never, window] = [LEASE_MS, NEVER, 2 * WINDOW_MS].map(|number| number.to_string());
+    let (publish, channels) = (mutex.publish.to_owned(), mutex.channels.clone());
+    [owner.to_owned(), lease, never, waiter, "1".to_owned(), window, publish, channels]
+}
+
+fn release_args(owner: &str, mutex: &BareMutex) -> [String; 5] {
+    let (publish, channels) = (mutex.publish.to_owned(), mutex.channels.clone());
+    [owner.to_owned(), String::new(), "0".to_owned(), publish, channels]
+}

@@ -1,0 +1,150 @@
+//! ZooKeeper: a node made, a look at its folder in the same flush, and the node deleted, by the bare client on one
+//! session. With `fair=false`, a node at a fixed path, made and deleted.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::{Arc, PoisonError},
+};
+
+use async_trait::async_trait;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use lockkit::{
+    OwnerId,
+    url::StoreUrl,
+    zk::{
+        Config,
+        zookeeper_client::{Client, CreateMode, Error as ZkError},
+    },
+};
+
+use super::{Floor, FloorClient};
+use crate::{Error, Result};
+
+/// How many folders are removed at once.
+const AT_ONCE: usize = 64;
+
+#[derive(Clone)]
+pub(crate) struct ZooKeeperFloor {
+    config: Config,
+    client: Arc<Client>,
+    /// All that clients have made.
+    folders: Arc<std::sync::Mutex<HashSet<String>>>,
+}
+
+impl ZooKeeperFloor {
+    pub(crate) async fn open(url: StoreUrl) -> Result<Self> {
+        let config = Config::from_url(url).map_err(opening)?;
+        let client = Arc::new(config.open_bare().await.map_err(opening)?);
+        Ok(Self { config, client, folders: Arc::default() })
+    }
+
+    /// Removes a folder, with the nodes of clients that were stopped midway.
+    async fn remove(&self, folder: String) -> Result<()> {
+        let left = match self.client.list_children(&folder).await {
+            Err(ZkError::NoNode) => return Ok(()),
+            left => left.map_err(cleaning)?,
+        };
+        let nodes = left.iter().map(|node| format!("{folder}/{node}"));
+        for path in nodes.chain([folder.clone()]) {
+            match self.client.delete(&path, None).await {
+                Ok(()) | Err(ZkError::NoNode) => {}
+                Err(error) => return Err(cleaning(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn opening(error: lockkit::Error) -> Error {
+    Error::of("opening the bare client of ZooKeeper", error)
+}
+
+fn cleaning(error: ZkError) -> Error {
+    Error::of("removing what the bare client left in ZooKeeper", error)
+}
+
+fn failed(error: ZkError) -> Error {
+    Error::of("a request of the bare client to ZooKeeper", error)
+}
+
+#[async_trait]
+impl Floor for ZooKeeperFloor {
+    async fn clients(&self, tasks: usize) -> Result<Vec<Box<dyn FloorClient>>> {
+        let client = || ZooKeeperClient {
+            floor: self.clone(),
+            owner: OwnerId::random().to_string(),
+            folders: HashMap::new(),
+        };
+        Ok((0..tasks).map(|_| Box::new(client()) as Box<dyn FloorClient>).collect())
+    }
+
+    async fn close(&self) -> Result<()> {
+        let folders: Vec<_> = self.folders.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
+        let removals = folders.into_iter().map(|folder| self.remove(folder));
+        stream::iter(removals).buffer_unordered(AT_ONCE).try_collect().await
+    }
+}
+
+impl fmt::Debug for ZooKeeperFloor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZooKeeperFloor").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+struct ZooKeeperClient {
+    floor: ZooKeeperFloor,
+    /// Of this client.
+    owner: String,
+    /// The folder of each name.
+    folders: HashMap<String, String>,
+}
+
+impl ZooKeeperClient {
+    async fn make_folder(&mut self, name: &str) -> Result<String> {
+        let ZooKeeperFloor { config, client, folders } = &self.floor;
+        // Apart from a mutex of lockkit of this name.
+        let made = config.make_mutex_folder(client, &format!("{name}/floor")).await;
+        let folder = made.map_err(|error| Error::of("making a folder in ZooKeeper", error))?;
+        folders.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.clone());
+        self.folders.insert(name.to_owned(), folder.clone());
+        Ok(folder)
+    }
+
+    async fn work(&self, folder: &str) -> Result<(), ZkError> {
+        let ZooKeeperFloor { config, client, .. } = &self.floor;
+        let record = format!("lockkit/1 {}", self.owner);
+        let path = if config.is_fair() {
+            let prefix = format!("{folder}/_c_{}-lock-", self.owner);
+            let options = CreateMode::EphemeralSequential.with_acls(config.acls());
+            let created = client.create(&prefix, record.as_bytes(), &options);
+            let seen = client.check_stat(folder);
+            let (_, sequence) = created.await?;
+            seen.await?;
+            format!("{prefix}{sequence}")
+        } else {
+            let path = format!("{folder}/held");
+            client.create(&path, record.as_bytes(), &CreateMode::Ephemeral.with_acls(config.acls())).await?;
+            path
+        };
+        client.delete(&path, None).await
+    }
+}
+
+#[async_trait]
+impl FloorClient for ZooKeeperClient {
+    async fn pair(&mut self, name: &str) -> Result<()> {
+        let folder = match self.folders.get(name) {
+            Some(folder) => folder.clone(),
+            None => self.make_folder(name).await?,
+        };
+        match self.work(&folder).await {
+            // The servers remove folders that are empty.
+            Err(ZkError::NoNode) => {
+                let folder = self.make_folder(name).await?;
+                self.work(&folder).await.map_err(failed)
+            }
+            answer => answer.map_err(failed),
+        }
+    }
+}

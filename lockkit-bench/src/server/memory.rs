@@ -1,0 +1,26 @@
+//! The store inside of the process.
+
+use async_trait::async_trait;
+
+use super::{Facts, Server, guarantee, setting};
+use crate::{Result, report::GuaranteeClass};
+
+#[derive(Debug)]
+pub(crate) struct MemoryServer;
+
+#[async_trait]
+impl Server for MemoryServer {
+    async fn facts(&self) -> Result<Facts> {
+        let text = "Locks are known to the tasks of this process only, and end with it.";
+        Ok(Facts {
+            product: "memory".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: vec![setting("server", Some("this process"), "there is nothing to ask over a network")],
+            guarantee: guarantee(GuaranteeClass::Process, text),
+        })
+    }
+
+    async fn requests(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+}

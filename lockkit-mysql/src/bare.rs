@@ -1,0 +1,50 @@
+//! The bare driver on the same server, for those who measure, or ask what lockkit does not ask.
+
+use lockkit_core::{ErrorKind, Result};
+use mysql_async::{self as my, Conn, prelude::Queryable as _};
+use tokio::time;
+
+use crate::{
+    config::{Config, Strategy},
+    error::{self, Phase},
+    pool::without_secret,
+    server::SETTINGS,
+};
+
+impl Config {
+    /// Opens a connection of the bare driver, with the settings of lockkit's own. It belongs to no pool, and nothing
+    /// bounds how long its statements may take.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) if nothing answers within the connect timeout,
+    /// [`Authentication`](ErrorKind::Authentication), and what else stands in the way.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn open_bare(&self) -> Result<Conn> {
+        self.check()?;
+        let what = format!("connecting to {}", self.address());
+        let opening = async {
+            let mut conn = Conn::new(self.opts()).await?;
+            conn.query_drop(SETTINGS).await?;
+            Ok::<_, my::Error>(conn)
+        };
+        let Ok(answer) = time::timeout(self.connect_timeout, opening).await else {
+            let reason = format!("{what}: no answer within connect_timeout ({:?})", self.connect_timeout);
+            return Err(error::ours(ErrorKind::Unavailable, reason));
+        };
+        answer.map_err(|error| without_secret(error::from_mysql(error, Phase::Open, &what), self))
+    }
+
+    /// How locks are held.
+    #[must_use]
+    pub const fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// How many connections there may be at once, those for housekeeping not counted.
+    #[must_use]
+    pub const fn pool_size(&self) -> usize {
+        self.pool_size
+    }
+}

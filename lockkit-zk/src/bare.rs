@@ -1,0 +1,62 @@
+//! The bare client on the same servers, for those who measure, or ask what lockkit does not ask.
+
+use lockkit_core::{Kind, LockName, Result};
+use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
+
+use crate::{
+    config::{Config, address},
+    error::{Phase, from_zk},
+    folder, session,
+};
+
+impl Config {
+    /// Opens a session of the bare client, with the settings of lockkit's own. Nothing bounds how long its requests may
+    /// take, but for the session timeout.
+    ///
+    /// # Errors
+    /// [`Unavailable`](lockkit_core::ErrorKind::Unavailable), with what is wrong with each server, and
+    /// [`InvalidUrl`](lockkit_core::ErrorKind::InvalidUrl) if the chroot is not there.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn open_bare(&self) -> Result<Client> {
+        self.check()?;
+        session::open_client(self).await
+    }
+
+    /// Makes the folder for the nodes of a mutex, as lockkit makes it: a container, which the servers remove some time
+    /// after it was used. Answers its path.
+    ///
+    /// # Errors
+    /// [`InvalidName`](lockkit_core::ErrorKind::InvalidName), what the servers say, and
+    /// [`InvalidOption`](lockkit_core::ErrorKind::InvalidOption) if others use the prefix with another `fair`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn make_mutex_folder(&self, client: &Client, name: &str) -> Result<String> {
+        let path = self.layout().lock(&LockName::new(Kind::Mutex, name)?);
+        folder::check_strategy(client, self, Kind::Mutex).await?;
+        match client.create(&path, b"", &CreateMode::Container.with_acls(self.acls())).await {
+            Ok(_) | Err(ZkError::NodeExists) => Ok(path),
+            Err(error) => Err(from_zk(error, Phase::Write, "creating", &path)),
+        }
+    }
+
+    /// Who may touch the nodes that lockkit makes.
+    #[must_use]
+    pub fn acls(&self) -> Acls<'static> {
+        self.acl.acls()
+    }
+
+    /// False with [unfair mutexes](Self::with_unfair_mutexes).
+    #[must_use]
+    pub fn is_fair(&self) -> bool {
+        self.fair
+    }
+
+    /// The servers, as `host:port`.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        self.servers().iter().map(|(host, port)| address(host, *port)).collect()
+    }
+}
