@@ -1,8 +1,22 @@
 //! What was measured, and how it is shown: as JSON, Markdown and one HTML page.
 
+mod compare;
+mod json;
+mod lookup;
+mod markdown;
 mod model;
+mod numbers;
+#[cfg(test)]
+mod sample;
+mod table;
+mod verdict;
+mod words;
 
-pub use self::model::{
-    Case, Curve, Guarantee, GuaranteeClass, Host, Metric, Outcome, Report, SCHEMA, Scenario, Series, Setting, Side, Store,
-    Verdict,
+pub use self::{
+    compare::{Comparison, compare},
+    markdown::markdown,
+    model::{
+        Better, Case, Curve, Guarantee, GuaranteeClass, Host, Metric, Outcome, Report, SCHEMA, Scenario,
+        Series, Setting, Side, Store, Verdict,
+    },
 };

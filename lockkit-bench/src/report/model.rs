@@ -282,8 +282,15 @@ impl Metric {
 
 /// The values of a metric, one for each round, in the order of the rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(from = "Vec<Option<f64>>")]
 pub struct Series(pub Vec<f64>);
+
+/// JSON has no infinity, and `null` is written for it: what was divided by nothing.
+impl From<Vec<Option<f64>>> for Series {
+    fn from(values: Vec<Option<f64>>) -> Self {
+        Self(values.into_iter().map(|value| value.unwrap_or(f64::INFINITY)).collect())
+    }
+}
 
 impl Series {
     /// The middle value; of an even number the mean of the two in the middle.

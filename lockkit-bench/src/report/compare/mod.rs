@@ -1,0 +1,80 @@
+//! Two reports: what became worse, beyond the noise that both have seen.
+
+mod changes;
+mod circumstances;
+mod text;
+
+use super::{Case, Metric, Report, Scenario, Series};
+
+/// What differs between two reports.
+///
+/// A figure of lockkit has changed if no round of one report reaches the other's, and the medians differ by more than
+/// 5 % (requests for each grant, which are counted: 2 %). Where both reports have the bare driver's figure too, the
+/// ratios to that are compared, as they don't depend on the machine as much.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// Why nothing can be said, if so.
+    incomparable: Option<String>,
+    /// What makes the two less alike than they should be.
+    warnings: Vec<String>,
+    worse: Vec<Change>,
+    better: Vec<Change>,
+    /// What the old report has and the new one lacks.
+    lost: Vec<String>,
+    /// What only the new report has.
+    gained: Vec<String>,
+    /// How many figures were compared.
+    compared: usize,
+    /// How many were not, for want of rounds.
+    too_few_rounds: usize,
+}
+
+/// A figure that differs.
+#[derive(Clone, Debug, PartialEq)]
+struct Change {
+    scenario: Scenario,
+    case: Case,
+    store: String,
+    metric: Metric,
+    /// The series are ratios to the bare driver.
+    is_ratio: bool,
+    old: Series,
+    new: Series,
+}
+
+/// What became worse from the old report to the new one, what better, and what is missing.
+#[must_use]
+pub fn compare(old: &Report, new: &Report) -> Comparison {
+    let mut comparison = Comparison {
+        incomparable: None,
+        warnings: circumstances::differences(old, new),
+        worse: Vec::new(),
+        better: Vec::new(),
+        lost: Vec::new(),
+        gained: Vec::new(),
+        compared: 0,
+        too_few_rounds: 0,
+    };
+    comparison.incomparable = circumstances::incomparable(old, new);
+    if comparison.incomparable.is_none() {
+        changes::collect(&mut comparison, old, new);
+    }
+    comparison
+}
+
+impl Comparison {
+    /// Something became worse, or can't be done any more.
+    #[must_use]
+    pub fn is_regression(&self) -> bool {
+        !self.worse.is_empty() || !self.lost.is_empty()
+    }
+
+    /// The reports have something in common.
+    #[must_use]
+    pub fn is_comparable(&self) -> bool {
+        self.incomparable.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests;

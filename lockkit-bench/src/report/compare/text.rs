@@ -1,0 +1,85 @@
+//! A comparison for the terminal.
+
+use std::fmt;
+
+use super::{Change, Comparison};
+use crate::report::{numbers, words};
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for warning in &self.warnings {
+            writeln!(f, "warning: {}", plain(warning))?;
+        }
+        if let Some(reason) = &self.incomparable {
+            return writeln!(f, "The reports can't be compared: {}.", plain(reason));
+        }
+        changes(f, "Worse", &self.worse)?;
+        lines(f, "Lost", &self.lost)?;
+        changes(f, "Better", &self.better)?;
+        lines(f, "New", &self.gained)?;
+        if self.too_few_rounds > 0 {
+            writeln!(f, "{} figures have fewer than 3 rounds, and were not compared.", self.too_few_rounds)?;
+        }
+        let (worse, lost, better) = (self.worse.len(), self.lost.len(), self.better.len());
+        let verdict = if self.is_regression() { "REGRESSION" } else { "No regression" };
+        writeln!(
+            f,
+            "{verdict}: of {} figures, {worse} are worse and {better} better; {lost} lost.",
+            self.compared
+        )?;
+        if worse > 0 {
+            f.write_str(
+                "Of many figures a few look worse by chance: a real change shows again when both are measured again.\n",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn changes(f: &mut fmt::Formatter<'_>, heading: &str, changes: &[Change]) -> fmt::Result {
+    let text: Vec<_> = changes.iter().map(change).collect();
+    lines(f, heading, &text)
+}
+
+fn lines(f: &mut fmt::Formatter<'_>, heading: &str, lines: &[String]) -> fmt::Result {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "{heading}:")?;
+    for line in lines {
+        writeln!(f, "  {}", plain(line))?;
+    }
+    writeln!(f)
+}
+
+fn change(change: &Change) -> String {
+    let part = match change.part() {
+        Some(part) if part.is_finite() => format!("{:+.1}%", part * 100.0),
+        _ => "from nothing".into(),
+    };
+    let (what, show): (_, fn(&Change) -> (String, String)) = if change.is_ratio {
+        (" ÷ bare driver", |change| (ratio(&change.old), ratio(&change.new)))
+    } else {
+        ("", |change| {
+            (numbers::with_range(change.metric, &change.old), numbers::with_range(change.metric, &change.new))
+        })
+    };
+    let (old, new) = show(change);
+    format!(
+        "{}, {}, {}: {}{what} {old} -> {new}, {part}",
+        change.store,
+        words::title(change.scenario),
+        words::case(&change.case),
+        words::metric(change.metric),
+    )
+}
+
+fn ratio(series: &crate::report::Series) -> String {
+    let three = |value: Option<f64>| value.map_or_else(|| "?".into(), numbers::three);
+    format!("{} ({}–{})", three(series.median()), three(series.min()), three(series.max()))
+}
+
+/// A server's words must not move the cursor.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

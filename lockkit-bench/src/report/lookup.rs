@@ -1,0 +1,129 @@
+//! Finding one's way in a report.
+
+use super::{Case, Curve, Metric, Outcome, Report, Scenario, Series, Side, Store, Verdict};
+
+impl Report {
+    /// The scenarios that were run, in their order.
+    pub(super) fn scenarios(&self) -> Vec<Scenario> {
+        let mut found = Vec::new();
+        for outcome in &self.outcomes {
+            if !found.contains(&outcome.scenario) {
+                found.push(outcome.scenario);
+            }
+        }
+        found
+    }
+
+    /// The cases of a scenario, in their order.
+    pub(super) fn cases(&self, scenario: Scenario) -> Vec<&Case> {
+        let mut found = Vec::new();
+        for outcome in self.outcomes.iter().filter(|outcome| outcome.scenario == scenario) {
+            if !found.contains(&&outcome.case) {
+                found.push(&outcome.case);
+            }
+        }
+        found
+    }
+
+    pub(super) fn outcome(
+        &self,
+        scenario: Scenario,
+        case: &Case,
+        store: &str,
+        side: Side,
+    ) -> Option<&Outcome> {
+        self.outcomes.iter().find(|outcome| {
+            outcome.scenario == scenario
+                && outcome.side == side
+                && outcome.store == store
+                && outcome.case == *case
+        })
+    }
+
+    pub(super) fn series(
+        &self,
+        scenario: Scenario,
+        case: &Case,
+        store: &str,
+        side: Side,
+        metric: Metric,
+    ) -> Option<&Series> {
+        self.outcome(scenario, case, store, side)?.series(metric)
+    }
+
+    /// What lockkit did on a store.
+    pub(super) fn own(
+        &self,
+        scenario: Scenario,
+        case: &Case,
+        store: &Store,
+        metric: Metric,
+    ) -> Option<&Series> {
+        self.series(scenario, case, &store.id, Side::Lockkit, metric)
+    }
+
+    /// The case that stands for a scenario: of those that most stores were measured on, the hardest that is still
+    /// like everyday life: no work under the lock, many processes, about 64 tasks.
+    pub(super) fn typical(&self, scenario: Scenario, metric: Metric) -> Option<&Case> {
+        let measured = |case: &Case| {
+            self.stores.iter().filter(|store| self.own(scenario, case, store, metric).is_some()).count()
+        };
+        let hold = |case: &Case| case.hold_ms.unwrap_or(0.0);
+        let processes = |case: &Case| case.processes.unwrap_or(1);
+        let from_64 = |case: &Case| case.tasks.unwrap_or(1).abs_diff(64);
+        self.cases(scenario).into_iter().filter(|case| measured(case) > 0).min_by(|one, other| {
+            (measured(other).cmp(&measured(one)))
+                .then(hold(one).total_cmp(&hold(other)))
+                .then(processes(other).cmp(&processes(one)))
+                .then(from_64(one).cmp(&from_64(other)))
+        })
+    }
+}
+
+impl Outcome {
+    /// The values of a metric, if there are any and all are numbers.
+    pub(super) fn series(&self, metric: Metric) -> Option<&Series> {
+        match &self.verdict {
+            Verdict::Measured { figures, .. } => figures
+                .get(&metric)
+                .filter(|series| !series.0.is_empty() && !series.0.iter().any(|v| v.is_nan())),
+            _ => None,
+        }
+    }
+
+    pub(super) fn curve(&self) -> Option<&Curve> {
+        match &self.verdict {
+            Verdict::Measured { curve, .. } => curve.as_ref().filter(|curve| curve.points.len() > 1),
+            _ => None,
+        }
+    }
+}
+
+/// The ratios of an outcome to its floor, round by round; `None` unless each round has both.
+pub(super) fn ratio(own: &Series, floor: &Series) -> Option<Series> {
+    let ratio = own.over(floor);
+    let is_whole =
+        own.0.len() == floor.0.len() && !ratio.0.is_empty() && ratio.0.iter().all(|v| v.is_finite());
+    is_whole.then_some(ratio)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn the_typical_hot_name_is_that_of_many_processes_without_hold() {
+        let report = sample::report();
+        let case = report.typical(Scenario::HotName, Metric::GrantsPerSecond).unwrap();
+        assert_eq!((case.tasks, case.processes, case.hold_ms), (Some(64), Some(8), Some(0.0)));
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_round_or_not_at_all() {
+        let series = |values: &[f64]| Series(values.to_vec());
+        assert_eq!(ratio(&series(&[1.0, 4.0]), &series(&[2.0, 4.0])), Some(series(&[0.5, 1.0])));
+        assert_eq!(ratio(&series(&[1.0, 4.0, 3.0]), &series(&[2.0, 4.0])), None, "one round has no floor");
+        assert_eq!(ratio(&series(&[1.0]), &series(&[0.0])), None, "a floor of nothing");
+    }
+}

@@ -1,0 +1,164 @@
+//! The report as Markdown.
+
+use std::fmt::Write as _;
+
+use super::{
+    Report,
+    table::{self, Cell, Table},
+    verdict, words,
+};
+
+/// The whole report as Markdown.
+#[must_use]
+pub fn markdown(report: &Report) -> String {
+    let mut text = head(report);
+    text.push_str("## The stores\n\n");
+    push_table(&mut text, &table::stores(report));
+    for scenario in report.scenarios() {
+        let _ =
+            write!(text, "## {}\n\n{}\n\n", words::title(scenario), escaped(words::explanation(scenario)));
+        push_table(&mut text, &table::scenario(report, scenario));
+    }
+    push_verdict(&mut text, report);
+    text
+}
+
+fn head(report: &Report) -> String {
+    let mut text = format!("# Locks compared: lockkit {}\n\n", escaped(&report.lockkit));
+    if report.is_quick {
+        let _ = write!(text, "**{}**\n\n", words::QUICK);
+    }
+    let _ = write!(
+        text,
+        "* Begun: {}\n* Host: {}\n* {}\n\nTo repeat it:\n\n    {}\n\n",
+        escaped(&report.started_at),
+        escaped(&words::host(report)),
+        escaped(&words::rounds(report)),
+        one_line(&report.command)
+    );
+    text.push_str(
+        "Figures are medians of the rounds, with the smallest and largest round in parentheses. Beside lockkit stands \
+         the bare driver: the least that the store has to do for the same work, with no lock library. What is divided \
+         by the bare driver is divided round by round, so that what the machine did to both cancels out.\n\n",
+    );
+    text
+}
+
+fn push_table(text: &mut String, table: &Table) {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    text.push_str(&line(table.headings.iter().map(|heading| escaped(heading)).collect()));
+    text.push_str(&line(table.headings.iter().map(|_| "---".into()).collect()));
+    for row in &table.rows {
+        text.push_str(&line(row.iter().map(cell).collect()));
+    }
+    text.push('\n');
+    for (index, note) in table.notes.iter().enumerate() {
+        let _ = writeln!(text, "* \\[{}\\] {}", index + 1, escaped(note));
+    }
+    if !table.notes.is_empty() {
+        text.push('\n');
+    }
+}
+
+fn cell(cell: &Cell) -> String {
+    let mut text = escaped(&cell.text);
+    if let Some(detail) = &cell.detail {
+        let _ = write!(text, " ({})", escaped(detail));
+    }
+    if let Some(note) = cell.note {
+        let _ = write!(text, " \\[{}\\]", note + 1);
+    }
+    text
+}
+
+fn push_verdict(text: &mut String, report: &Report) {
+    text.push_str("## Verdict\n\n");
+    if report.is_quick {
+        let _ = write!(text, "{}\n\n", words::QUICK);
+    }
+    for answer in verdict::answers(report) {
+        let _ = write!(text, "### {}\n\n{}\n\n", escaped(&answer.need), escaped(&answer.text));
+        for line in answer.figures.iter() {
+            let _ = writeln!(text, "* {}", escaped(line));
+        }
+        for line in answer.cautions.iter() {
+            let _ = writeln!(text, "* Beware: {}", escaped(line));
+        }
+        if !answer.figures.is_empty() || !answer.cautions.is_empty() {
+            text.push('\n');
+        }
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Text in which nothing is markup.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in one_line(text).chars() {
+        if "\\`*_[]<>|#~&!$@".contains(c) {
+            safe.push('\\');
+        }
+        safe.push(c);
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Scenario, Verdict, sample};
+
+    #[test]
+    fn servers_and_urls_cannot_write_markup() {
+        let mut report = sample::report();
+        let evil = "x | **b** <script>\n# H ![a](b) `c`";
+        report.stores[0].version = evil.into();
+        report.stores[0].url = evil.into();
+        report.stores[0].guarantee.text = evil.into();
+        report.stores[0].settings[0].value = evil.into();
+        report.command = evil.into();
+        report.host.cpu = evil.into();
+        report.outcomes[0].verdict = Verdict::Failed { reason: evil.into() };
+        let text = markdown(&report);
+        let command = text.lines().find(|line| line.starts_with("    ")).unwrap();
+        let rest = text.replace(command, "");
+        for bad in [" | **b", " <script", "\n# H", "![a]", " `c`"] {
+            assert!(!rest.contains(bad), "{bad}");
+        }
+        assert!(rest.contains(r"x \| \*\*b\*\* \<script\> \# H \!\[a\](b) \`c\`"));
+        assert!(command.contains("<script> # H"), "code is shown as it is, in one line");
+    }
+
+    #[test]
+    fn every_table_is_rectangular() {
+        let text = markdown(&sample::report());
+        let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+        let lines: Vec<_> = text.lines().collect();
+        for pair in lines.windows(2).filter(|pair| pair.iter().all(|line| line.starts_with('|'))) {
+            assert_eq!(columns(pair[0]), columns(pair[1]), "{}\n{}", pair[0], pair[1]);
+        }
+    }
+
+    #[test]
+    fn the_order_is_head_stores_scenarios_verdict() {
+        let report = sample::report();
+        let text = markdown(&report);
+        let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{needle}"));
+        let mut places = vec![at(&report.command), at("\n## The stores")];
+        places.extend(report.scenarios().into_iter().map(|s| at(&format!("\n## {}\n", words::title(s)))));
+        places.push(at("\n## Verdict"));
+        assert!(places.is_sorted(), "{places:?}");
+        assert!(report.scenarios().contains(&Scenario::Recovery));
+    }
+
+    #[test]
+    fn only_a_quick_run_is_called_too_short() {
+        let mut report = sample::report();
+        assert!(!markdown(&report).contains("too short"));
+        report.is_quick = true;
+        assert!(markdown(&report).contains("too short"));
+    }
+}

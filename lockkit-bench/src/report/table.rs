@@ -1,0 +1,227 @@
+//! The tables of a report, before they become Markdown or HTML.
+
+use super::{Case, Metric, Outcome, Report, Scenario, Series, Side, Store, Verdict, lookup, numbers, words};
+
+/// Plain text throughout: who renders it escapes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Table {
+    pub(super) headings: Vec<String>,
+    pub(super) rows: Vec<Vec<Cell>>,
+    /// Why cells are empty; a cell's note counts from 0.
+    pub(super) notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub(super) text: String,
+    /// The range behind the text.
+    pub(super) detail: Option<String>,
+    pub(super) note: Option<usize>,
+}
+
+impl Cell {
+    pub(super) fn of(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    fn nothing() -> Self {
+        Self::of("–")
+    }
+
+    fn series(metric: Metric, series: Option<&Series>) -> Self {
+        match series.and_then(|series| numbers::median_and_range(metric, series)) {
+            Some((text, range)) => Self { text, detail: Some(range), note: None },
+            None => Self::nothing(),
+        }
+    }
+
+    fn ratio(series: Option<&Series>) -> Self {
+        let shown = series
+            .and_then(|series| Some((series.median()?, series.min()?, series.max()?)))
+            .map(|(median, min, max)| (numbers::three(median), numbers::three(min), numbers::three(max)));
+        match shown {
+            Some((text, min, max)) => Self { text, detail: Some(format!("{min}–{max}")), note: None },
+            None => Self::nothing(),
+        }
+    }
+}
+
+impl Table {
+    fn note(&mut self, note: String) -> usize {
+        let known = self.notes.iter().position(|other| *other == note);
+        known.unwrap_or_else(|| {
+            self.notes.push(note);
+            self.notes.len() - 1
+        })
+    }
+}
+
+/// In the order in which they are read.
+const METRICS: [Metric; 12] = [
+    Metric::GrantsPerSecond,
+    Metric::HandOffP50Us,
+    Metric::HandOffP99Us,
+    Metric::RecoveryMs,
+    Metric::IdleRequestsPerSecond,
+    Metric::WaitP50Us,
+    Metric::WaitP99Us,
+    Metric::WaitMaxUs,
+    Metric::RequestsPerGrant,
+    Metric::MostOverLeast,
+    Metric::BytesPerLock,
+    Metric::CpuPercent,
+];
+
+/// The metrics that stores have of a scenario.
+pub(super) fn metrics(report: &Report, scenario: Scenario) -> Vec<Metric> {
+    let of_scenario: Vec<_> = report.outcomes.iter().filter(|outcome| outcome.scenario == scenario).collect();
+    let has = |metric| of_scenario.iter().any(|o| o.side == Side::Lockkit && o.series(metric).is_some());
+    METRICS.into_iter().filter(|metric| has(*metric)).collect()
+}
+
+/// What is compared with the floor: the first metric that both have.
+pub(super) fn compared(report: &Report, scenario: Scenario) -> Option<Metric> {
+    metrics(report, scenario).into_iter().find(|metric| {
+        report.outcomes.iter().any(|outcome| {
+            outcome.scenario == scenario && outcome.side == Side::Floor && outcome.series(*metric).is_some()
+        })
+    })
+}
+
+/// All figures of a scenario.
+pub(super) fn scenario(report: &Report, scenario: Scenario) -> Table {
+    let metrics = metrics(report, scenario);
+    let compared = compared(report, scenario);
+    let mut table = Table { headings: vec!["case".into(), "store".into()], ..Table::default() };
+    for metric in &metrics {
+        table.headings.push(words::metric(*metric).into());
+        if Some(*metric) == compared {
+            table.headings.extend(["bare driver".into(), "÷ bare driver".into()]);
+        }
+    }
+    for case in report.cases(scenario) {
+        for store in &report.stores {
+            let own = report.outcome(scenario, case, &store.id, Side::Lockkit);
+            let floor = report.outcome(scenario, case, &store.id, Side::Floor);
+            if own.is_none() && floor.is_none() {
+                continue;
+            }
+            let row = row(&mut table, (case, store), (own, floor), &metrics, compared);
+            table.rows.push(row);
+        }
+    }
+    table
+}
+
+fn row(
+    table: &mut Table,
+    (case, store): (&Case, &Store),
+    (own, floor): (Option<&Outcome>, Option<&Outcome>),
+    metrics: &[Metric],
+    compared: Option<Metric>,
+) -> Vec<Cell> {
+    let mut name = Cell::of(&store.id);
+    name.note = own.and_then(reason).map(|reason| table.note(format!("{}: {reason}", store.id)));
+    let mut row = vec![Cell::of(words::case(case)), name];
+    for metric in metrics {
+        let figures = own.and_then(|outcome| outcome.series(*metric));
+        row.push(Cell::series(*metric, figures));
+        if Some(*metric) == compared {
+            let bare = floor.and_then(|outcome| outcome.series(*metric));
+            let mut cell = Cell::series(*metric, bare);
+            cell.note = floor
+                .and_then(reason)
+                .map(|reason| table.note(format!("{}, bare driver: {reason}", store.id)));
+            row.push(cell);
+            let ratio = figures.zip(bare).and_then(|(own, floor)| lookup::ratio(own, floor));
+            row.push(Cell::ratio(ratio.as_ref()));
+        }
+    }
+    row
+}
+
+/// Why there are no figures.
+pub(super) fn reason(outcome: &Outcome) -> Option<String> {
+    match &outcome.verdict {
+        Verdict::Measured { .. } => None,
+        Verdict::NotApplicable { reason } => Some(format!("not applicable: {reason}")),
+        Verdict::Failed { reason } => Some(format!("failed: {reason}")),
+    }
+}
+
+/// What the stores are, and what a lock is worth on each.
+pub(super) fn stores(report: &Report) -> Table {
+    let yes = |yes: bool| Cell::of(if yes { "yes" } else { "no" });
+    let mut table = Table {
+        headings: [
+            "store",
+            "version",
+            "guarantee",
+            "what that means",
+            "in order",
+            "told when next",
+            "settings",
+        ]
+        .map(String::from)
+        .to_vec(),
+        ..Table::default()
+    };
+    for store in &report.stores {
+        let settings: Vec<_> =
+            store.settings.iter().map(|s| format!("{} = {} ({})", s.name, s.value, s.meaning)).collect();
+        table.rows.push(vec![
+            Cell { text: store.id.clone(), detail: Some(store.url.clone()), note: None },
+            Cell::of(words::product(store)),
+            Cell::of(store.guarantee.class.to_string()),
+            Cell::of(&store.guarantee.text),
+            yes(store.is_fair),
+            yes(store.is_pushed),
+            Cell::of(if settings.is_empty() { "not told".into() } else { settings.join("; ") }),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn a_row_has_a_cell_for_each_heading() {
+        let report = sample::report();
+        for kind in report.scenarios() {
+            let table = scenario(&report, kind);
+            assert!(!table.rows.is_empty(), "{kind:?}");
+            for row in &table.rows {
+                assert_eq!(row.len(), table.headings.len(), "{kind:?}");
+            }
+        }
+        let table = stores(&report);
+        assert!(table.rows.iter().all(|row| row.len() == table.headings.len()));
+    }
+
+    #[test]
+    fn the_ratio_stands_behind_its_floor_and_is_the_median_of_rounds() {
+        let report = sample::tiny([10.0, 10.0, 60.0], [20.0, 10.0, 20.0]);
+        let table = scenario(&report, Scenario::OwnNames);
+        let at = table.headings.iter().position(|heading| heading == "÷ bare driver").unwrap();
+        // The ratio of the medians would be 10 ÷ 20.
+        assert_eq!(
+            table.rows[0][at],
+            Cell { text: "1.00".into(), detail: Some("0.500–3.00".into()), note: None }
+        );
+        assert_eq!(table.rows[0][at - 1].text, "20.0/s");
+    }
+
+    #[test]
+    fn what_is_missing_says_why_once() {
+        let mut report = sample::tiny([1.0; 3], [1.0; 3]);
+        for outcome in &mut report.outcomes {
+            outcome.verdict = Verdict::Failed { reason: "no route".into() };
+        }
+        let table = scenario(&report, Scenario::OwnNames);
+        assert_eq!(table.notes, ["only: failed: no route"]);
+        assert_eq!(table.rows[0][1].note, Some(0));
+    }
+}

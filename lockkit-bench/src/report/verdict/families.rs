@@ -1,0 +1,74 @@
+//! What to expect of the store that one has anyway.
+
+use super::{Answer, caution, needs};
+use crate::report::{
+    GuaranteeClass, Metric, Report, Scenario, Store, numbers,
+    verdict::rank::{finding, rank},
+    words,
+};
+
+/// Products that are the same thing to who runs one.
+const FAMILIES: [(&str, &[&str]); 3] = [
+    ("MySQL or MariaDB", &["mysql", "mariadb", "percona"]),
+    ("Redis", &["redis", "valkey"]),
+    ("ZooKeeper", &["zookeeper"]),
+];
+
+/// What is worth knowing of each store.
+const FIGURES: [(&str, Scenario, Metric); 5] = [
+    ("a lock that nobody else wants comes after", Scenario::Uncontended, Metric::WaitP50Us),
+    ("all names together", Scenario::OwnNames, Metric::GrantsPerSecond),
+    ("one hot name", Scenario::HotName, Metric::GrantsPerSecond),
+    ("most ÷ least served", Scenario::HotName, Metric::MostOverLeast),
+    ("after a crash of the holder, the next one gets it in", Scenario::Recovery, Metric::RecoveryMs),
+];
+
+/// One answer for each family of stores that was measured.
+pub(super) fn answers(report: &Report) -> Vec<Answer> {
+    FAMILIES.iter().filter_map(|(name, products)| answer(report, name, products)).collect()
+}
+
+fn answer(report: &Report, name: &str, products: &[&str]) -> Option<Answer> {
+    let is_member = |store: &Store| {
+        let product = store.product.to_lowercase();
+        store.guarantee.class > GuaranteeClass::Process && products.iter().any(|one| product.contains(one))
+    };
+    let members: Vec<_> = report.stores.iter().filter(|store| is_member(store)).collect();
+    let text = match members.as_slice() {
+        [] => return None,
+        [one] => format!("{}: {}.", one.id, words::class(one.guarantee.class)),
+        _ => choice(report, is_member),
+    };
+    let figures = members.iter().map(|store| summary(report, store)).collect();
+    let cautions = members.iter().filter_map(|store| caution(store)).collect();
+    Some(Answer { need: format!("You already have {name}"), text, figures, cautions })
+}
+
+/// Which of several, for the two needs that differ most.
+fn choice(report: &Report, is_member: impl Fn(&Store) -> bool) -> String {
+    let kinds = [
+        ("Many names", Scenario::OwnNames, Metric::GrantsPerSecond),
+        ("One hot name", Scenario::HotName, Metric::GrantsPerSecond),
+    ];
+    let told = kinds.into_iter().filter_map(|(kind, scenario, metric)| {
+        let case = report.typical(scenario, metric)?;
+        let ranked = rank(report, (scenario, case, metric), &is_member);
+        Some(format!("{kind}: {}", needs::said(&finding(report, &ranked), metric)))
+    });
+    let told: Vec<_> = told.collect();
+    if told.is_empty() { "Nothing was measured that would tell them apart.".into() } else { told.join(" ") }
+}
+
+fn summary(report: &Report, store: &Store) -> String {
+    let told = FIGURES.iter().filter_map(|(what, scenario, metric)| {
+        let case = report.typical(*scenario, *metric)?;
+        let series = report.own(*scenario, case, store, *metric)?;
+        Some(format!("{what} {}", numbers::with_range(*metric, series)))
+    });
+    let told: Vec<_> = told.collect();
+    if told.is_empty() {
+        format!("{}: nothing was measured", store.id)
+    } else {
+        format!("{}: {}", store.id, told.join("; "))
+    }
+}

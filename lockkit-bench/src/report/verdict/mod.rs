@@ -1,0 +1,47 @@
+//! Which store for which need, in plain words, and never more than the figures bear.
+
+mod families;
+mod needs;
+mod rank;
+
+use super::{GuaranteeClass, Report, Store};
+
+/// A need, and what this run says about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// Such as `Lowest latency`.
+    pub(super) need: String,
+    /// The answer.
+    pub(super) text: String,
+    /// What it stands on.
+    pub(super) figures: Vec<String>,
+    /// What may break on the stores that were named.
+    pub(super) cautions: Vec<String>,
+}
+
+/// The verdict, need by need.
+pub(super) fn answers(report: &Report) -> Vec<Answer> {
+    let mut answers: Vec<_> = needs::NEEDS.iter().filter_map(|need| needs::answer(report, need)).collect();
+    answers.insert(answers.len().min(3), needs::failover(report));
+    answers.extend(families::answers(report));
+    answers
+}
+
+/// What to know before relying on a store, if there is anything.
+fn caution(store: &Store) -> Option<String> {
+    let class = store.guarantee.class;
+    let is_weak = class < GuaranteeClass::OneDurableServer;
+    is_weak.then(|| format!("{} is {class}: {}", store.id, store.guarantee.text))
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).into(),
+        [all @ .., last] => format!("{} and {last}", all.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! What scenarios, cases and metrics are called, and what they tell.
+
+use super::{Case, GuaranteeClass, Metric, Report, Scenario, Store, numbers};
+
+/// The heading of a scenario.
+pub(super) const fn title(scenario: Scenario) -> &'static str {
+    match scenario {
+        Scenario::Uncontended => "One task, nobody else",
+        Scenario::OwnNames => "Many names, one task each",
+        Scenario::Zipf => "Many names, some popular",
+        Scenario::HotName => "One hot name",
+        Scenario::HandOff => "Hand-off",
+        Scenario::ReadWrite => "Readers and writers",
+        Scenario::Semaphore => "Semaphore",
+        Scenario::Crowd => "A crowd in the store",
+        Scenario::IdleLocks => "Idle locks",
+        Scenario::Recovery => "Recovery after a crash",
+        Scenario::OpenLoop => "Requests at a fixed rate",
+    }
+}
+
+/// What is done in a scenario, and which question it answers.
+pub(super) const fn explanation(scenario: Scenario) -> &'static str {
+    match scenario {
+        Scenario::Uncontended => {
+            "One task takes and gives back a name that nobody else wants: what a lock costs when there is no queue."
+        }
+        Scenario::OwnNames => {
+            "Each task has a name of its own, so nobody waits for anybody: how many locks the store can do at once."
+        }
+        Scenario::Zipf => {
+            "Tasks pick from many names, some of which are far more popular (Zipf, exponent 1): most locks are free, some have queues."
+        }
+        Scenario::HotName => {
+            "Everybody wants the same name: how fast it goes round, how long one waits, and whether all get their share."
+        }
+        Scenario::HandOff => {
+            "From the release by one to the grant of the next, each waiting in the store: the time in which nobody has the lock."
+        }
+        Scenario::ReadWrite => "Most tasks only read, and readers may share; a writer wants the name alone.",
+        Scenario::Semaphore => "A few permits for many tasks.",
+        Scenario::Crowd => {
+            "Everybody wants the same name, and each waits in the store for itself: what a long queue costs the server."
+        }
+        Scenario::IdleLocks => {
+            "Locks are held and renewed while nothing else happens: what they cost the server and this process."
+        }
+        Scenario::Recovery => {
+            "A process that holds the lock is killed: how long until another one gets it. The lease sets the scale."
+        }
+        Scenario::OpenLoop => {
+            "Requests come at a fixed rate, however slow the answers are, and the wait counts from the moment a request was due: a stall is felt by all who come during it."
+        }
+    }
+}
+
+/// The parameters of a case, such as `64 tasks, 8 processes, 2 ms hold`.
+pub(super) fn case(case: &Case) -> String {
+    let many = |count: u32, one: &str, more: &str| {
+        format!("{} {}", numbers::count(count.into()), if count == 1 { one } else { more })
+    };
+    let parts = [
+        case.tasks.map(|tasks| many(tasks, "task", "tasks")),
+        case.processes.map(|processes| many(processes, "process", "processes")),
+        case.names.map(|names| many(names, "name", "names")),
+        case.permits.map(|permits| many(permits, "permit", "permits")),
+        case.readers_percent.map(|readers| format!("{readers}% readers")),
+        case.rate_per_second.map(|rate| format!("{}/s", numbers::three(rate))),
+        case.hold_ms.map(|hold| format!("{hold} ms hold")),
+        case.ttl_ms.map(|ttl| format!("{} lease", duration_ms(ttl))),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "as is".into() } else { parts.join(", ") }
+}
+
+fn duration_ms(ms: u32) -> String {
+    if ms >= 1000 { format!("{} s", f64::from(ms) / 1000.0) } else { format!("{ms} ms") }
+}
+
+/// The heading of a column.
+pub(super) const fn metric(metric: Metric) -> &'static str {
+    match metric {
+        Metric::GrantsPerSecond => "grants",
+        Metric::WaitP50Us => "wait p50",
+        Metric::WaitP99Us => "wait p99",
+        Metric::WaitMaxUs => "slowest wait",
+        Metric::HandOffP50Us => "hand-off p50",
+        Metric::HandOffP99Us => "hand-off p99",
+        Metric::RequestsPerGrant => "requests per grant",
+        Metric::MostOverLeast => "most ÷ least",
+        Metric::RecoveryMs => "recovery",
+        Metric::BytesPerLock => "memory per lock",
+        Metric::IdleRequestsPerSecond => "requests when idle",
+        Metric::CpuPercent => "processor",
+    }
+}
+
+/// Whom a class of guarantees is enough for.
+pub(super) const fn class(class: GuaranteeClass) -> &'static str {
+    match class {
+        GuaranteeClass::Process => "no other process sees these locks",
+        GuaranteeClass::Volatile => "a restart of the server forgets the locks, and two may then hold one",
+        GuaranteeClass::AsynchronousFailover => {
+            "a replica that takes over may not know the last grants, and two may then hold one"
+        }
+        GuaranteeClass::OneDurableServer => {
+            "locks outlive a crash of the server, but while it is down nobody gets one"
+        }
+        GuaranteeClass::Consensus => "a majority agrees on each grant: the loss of a minority is survived",
+    }
+}
+
+/// Product and version.
+pub(super) fn product(store: &Store) -> String {
+    format!("{} {}", store.product, store.version).trim().to_owned()
+}
+
+/// The machine in one line.
+pub(super) fn host(report: &Report) -> String {
+    let host = &report.host;
+    let load = if host.load_before > 0.3 {
+        format!("load {:.2} before the run: other work was going on", host.load_before)
+    } else {
+        format!("load {:.2} before the run", host.load_before)
+    };
+    format!(
+        "{}, kernel {}, {} ({} cores), {} memory, {load}",
+        host.system,
+        host.kernel,
+        host.cpu,
+        host.cores,
+        numbers::bytes(memory(host.memory_bytes)).text()
+    )
+}
+
+/// Rounds and their length in one line.
+pub(super) fn rounds(report: &Report) -> String {
+    format!(
+        "{} rounds, in each of which all stores had their turn, {} s a turn; {} in all",
+        report.rounds,
+        report.slice_seconds,
+        numbers::micros(report.took_seconds * 1e6).text()
+    )
+}
+
+/// What to think of a quick run.
+pub(super) const QUICK: &str =
+    "This was a quick run: it shows that all works, and is too short to choose a store by.";
+
+/// Exact up to 2⁵³ bytes.
+fn memory(bytes: u64) -> f64 {
+    let (high, low) = (bytes >> 32, bytes & u64::from(u32::MAX));
+    let part = |part: u64| u32::try_from(part).map_or(0.0, f64::from);
+    part(high) * 4_294_967_296.0 + part(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_tells_its_parameters_and_nothing_else() {
+        let case_of = Case { tasks: Some(64), processes: Some(1), hold_ms: Some(2.0), ..Case::default() };
+        assert_eq!(case(&case_of), "64 tasks, 1 process, 2 ms hold");
+        assert_eq!(
+            case(&Case { names: Some(10_000), ttl_ms: Some(30_000), ..Case::default() }),
+            "10,000 names, 30 s lease"
+        );
+        assert_eq!(case(&Case::default()), "as is");
+    }
+
+    #[test]
+    fn memory_is_exact() {
+        assert_eq!(memory(8 << 30), 8_589_934_592.0);
+        assert_eq!(memory(123), 123.0);
+    }
+}
