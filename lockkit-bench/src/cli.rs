@@ -15,7 +15,7 @@ use crate::{
     children::WorkerCommand,
     error::{Error, Result},
     progress::Shown,
-    report::{Report, Scenario},
+    report::{Report, Scenario, compare, markdown},
     run::{Options, run},
     target::Address,
     worker::worker,
@@ -91,9 +91,9 @@ pub async fn command_line() -> ExitCode {
     let done = match cli.command {
         None => measure(cli.run).await,
         Some(Command::Run(arguments)) => measure(arguments).await,
-        Some(Command::Compare { old, new }) => compare(&old, &new),
+        Some(Command::Compare { old, new }) => compare_files(&old, &new),
         Some(Command::Report { json, out }) => {
-            let beside = json.parent().map(Path::to_owned).unwrap_or_default();
+            let beside = json.parent().map(|folder| Path::new(".").join(folder)).unwrap_or_default();
             render(&json, &out.unwrap_or(beside))
         }
         Some(Command::Worker) => worker().await.map(|()| ExitCode::SUCCESS),
@@ -119,9 +119,9 @@ async fn measure(arguments: RunArguments) -> Result<ExitCode> {
         humantime::format_duration(Duration::from_secs(options.estimate().as_secs().max(1)))
     );
     let report = run(&options, &Shown::new(), stop).await?;
-    let json = serde_json::to_string_pretty(&report).map_err(|error| Error::of("a report can't be written", error))?;
-    fs::write(out.join("report.json"), json).map_err(of)?;
-    eprintln!("written: {}", out.join("report.json").display());
+    write(&out, "report.json", &report.to_json()?)?;
+    write_readable(&report, &out)?;
+    eprintln!("written: {}/report.json, report.md and report.html", out.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -182,20 +182,32 @@ fn stop() -> Result<impl Future<Output = ()>> {
     })
 }
 
-fn read(file: &Path) -> Result<Report> {
-    let of = |error: Box<dyn std::error::Error + Send + Sync>| Error::of(format!("{} can't be read", file.display()), error);
-    let text = fs::read_to_string(file).map_err(|error| of(error.into()))?;
-    serde_json::from_str(&text).map_err(|error| of(error.into()))
+fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
+    let file = folder.join(name);
+    fs::write(&file, text).map_err(|error| Error::of(format!("{} can't be written", file.display()), error))
 }
 
-fn compare(old: &Path, new: &Path) -> Result<ExitCode> {
-    let _ = (read(old)?, read(new)?);
-    Err(Error::new("not yet"))
+/// What is for people.
+fn write_readable(report: &Report, folder: &Path) -> Result<()> {
+    write(folder, "report.md", &markdown(report))
+}
+
+fn compare_files(old: &Path, new: &Path) -> Result<ExitCode> {
+    let comparison = compare(&Report::read(old)?, &Report::read(new)?);
+    print!("{comparison}");
+    Ok(if !comparison.is_comparable() {
+        ExitCode::from(2)
+    } else if comparison.is_regression() {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn render(json: &Path, out: &Path) -> Result<ExitCode> {
-    let _ = (read(json)?, out);
-    Err(Error::new("not yet"))
+    fs::create_dir_all(out).map_err(|error| Error::of(format!("{} can't be written", out.display()), error))?;
+    write_readable(&Report::read(json)?, out)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn parse_address(word: &str) -> Result<Address> {

@@ -301,7 +301,7 @@ fn fastest(outcomes: &[Outcome], store: &str) -> Option<f64> {
             .find(|outcome| {
                 outcome.scenario == Scenario::Uncontended && outcome.store == store && outcome.side == side
             })
-            .and_then(|outcome| outcome.verdict.series(Metric::GrantsPerSecond)?.median())
+            .and_then(|outcome| outcome.series(Metric::GrantsPerSecond)?.median())
     };
     of(Side::Floor).or_else(|| of(Side::Lockkit))
 }

@@ -28,6 +28,8 @@ impl fmt::Debug for Address {
     }
 }
 
+type Clients = Vec<Box<dyn FloorClient>>;
+
 /// A store that is connected.
 pub(crate) struct Target {
     /// With the password.
@@ -37,7 +39,8 @@ pub(crate) struct Target {
     pub(crate) server: Arc<dyn Server>,
     /// Or why there is none.
     floor: Result<Arc<dyn Floor>, String>,
-    floor_clients: Mutex<Vec<Box<dyn FloorClient>>>,
+    /// Those of the last time, and for how many tasks.
+    floor_clients: Mutex<(u32, Clients)>,
 }
 
 impl Target {
@@ -99,21 +102,23 @@ impl Target {
     }
 
     /// Clients of the bare driver for the work of so many tasks: those that are there already, or new ones.
-    pub(crate) async fn floor_clients(&self, tasks: u32) -> Result<Vec<Box<dyn FloorClient>>> {
+    pub(crate) async fn floor_clients(&self, tasks: u32) -> Result<Clients> {
         let floor = self.floor.as_ref().map_err(|reason| Error::new(reason.clone()))?;
-        let tasks = usize::try_from(tasks).unwrap_or(usize::MAX);
-        let kept = std::mem::take(&mut *self.floor_clients.lock().await);
-        if kept.len() == tasks { Ok(kept) } else { floor.clients(tasks).await }
+        let (for_tasks, kept) = std::mem::take(&mut *self.floor_clients.lock().await);
+        if for_tasks == tasks {
+            return Ok(kept);
+        }
+        floor.clients(usize::try_from(tasks).unwrap_or(usize::MAX)).await
     }
 
     /// Keeps clients for the next time.
-    pub(crate) async fn keep_floor_clients(&self, clients: Vec<Box<dyn FloorClient>>) {
-        *self.floor_clients.lock().await = clients;
+    pub(crate) async fn keep_floor_clients(&self, tasks: u32, clients: Clients) {
+        *self.floor_clients.lock().await = (tasks, clients);
     }
 
     /// Gives back everything in the store.
     pub(crate) async fn close(&self) -> Result<()> {
-        self.floor_clients.lock().await.clear();
+        self.floor_clients.lock().await.1.clear();
         let floor = match &self.floor {
             Ok(floor) => floor.close().await,
             Err(_) => Ok(()),

@@ -218,17 +218,6 @@ pub enum Verdict {
     },
 }
 
-impl Verdict {
-    /// The values of a metric, if it was measured.
-    #[must_use]
-    pub fn series(&self, metric: Metric) -> Option<&Series> {
-        match self {
-            Self::Measured { figures, .. } => figures.get(&metric),
-            Self::NotApplicable { .. } | Self::Failed { .. } => None,
-        }
-    }
-}
-
 /// What can be measured of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -12,15 +12,15 @@ use crate::{
     sample::{Durations, Sample, float, nanos},
 };
 
-pub(super) async fn pairs(turn: &Turn<'_>, clients: u32) -> Result<Sample> {
-    let mut clients = turn.target.floor_clients(clients).await?;
+pub(super) async fn pairs(turn: &Turn<'_>, tasks: u32) -> Result<Sample> {
+    let mut clients = turn.target.floor_clients(tasks).await?;
     let window = Window::after_warm_up(Instant::now(), turn.slice);
     let work = clients.iter_mut().enumerate().map(|(number, client)| {
         let name = format!("{}/floor/{number}", turn.name);
         async move { repeat(&mut **client, &name, window).await }
     });
     let tallies = try_join_all(work).await?;
-    turn.target.keep_floor_clients(clients).await;
+    turn.target.keep_floor_clients(tasks).await;
     let mut sample = Sample::new()?;
     let inside: u64 = tallies.iter().map(|tally| tally.inside).sum();
     sample.all_grants = tallies.iter().map(|tally| tally.all).sum();
