@@ -44,6 +44,8 @@ pub(crate) async fn open(url: &str) -> Result<Option<Arc<dyn Floor>>> {
     } else if lockkit::zk::SCHEMES.contains(&scheme) {
         Arc::new(zookeeper::ZooKeeperFloor::open(url).await?)
     } else {
-        return Err(Error::new(format!("the store URL can't be used: there are no benchmarks for {scheme}://")));
+        return Err(Error::new(format!(
+            "the store URL can't be used: there are no benchmarks for {scheme}://"
+        )));
     }))
 }

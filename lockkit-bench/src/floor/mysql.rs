@@ -40,8 +40,10 @@ impl MySqlFloor {
         let config = Config::from_url(url).map_err(opening)?;
         let mut side = config.open_bare().await.map_err(opening)?;
         let suffix = format!("{:016x}", rand::random::<u64>());
-        let tables =
-            Tables { lock: format!("lockkit_bench_{suffix}"), fence: format!("lockkit_bench_fence_{suffix}") };
+        let tables = Tables {
+            lock: format!("lockkit_bench_{suffix}"),
+            fence: format!("lockkit_bench_fence_{suffix}"),
+        };
         for statement in tables.create() {
             if let Err(error) = side.query_drop(statement).await {
                 // What stands in the way of one may let the other through.
@@ -101,7 +103,9 @@ impl Floor for MySqlFloor {
     }
 
     async fn close(&self) -> Result<()> {
-        let dropping = |error| Error::of(format!("removing the tables of the bare driver ({})", self.tables.drop()), error);
+        let dropping = |error| {
+            Error::of(format!("removing the tables of the bare driver ({})", self.tables.drop()), error)
+        };
         let Some(mut side) = self.side.lock().await.take() else { return Ok(()) };
         if side.query_drop(self.tables.drop()).await.is_err() {
             // It was idle all the time, and may have been ended.
@@ -185,8 +189,7 @@ impl RowLock {
             self.known.insert(name.to_owned());
         }
         let (table, name_literal) = (&self.table, literal(name));
-        let begin =
-            format!("BEGIN;SELECT 1 FROM {table} WHERE kind='m' AND name={name_literal} FOR UPDATE");
+        let begin = format!("BEGIN;SELECT 1 FROM {table} WHERE kind='m' AND name={name_literal} FOR UPDATE");
         self.lock.query_drop(begin).await?;
         self.fence.exec_drop(&self.bump, (name,)).await?;
         self.lock.query_drop("COMMIT").await

@@ -55,7 +55,9 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Server>> {
     } else if lockkit::zk::SCHEMES.contains(&scheme) {
         Arc::new(zookeeper::ZooKeeperServers::open(url).await?)
     } else {
-        return Err(Error::new(format!("the store URL can't be used: there are no benchmarks for {scheme}://")));
+        return Err(Error::new(format!(
+            "the store URL can't be used: there are no benchmarks for {scheme}://"
+        )));
     })
 }
 

@@ -6,7 +6,10 @@ use async_trait::async_trait;
 use lockkit::{
     mysql::{
         Config,
-        mysql_async::{self as my, Conn, Row, prelude::{FromRow, Queryable as _}},
+        mysql_async::{
+            self as my, Conn, Row,
+            prelude::{FromRow, Queryable as _},
+        },
     },
     url::StoreUrl,
 };
@@ -118,7 +121,8 @@ impl Server for MySqlServer {
 fn product(told: &BTreeMap<String, String>) -> (String, String) {
     let text = |name| told.get(name).map_or("", String::as_str);
     let (version, comment) = (text("version"), text("version_comment"));
-    let product = if version.contains("MariaDB") || comment.contains("MariaDB") || comment.contains("mariadb") {
+    let product = if version.contains("MariaDB") || comment.contains("MariaDB") || comment.contains("mariadb")
+    {
         "MariaDB"
     } else if comment.contains("Percona") {
         "Percona Server"
@@ -135,9 +139,11 @@ fn judge(told: &BTreeMap<String, String>, replicas: Option<usize>) -> Guarantee 
     let has_no_log = is("log_bin", "OFF") || is("log_bin", "0");
     let is_synced = told
         .get("innodb_flush_method")
-        .is_some_and(|method| !["nosync", "littlesync", "o_direct_no_fsync"].contains(&method.to_ascii_lowercase().as_str()));
-    let is_durable = is("innodb_flush_log_at_trx_commit", "1") && is_synced && (has_no_log || is("sync_binlog", "1"));
-    let is_group = is("wsrep_on", "ON") || told.get("group_replication_group_name").is_some_and(|name| !name.is_empty());
+        .is_some_and(|method| !["nosync", "littlesync"].contains(&method.to_ascii_lowercase().as_str()));
+    let is_durable =
+        is("innodb_flush_log_at_trx_commit", "1") && is_synced && (has_no_log || is("sync_binlog", "1"));
+    let is_group =
+        is("wsrep_on", "ON") || told.get("group_replication_group_name").is_some_and(|name| !name.is_empty());
     let followers = if has_no_log { Some(0) } else { replicas };
     match followers {
         _ if is_group => guarantee(

@@ -30,9 +30,33 @@ const SETTINGS: [(&str, &str); 5] = [
 /// Commands that lockkit's scripts call, which the server counts like those of clients; and those of replicas and of
 /// whoever asks for counts. A client of lockkit sends none of them.
 const NOT_OF_CLIENTS: [&str; 27] = [
-    "del", "exists", "get", "hdel", "hexists", "hget", "hgetall", "hmget", "hmset", "hset", "info", "pexpire",
-    "psync", "pttl", "publish", "replconf", "set", "spublish", "sync", "time", "zadd", "zcount", "zrange",
-    "zrangebyscore", "zrem", "zremrangebyscore", "zscore",
+    "del",
+    "exists",
+    "get",
+    "hdel",
+    "hexists",
+    "hget",
+    "hgetall",
+    "hmget",
+    "hmset",
+    "hset",
+    "info",
+    "pexpire",
+    "psync",
+    "pttl",
+    "publish",
+    "replconf",
+    "set",
+    "spublish",
+    "sync",
+    "time",
+    "zadd",
+    "zcount",
+    "zrange",
+    "zrangebyscore",
+    "zrem",
+    "zremrangebyscore",
+    "zscore",
 ];
 
 #[derive(Debug)]
@@ -51,7 +75,8 @@ struct Told {
 
 impl RedisServers {
     pub(crate) async fn open(url: StoreUrl) -> Result<Self> {
-        let (is_sentinel, is_cluster) = (url.scheme().ends_with("+sentinel"), url.scheme().ends_with("+cluster"));
+        let (is_sentinel, is_cluster) =
+            (url.scheme().ends_with("+sentinel"), url.scheme().ends_with("+cluster"));
         let config = Config::from_url(url).map_err(opening)?;
         let servers = BareServers::connect(config).await.map_err(opening)?;
         Ok(Self { servers, is_sentinel, is_cluster })
@@ -83,7 +108,11 @@ impl Server for RedisServers {
             .iter()
             .map(|(name, meaning)| {
                 let value = join(all.iter().map(|told| told.config(name)));
-                setting(name, value.as_deref().map(|value| if value.is_empty() { "off" } else { value }), meaning)
+                setting(
+                    name,
+                    value.as_deref().map(|value| if value.is_empty() { "off" } else { value }),
+                    meaning,
+                )
             })
             .collect();
         settings.extend(self.topology(&all));
@@ -123,7 +152,11 @@ impl RedisServers {
         };
         vec![
             setting("role", role.as_deref(), "locks are taken on a primary (master)"),
-            setting("connected_slaves", replicas.as_deref(), "replicas, which hear of a lock after its grant"),
+            setting(
+                "connected_slaves",
+                replicas.as_deref(),
+                "replicas, which hear of a lock after its grant",
+            ),
             setting("failover", Some(&failover), "who makes a replica the primary"),
         ]
     }

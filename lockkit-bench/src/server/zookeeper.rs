@@ -1,16 +1,25 @@
 //! ZooKeeper: the servers of the URL, by their four-letter words, and the ensemble, by what it says of itself.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use lockkit::{url::StoreUrl, zk::Config};
+use lockkit::{
+    url::StoreUrl,
+    zk::{Config, zookeeper_client::Client},
+};
+use tokio::time::timeout;
 
 use super::{Facts, Server, four_letter, guarantee, setting};
 use crate::{
     Error, Result,
     report::{Guarantee, GuaranteeClass},
 };
+
+const PARTING: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct ZooKeeperServers {
@@ -31,6 +40,7 @@ impl ZooKeeperServers {
             // Not readable for everybody: then what the user says.
             Err(_) => Some(config.addresses().len()).filter(|servers| *servers > 1),
         };
+        end(client).await;
         let addresses = config.addresses();
         let asked = addresses.iter().map(|_| AtomicU64::new(0)).collect();
         Ok(Self { addresses, voters, asked })
@@ -46,6 +56,15 @@ impl ZooKeeperServers {
     }
 }
 
+/// Waits until the session has ended, as far as that does not take long: its end is a packet, too.
+async fn end(client: Client) {
+    let mut states = client.state_watcher();
+    drop(client);
+    let ended = async { while !states.changed().await.is_terminated() {} };
+    // Only the count of packets can be off by one.
+    let _ = timeout(PARTING, ended).await;
+}
+
 fn opening(error: lockkit::Error) -> Error {
     Error::of("connecting to ZooKeeper", error)
 }
@@ -56,8 +75,7 @@ impl Server for ZooKeeperServers {
         let (states, metrics) = (self.ask("srvr").await, self.ask("mntr").await);
         let of_any = |name| states.iter().flatten().find_map(|state| line(state, name));
         let version = of_any("Zookeeper version: ").map_or("unknown", short);
-        let modes: Option<Vec<_>> =
-            states.iter().map(|state| line(state.as_deref()?, "Mode: ")).collect();
+        let modes: Option<Vec<_>> = states.iter().map(|state| line(state.as_deref()?, "Mode: ")).collect();
         let syncs = metrics.iter().filter(|metrics| metrics.as_deref().is_some_and(waits_for_disk)).count();
         let told = metrics.iter().flatten().count();
         let forced = (told == metrics.len()).then(|| format!("seen on {syncs} of {told}"));
@@ -98,7 +116,8 @@ fn short(version: &str) -> &str {
 }
 
 fn metric(metrics: &str, name: &str) -> Option<u64> {
-    let mut words = metrics.lines().map(str::split_whitespace).find(|words| words.clone().next() == Some(name))?;
+    let mut words =
+        metrics.lines().map(str::split_whitespace).find(|words| words.clone().next() == Some(name))?;
     words.nth(1)?.split('.').next()?.parse().ok()
 }
 
@@ -121,7 +140,9 @@ fn judge(voters: Option<usize>, syncs: usize, asked: usize) -> Guarantee {
     match voters {
         Some(voters @ 3..) if all_sync && syncs * 2 > voters => guarantee(
             Class::Consensus,
-            format!("A majority of {voters} servers agrees on each grant, on disk; the loss of a minority is survived."),
+            format!(
+                "A majority of {voters} servers agrees on each grant, on disk; the loss of a minority is survived."
+            ),
         ),
         Some(voters @ 3..) => guarantee(
             Class::AsynchronousFailover,
