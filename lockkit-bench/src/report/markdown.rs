@@ -14,6 +14,8 @@ pub fn markdown(report: &Report) -> String {
     let mut text = head(report);
     text.push_str("## The stores\n\n");
     push_table(&mut text, &table::stores(report));
+    text.push_str("## At a glance\n\n");
+    push_table(&mut text, &table::glance(report));
     for scenario in report.scenarios() {
         let _ =
             write!(text, "## {}\n\n{}\n\n", words::title(scenario), escaped(words::explanation(scenario)));

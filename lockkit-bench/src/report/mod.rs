@@ -1,6 +1,7 @@
 //! What was measured, and how it is shown: as JSON, Markdown and one HTML page.
 
 mod compare;
+mod html;
 mod json;
 mod lookup;
 mod markdown;
@@ -14,6 +15,7 @@ mod words;
 
 pub use self::{
     compare::{Comparison, compare},
+    html::html,
     markdown::markdown,
     model::{
         Better, Case, Curve, Guarantee, GuaranteeClass, Host, Metric, Outcome, Report, SCHEMA, Scenario,

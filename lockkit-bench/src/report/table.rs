@@ -182,6 +182,35 @@ pub(super) fn stores(report: &Report) -> Table {
     table
 }
 
+/// The figures that most decisions hang on.
+const GLANCE: [(&str, Scenario, Metric); 7] = [
+    ("wait, nobody else", Scenario::Uncontended, Metric::WaitP50Us),
+    ("many names", Scenario::OwnNames, Metric::GrantsPerSecond),
+    ("one hot name", Scenario::HotName, Metric::GrantsPerSecond),
+    ("its p99 wait", Scenario::HotName, Metric::WaitP99Us),
+    ("its most ÷ least", Scenario::HotName, Metric::MostOverLeast),
+    ("recovery", Scenario::Recovery, Metric::RecoveryMs),
+    ("idle locks", Scenario::IdleLocks, Metric::IdleRequestsPerSecond),
+];
+
+/// One row for each store, with the typical case of each scenario.
+pub(super) fn glance(report: &Report) -> Table {
+    let cases = GLANCE.iter().filter_map(|(heading, scenario, metric)| {
+        Some((*heading, *scenario, *metric, report.typical(*scenario, *metric)?))
+    });
+    let cases: Vec<_> = cases.collect();
+    let mut table = Table { headings: vec!["store".into(), "guarantee".into()], ..Table::default() };
+    table.headings.extend(cases.iter().map(|(heading, ..)| (*heading).to_owned()));
+    for store in &report.stores {
+        let mut row = vec![Cell::of(&store.id), Cell::of(store.guarantee.class.to_string())];
+        for (_, scenario, metric, case) in &cases {
+            row.push(Cell::series(*metric, report.own(*scenario, case, store, *metric)));
+        }
+        table.rows.push(row);
+    }
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -41,7 +41,7 @@ fn answer(report: &Report, name: &str, products: &[&str]) -> Option<Answer> {
     };
     let figures = members.iter().map(|store| summary(report, store)).collect();
     let cautions = members.iter().filter_map(|store| caution(store)).collect();
-    Some(Answer { need: format!("You already have {name}"), text, figures, cautions })
+    Some(Answer { need: format!("You already have {name}"), text, named: vec![], figures, cautions })
 }
 
 /// Which of several, for the two needs that differ most.

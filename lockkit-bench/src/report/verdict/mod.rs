@@ -13,6 +13,8 @@ pub(super) struct Answer {
     pub(super) need: String,
     /// The answer.
     pub(super) text: String,
+    /// The [`Store::id`]s that it puts forward.
+    pub(super) named: Vec<String>,
     /// What it stands on.
     pub(super) figures: Vec<String>,
     /// What may break on the stores that were named.

@@ -44,7 +44,13 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     let Some(case) = report.typical(need.scenario, need.metric) else {
         let text = "Nothing was measured that would tell.".into();
         let was_run = report.scenarios().contains(&need.scenario);
-        return was_run.then(|| Answer { need: need.name.into(), text, figures: vec![], cautions: vec![] });
+        return was_run.then(|| Answer {
+            need: need.name.into(),
+            text,
+            named: vec![],
+            figures: vec![],
+            cautions: vec![],
+        });
     };
     let measured = (need.scenario, case, need.metric);
     let is_shared = |store: &Store| store.guarantee.class > GuaranteeClass::Process;
@@ -71,7 +77,8 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
         }
     }
     let cautions = named.into_iter().filter_map(caution).collect();
-    Some(Answer { need: need.name.into(), text, figures, cautions })
+    let named = found.named().into_iter().map(|store| store.id.clone()).collect();
+    Some(Answer { need: need.name.into(), text, named, figures, cautions })
 }
 
 /// Who still knows who has the lock after a server is gone. No figure can answer that: the class of guarantee does.
@@ -97,7 +104,8 @@ pub(super) fn failover(report: &Report) -> Answer {
             ids(&risky)
         )]
     };
-    Answer { need: "Survives the loss of a server".into(), text, figures: figures.collect(), cautions }
+    let named = good.iter().map(|store| store.id.clone()).collect();
+    Answer { need: "Survives the loss of a server".into(), text, named, figures: figures.collect(), cautions }
 }
 
 fn figure(one: &Ranked<'_>, metric: Metric) -> String {

@@ -1,0 +1,106 @@
+//! The pictures of a scenario.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::{
+    bars,
+    lines::{self, Axis, Line},
+    plots,
+};
+use crate::report::{Better, Case, Metric, Report, Scenario, words};
+
+/// More cases than these are not all drawn: the table has them.
+const MOST: usize = 4;
+
+/// All pictures of a scenario, in their order.
+pub(super) fn of(report: &Report, scenario: Scenario) -> Markup {
+    let bars = |metric, about| all_bars(report, scenario, metric, about);
+    html! {
+        @match scenario {
+            Scenario::HandOff => (hand_off(report)),
+            Scenario::IdleLocks => {
+                (bars(Metric::IdleRequestsPerSecond, "Requests that the server had to answer"))
+                (bars(Metric::BytesPerLock, "Memory of this process for each lock"))
+                (bars(Metric::CpuPercent, "Processor time of this process, in percent of one core"))
+            },
+            Scenario::Recovery => (bars(Metric::RecoveryMs, "From the death of the holder to the next grant")),
+            Scenario::OpenLoop => (all_curves(report, scenario)),
+            _ => {
+                (bars(Metric::GrantsPerSecond, "Grants in a second"))
+                @if matches!(scenario, Scenario::Uncontended | Scenario::HotName) { (all_curves(report, scenario)) }
+                @if matches!(scenario, Scenario::HotName | Scenario::Crowd) {
+                    (bars(Metric::MostOverLeast, "Fairness: the most served divided by the least served"))
+                    (bars(Metric::RequestsPerGrant, "Requests to the server for each grant with its release"))
+                }
+            },
+        }
+    }
+}
+
+/// The cases that are drawn: all of a few, the typical one of many.
+fn drawn(report: &Report, scenario: Scenario, metric: Metric) -> Vec<&Case> {
+    let cases = report.cases(scenario);
+    if cases.len() <= MOST { cases } else { report.typical(scenario, metric).into_iter().collect() }
+}
+
+fn all_bars(report: &Report, scenario: Scenario, metric: Metric, about: &str) -> Markup {
+    let wish = match metric.better() {
+        Better::Higher => "longer is better",
+        Better::Lower => "shorter is better",
+    };
+    html! {
+        @for case in drawn(report, scenario, metric) {
+            @let title = format!("{about}: {}", words::case(case));
+            @if let Some(svg) = bars::draw(report, scenario, case, metric, &title) {
+                (figure(&html! { (title) " " span.wish { (wish) } }, &svg))
+            }
+        }
+    }
+}
+
+fn all_curves(report: &Report, scenario: Scenario) -> Markup {
+    html! {
+        @for case in drawn(report, scenario, Metric::WaitP50Us) {
+            @if let Some(plot) = plots::percentiles(report, scenario, case) {
+                (plotted(&format!("How long one waits for a lock: {}", words::case(case)), &plot))
+            }
+        }
+    }
+}
+
+fn hand_off(report: &Report) -> Markup {
+    let metric = Metric::HandOffP50Us;
+    match plots::by_tasks(report, Scenario::HandOff, metric) {
+        Some(plot) => plotted("From the release by one to the grant of the next, the median", &plot),
+        None => all_bars(
+            report,
+            Scenario::HandOff,
+            metric,
+            "From the release by one to the grant of the next, the median",
+        ),
+    }
+}
+
+fn plotted(title: &str, (x, y, drawn): &(Axis, Axis, Vec<Line>)) -> Markup {
+    let (width, height) = lines::size();
+    let svg = lines::draw(x, y, drawn);
+    html! {
+        @if let Some(svg) = svg {
+            (figure(&html! { (title) " " span.wish { "lower is better; each line up is a multiple of the one below" } }, &html! {
+                svg.lines viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(title) {
+                    title { (title) }
+                    (PreEscaped(svg))
+                }
+            }))
+        }
+    }
+}
+
+fn figure(caption: &Markup, svg: &Markup) -> Markup {
+    html! {
+        figure {
+            figcaption { (caption) }
+            div.scroll tabindex="0" { (svg) }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The report as one page that needs nothing else: no network, no script.
+
+mod bars;
+mod figures;
+mod lines;
+mod page;
+mod palette;
+mod plots;
+
+pub use self::page::html;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! The page: the answer first, then why.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::{bars, figures, palette};
+use crate::report::{
+    Report, Scenario,
+    table::{self, Cell, Table},
+    verdict::{self, Answer},
+    words,
+};
+
+/// The whole report as one HTML page.
+#[must_use]
+pub fn html(report: &Report) -> String {
+    let scenarios = report.scenarios();
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(report))
+            body {
+                main {
+                    (top(report))
+                    (verdict(report))
+                    section #glance {
+                        h2 { "At a glance" }
+                        (render(&table::glance(report), report))
+                    }
+                    section #stores {
+                        h2 { "The stores" }
+                        p { "A fast lock is worth nothing where two may hold it. This is what each store promises as it is set up." }
+                        (render(&table::stores(report), report))
+                    }
+                    (how_to_read())
+                    @for scenario in &scenarios { (section(report, *scenario)) }
+                    (foot(report))
+                }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn head(report: &Report) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
+            title { "Locks compared: lockkit " (report.lockkit) }
+            style { (PreEscaped(include_str!("style.css"))) (PreEscaped(palette::css())) }
+        }
+    }
+}
+
+fn top(report: &Report) -> Markup {
+    html! {
+        header {
+            h1 { "Which store should hold your locks?" }
+            p.muted {
+                "Measured with lockkit " (report.lockkit) ", begun " (report.started_at) " on "
+                (report.host.cpu) " (" (report.host.cores) " cores). " (words::rounds(report)) "."
+            }
+            ul.legend {
+                @for (index, store) in report.stores.iter().enumerate() {
+                    li class=(palette::class(index)) { (mark(index)) b { (store.id) } " " span.muted { (words::product(store)) } }
+                }
+            }
+            @if report.is_quick { p.warning role="note" { (words::QUICK) } }
+        }
+    }
+}
+
+fn verdict(report: &Report) -> Markup {
+    html! {
+        section #verdict {
+            h2 { "The verdict, need by need" }
+            div.cards { @for answer in verdict::answers(report) { (card(&answer, report)) } }
+        }
+    }
+}
+
+fn card(answer: &Answer, report: &Report) -> Markup {
+    html! {
+        article {
+            h3 { (answer.need) }
+            @if !answer.named.is_empty() {
+                p.named {
+                    @for (index, store) in report.stores.iter().enumerate().filter(|(_, s)| answer.named.contains(&s.id)) {
+                        span.chip class=(palette::class(index)) { (mark(index)) (store.id) }
+                    }
+                }
+            }
+            p { (answer.text) }
+            @for caution in &answer.cautions { p.caution { b { "Beware: " } (caution) } }
+            @if !answer.figures.is_empty() {
+                details {
+                    summary { "What this stands on" }
+                    ul { @for figure in &answer.figures { li { (figure) } } }
+                }
+            }
+        }
+    }
+}
+
+fn how_to_read() -> Markup {
+    html! {
+        section #reading {
+            h2 { "How to read this" }
+            ul {
+                li { "Each figure is the median of the rounds; the range behind it, and the thin line on a bar, go from the smallest round to the largest. In each round all stores had their turn, so that a slow minute of the machine hits all." }
+                li { "Where the ranges of two stores overlap, this run can't tell which is better, and no winner is named." }
+                li { "The outlined bar below a filled one is the " b { "bare driver" } ": the least that the store has to do for the same work, with no lock library. Between the two lies what lockkit costs. Where many want one name, the bare driver is measured without any contention; lockkit can be faster than that, as it hands a lock over inside a process with one request instead of two." }
+                li { b { "p50" } " is what half of all waits stay below, " b { "p99" } " what 99 of 100 stay below. A store with a good p50 and a bad p99 is fast for most and very slow for some." }
+                li { b { "Most ÷ least" } " compares the task that got the lock most often with the one that got it least often: 1 is fair." }
+                li { "A slanted gap in a bar: it goes on far beyond the picture. Such locks live in one process, and are no alternative to the others." }
+            }
+        }
+    }
+}
+
+fn section(report: &Report, scenario: Scenario) -> Markup {
+    html! {
+        section {
+            h2 { (words::title(scenario)) }
+            p { (words::explanation(scenario)) }
+            (figures::of(report, scenario))
+            details {
+                summary { "All figures: " (words::title(scenario)) }
+                (render(&table::scenario(report, scenario), report))
+            }
+        }
+    }
+}
+
+fn foot(report: &Report) -> Markup {
+    html! {
+        section #repeat {
+            h2 { "This run" }
+            p { (words::host(report)) "." }
+            p { "To repeat it:" }
+            div.scroll { pre { code { (report.command) } } }
+        }
+    }
+}
+
+fn render(table: &Table, report: &Report) -> Markup {
+    html! {
+        div.scroll tabindex="0" {
+            table {
+                thead { tr { @for heading in &table.headings { th scope="col" { (heading) } } } }
+                tbody {
+                    @for row in &table.rows {
+                        tr { @for cell in row { td { (render_cell(cell, report)) } } }
+                    }
+                }
+            }
+        }
+        @if !table.notes.is_empty() {
+            ol.notes { @for note in &table.notes { li { (note) } } }
+        }
+    }
+}
+
+fn render_cell(cell: &Cell, report: &Report) -> Markup {
+    let store = report.stores.iter().position(|store| store.id == cell.text);
+    html! {
+        @match store {
+            Some(index) => span.store class=(palette::class(index)) { (mark(index)) (cell.text) },
+            None => (cell.text),
+        }
+        @if let Some(note) = cell.note { sup { "[" (note + 1) "]" } }
+        @if let Some(detail) = &cell.detail { span.detail { (detail) } }
+    }
+}
+
+fn mark(store: usize) -> Markup {
+    html! {
+        svg.mark viewBox="0 0 16 16" aria-hidden="true" { polygon.mark points=(bars::corners(store, 8.0, 8.0)) {} }
+    }
+}

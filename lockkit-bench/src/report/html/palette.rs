@@ -1,0 +1,119 @@
+//! A colour and a shape for each store, the same in all pictures. The colours are told apart by the colour-blind
+//! (after Okabe and Ito), and stand out from their background; the shapes are for who sees no colours at all.
+
+use std::fmt::Write as _;
+
+/// On a light background. Also what stands in drawings, where the style sheet finds and replaces it.
+const LIGHT: [&str; 8] =
+    ["#0072B2", "#C84E00", "#00805C", "#A3478A", "#8F6400", "#3D3D9E", "#8A1F2E", "#5A6570"];
+
+/// On a dark background.
+const DARK: [&str; 8] =
+    ["#5AB4F0", "#FF8A4C", "#3FD0A4", "#F09AD0", "#F0C040", "#A6A6FF", "#FF8F9C", "#C3CAD2"];
+
+/// The outlines of marks, around their middle.
+const SHAPES: [&[(i32, i32)]; 8] = [
+    &[(5, 2), (2, 5), (-2, 5), (-5, 2), (-5, -2), (-2, -5), (2, -5), (5, -2)],
+    &[(0, -6), (6, 5), (-6, 5)],
+    &[(5, 5), (-5, 5), (-5, -5), (5, -5)],
+    &[(0, -7), (7, 0), (0, 7), (-7, 0)],
+    &[(0, 6), (6, -5), (-6, -5)],
+    &[
+        (2, 6),
+        (-2, 6),
+        (-2, 2),
+        (-6, 2),
+        (-6, -2),
+        (-2, -2),
+        (-2, -6),
+        (2, -6),
+        (2, -2),
+        (6, -2),
+        (6, 2),
+        (2, 2),
+    ],
+    &[(-6, 0), (5, -6), (5, 6)],
+    &[(6, 0), (-5, -6), (-5, 6)],
+];
+
+/// Axes and words in drawings.
+pub(super) const INK: &str = "#1B1B1B";
+
+/// Lines of the grid.
+pub(super) const GRID: &str = "#D8D8D8";
+
+pub(super) fn light(store: usize) -> &'static str {
+    LIGHT[store % LIGHT.len()]
+}
+
+pub(super) fn shape(store: usize) -> &'static [(i32, i32)] {
+    SHAPES[store % SHAPES.len()]
+}
+
+/// The class of what is drawn in the colour of a store.
+pub(super) fn class(store: usize) -> String {
+    format!("s{}", store % LIGHT.len())
+}
+
+/// The part of the style sheet that is about colours of stores.
+pub(super) fn css() -> String {
+    let mut css = String::new();
+    let variables = |colours: &[&str]| {
+        colours
+            .iter()
+            .enumerate()
+            .fold(String::new(), |css, (index, colour)| format!("{css}--c{index}:{colour};"))
+    };
+    let _ = writeln!(css, ":root{{{}}}", variables(&LIGHT));
+    let _ = writeln!(css, "@media (prefers-color-scheme:dark){{:root{{{}}}}}", variables(&DARK));
+    for (index, colour) in LIGHT.iter().enumerate() {
+        let _ = writeln!(css, ".s{index}{{--c:var(--c{index})}}");
+        let _ = writeln!(css, "svg [stroke=\"{colour}\"]{{stroke:var(--c{index})}}");
+        let _ = writeln!(css, "svg [fill=\"{colour}\"]{{fill:var(--c{index})}}");
+    }
+    for (colour, variable) in [(INK, "ink"), (GRID, "line")] {
+        let _ = writeln!(css, "svg [stroke=\"{colour}\"]{{stroke:var(--{variable})}}");
+        let _ = writeln!(css, "svg [fill=\"{colour}\"]{{fill:var(--{variable})}}");
+    }
+    css
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Relative luminance as WCAG has it.
+    fn luminance(colour: &str) -> f64 {
+        let part = |at: usize| {
+            let value = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
+            if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
+    }
+
+    fn contrast(one: &str, other: &str) -> f64 {
+        let (one, other) = (luminance(one), luminance(other));
+        (one.max(other) + 0.05) / (one.min(other) + 0.05)
+    }
+
+    #[test]
+    fn colours_stand_out_from_both_backgrounds() {
+        for colour in LIGHT {
+            assert!(contrast(colour, "#FFFFFF") >= 4.5, "{colour}");
+        }
+        for colour in DARK {
+            assert!(contrast(colour, "#1A1D21") >= 4.5, "{colour}");
+        }
+    }
+
+    #[test]
+    fn no_two_stores_look_the_same() {
+        for one in 0..8 {
+            for other in 0..one {
+                assert_ne!(light(one), light(other));
+                assert_ne!(DARK[one], DARK[other]);
+                assert_ne!(shape(one), shape(other));
+            }
+        }
+    }
+}

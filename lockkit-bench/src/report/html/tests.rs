@@ -1,0 +1,79 @@
+use super::*;
+use crate::report::{Verdict, sample, words};
+
+#[test]
+fn the_page_needs_nothing_else() {
+    let page = html(&sample::report());
+    for forbidden in ["<script", "<link", "<img", "url(", "@import", "href=", "src=\"", "http:", "https:"] {
+        assert!(!page.contains(forbidden), "{forbidden}");
+    }
+    assert!(page.contains("default-src 'none'"));
+}
+
+#[test]
+fn the_answer_comes_first_and_everything_is_there() {
+    let report = sample::report();
+    let page = html(&report);
+    let at = |needle: &str| page.find(needle).unwrap_or_else(|| panic!("{needle}"));
+    let mut places = vec![at("id=\"verdict\""), at("id=\"stores\""), at("id=\"reading\"")];
+    places.extend(report.scenarios().into_iter().map(|one| at(&format!("<h2>{}</h2>", words::title(one)))));
+    places.push(at("id=\"repeat\""));
+    assert!(places.is_sorted(), "{places:?}");
+    assert_eq!(page.matches("<svg class=\"lines\"").count(), 4, "uncontended, hot name, hand-off, open loop");
+}
+
+#[test]
+fn servers_and_urls_cannot_write_markup() {
+    let mut report = sample::report();
+    let evil = "<b onclick='x'>\"&</style></svg>";
+    report.stores[0].url = evil.into();
+    report.stores[0].version = evil.into();
+    report.stores[0].guarantee.text = evil.into();
+    report.stores[0].settings[0].value = evil.into();
+    report.command = evil.into();
+    report.started_at = evil.into();
+    report.host.cpu = evil.into();
+    let id = std::mem::replace(&mut report.stores[1].id, evil.into());
+    for outcome in report.outcomes.iter_mut().filter(|outcome| outcome.store == id) {
+        outcome.store = evil.into();
+    }
+    report.outcomes[0].verdict = Verdict::Failed { reason: evil.into() };
+    let page = html(&report);
+    assert!(!page.contains("<b onclick"));
+    assert!(page.contains("&lt;b onclick"));
+    assert_eq!(page.matches("</style>").count(), 1);
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+}
+
+/// What the style sheet is to replace must be in the drawings as it looks for it.
+#[test]
+fn colours_of_drawings_are_those_of_the_style_sheet() {
+    let page = html(&sample::report());
+    let (styles, body) = page.split_once("</style>").unwrap();
+    let used = |attribute: &str| {
+        body.match_indices(attribute)
+            .map(|(at, _)| body[at..at + attribute.len() + 8].to_owned())
+            .collect::<Vec<_>>()
+    };
+    let colours: Vec<_> = used("stroke=\"#").into_iter().chain(used("fill=\"#")).collect();
+    assert!(colours.len() > 50);
+    for colour in colours {
+        assert!(styles.contains(&format!("svg [{}", &colour[..colour.len() - 1])), "{colour}");
+    }
+}
+
+#[test]
+fn every_picture_has_a_name_for_who_cannot_see_it() {
+    let page = html(&sample::report());
+    let pictures = page.matches("role=\"img\"").count();
+    assert!(pictures > 10);
+    assert_eq!(page.matches("role=\"img\" aria-label=\"").count(), pictures);
+}
+
+/// For the eyes: `LOCKKIT_BENCH_SAMPLE=some.html cargo test -p lockkit-bench sample_page`.
+#[test]
+fn sample_page() {
+    if let Some(path) = std::env::var_os("LOCKKIT_BENCH_SAMPLE") {
+        std::fs::write(path, html(&sample::report())).unwrap();
+    }
+}
