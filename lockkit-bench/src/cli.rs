@@ -15,7 +15,7 @@ use crate::{
     children::WorkerCommand,
     error::{Error, Result},
     progress::Shown,
-    report::{Report, Scenario, compare, markdown},
+    report::{Report, Scenario, compare, html, markdown},
     run::{Options, run},
     target::Address,
     worker::worker,
@@ -189,7 +189,8 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
 
 /// What is for people.
 fn write_readable(report: &Report, folder: &Path) -> Result<()> {
-    write(folder, "report.md", &markdown(report))
+    write(folder, "report.md", &markdown(report))?;
+    write(folder, "report.html", &html(report))
 }
 
 fn compare_files(old: &Path, new: &Path) -> Result<ExitCode> {

@@ -20,7 +20,7 @@ pub(super) async fn pairs(turn: &Turn<'_>, tasks: u32) -> Result<Sample> {
         async move { repeat(&mut **client, &name, window).await }
     });
     let tallies = try_join_all(work).await?;
-    turn.target.keep_floor_clients(tasks).await;
+    turn.target.keep_floor_clients(tasks, clients).await;
     let mut sample = Sample::new()?;
     let inside: u64 = tallies.iter().map(|tally| tally.inside).sum();
     sample.all_grants = tallies.iter().map(|tally| tally.all).sum();

@@ -157,6 +157,8 @@ async fn work(want: Want, hold: Duration, window: Window, last: Option<Arc<LastR
             last.called();
         }
         guard.release().await.map_err(refused)?;
+        // A store that answers without waiting would let the first task keep the thread to itself.
+        tokio::task::coop::consume_budget().await;
     }
 }
 
