@@ -38,10 +38,18 @@ fn shown_pair(pair: &str) -> String {
 /// What to call a store: its product, and what sets it apart from others of the same product.
 pub(crate) fn id(product: &str, url: &str) -> String {
     let letters = product.to_ascii_lowercase();
-    let mut id: String = letters.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-");
+    let mut id: String = letters
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join("-");
     let param = |wanted: &str| {
         let (_, query) = url.split_once('?')?;
-        query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == wanted).map(|(_, value)| value)
+        query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(key, _)| *key == wanted)
+            .map(|(_, value)| value)
     };
     if url.starts_with("mysql") {
         id.push('-');
@@ -58,7 +66,8 @@ pub(crate) fn id(product: &str, url: &str) -> String {
 /// # Errors
 /// A label that is not made of letters, digits, `.`, `-` and `_`.
 pub(crate) fn parse(word: &str) -> Result<(Option<String>, String)> {
-    let Some((label, url)) = word.split_once('=').filter(|(label, _)| !label.contains([':', '/', '?', '@'])) else {
+    let Some((label, url)) = word.split_once('=').filter(|(label, _)| !label.contains([':', '/', '?', '@']))
+    else {
         return Ok((None, word.to_owned()));
     };
     check_label(label)?;
@@ -88,9 +97,14 @@ mod tests {
             ("redis://:s3cret@h/0", "redis://:***@h/0"),
             ("mysql://me:s3c@ret@h/db?strategy=pessimistic", "mysql://me:***@h/db?strategy=pessimistic"),
             ("mysql://me:s3c/ret@h/db", "mysql://me:***@h/db"),
-
-            ("redis+sentinel://h/m?sentinel_password=s3cret&prefix=a", "redis+sentinel://h/m?sentinel_password=***&prefix=a"),
-            ("redis+sentinel://h/m?sentinel%5Fpassword=s3cret", "redis+sentinel://h/m?sentinel%5Fpassword=***"),
+            (
+                "redis+sentinel://h/m?sentinel_password=s3cret&prefix=a",
+                "redis+sentinel://h/m?sentinel_password=***&prefix=a",
+            ),
+            (
+                "redis+sentinel://h/m?sentinel%5Fpassword=s3cret",
+                "redis+sentinel://h/m?sentinel%5Fpassword=***",
+            ),
             ("quorum://?member=redis%3A%2F%2F:s3cret%40h%2F", "quorum://?member=***"),
             ("quorum://?member=redis://:s3cret@h/", "quorum://?***"),
             ("s3cret", "***"),

@@ -93,13 +93,16 @@ impl Children {
             }
             let _ = end.send(at.unwrap_or_else(Instant::now));
         };
-        let mut reapers = self.reapers.lock().unwrap_or_else(PoisonError::into_inner);
-        while reapers.try_join_next().is_some() {}
-        reapers.spawn(reaper);
-        drop(reapers);
+        self.look_after(reaper);
         let mut child = Child { input, output: BufReader::new(output).lines(), kill, ended };
         child.tell(&job).await?;
         Ok(child)
+    }
+
+    fn look_after(&self, reaper: impl Future<Output = ()> + Send + 'static) {
+        let mut reapers = self.reapers.lock().unwrap_or_else(PoisonError::into_inner);
+        while reapers.try_join_next().is_some() {}
+        reapers.spawn(reaper);
     }
 
     /// Waits until all have ended; those whose [`Child`] lives are not told to.

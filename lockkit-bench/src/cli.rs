@@ -143,7 +143,7 @@ impl RunArguments {
             address.label = Some(label);
         }
         if let Some(rate) = self.rate
-            && !(rate >= 0.1 && rate <= 1_000_000.0)
+            && !(0.1..=1_000_000.0).contains(&rate)
         {
             return Err(Error::new("a rate is between 0.1 and 1,000,000 requests in a second"));
         }
@@ -206,7 +206,8 @@ fn compare_files(old: &Path, new: &Path) -> Result<ExitCode> {
 }
 
 fn render(json: &Path, out: &Path) -> Result<ExitCode> {
-    fs::create_dir_all(out).map_err(|error| Error::of(format!("{} can't be written", out.display()), error))?;
+    fs::create_dir_all(out)
+        .map_err(|error| Error::of(format!("{} can't be written", out.display()), error))?;
     write_readable(&Report::read(json)?, out)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -61,7 +61,8 @@ fn quick() -> Vec<(Scenario, Case)> {
 
 /// Names that are seldom wanted by two.
 fn independent() -> Vec<(Scenario, Case)> {
-    let names = |tasks, names| Case { tasks: Some(tasks), names: Some(names), hold_ms: Some(0.0), ..Case::default() };
+    let names =
+        |tasks, names| Case { tasks: Some(tasks), names: Some(names), hold_ms: Some(0.0), ..Case::default() };
     vec![
         (Scenario::Uncontended, names(1, 1)),
         (Scenario::OwnNames, names(64, 64)),
@@ -98,7 +99,9 @@ fn alone(locks: u32) -> Vec<(Scenario, Case)> {
 pub(crate) fn estimate(plan: &[Planned], stores: u32, slice: Duration) -> Duration {
     let rounds = |planned: &Planned| match planned.scenario {
         // Before the slice a quarter of it; after it, the last ones are served; and the floor.
-        Scenario::IdleLocks => Duration::from_secs(10) + Duration::from_micros(500) * planned.case.names.unwrap_or(0),
+        Scenario::IdleLocks => {
+            Duration::from_secs(10) + Duration::from_micros(500) * planned.case.names.unwrap_or(0)
+        }
         Scenario::Recovery => Duration::from_millis(2_500),
         Scenario::OpenLoop => slice * 4,
         _ if planned.case.processes > Some(1) => slice * 3 + Duration::from_millis(200),

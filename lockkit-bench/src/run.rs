@@ -113,9 +113,15 @@ pub trait Progress: Send + Sync {
 ///
 /// # Cancel safety
 /// Not cancel safe: locks are left to the end of their leases. Let `stop` be ready instead.
-pub async fn run(options: &Options, progress: &dyn Progress, stop: impl Future<Output = ()>) -> Result<Report> {
+pub async fn run(
+    options: &Options,
+    progress: &dyn Progress,
+    stop: impl Future<Output = ()>,
+) -> Result<Report> {
     if options.addresses.is_empty() || options.rounds == 0 || options.slice.is_zero() {
-        return Err(Error::new("there is nothing to measure: give one URL at least, and rounds and slices above zero"));
+        return Err(Error::new(
+            "there is nothing to measure: give one URL at least, and rounds and slices above zero",
+        ));
     }
     let children = Children::new(options.worker.clone());
     let mut targets = Vec::new();
@@ -208,29 +214,30 @@ impl Run<'_> {
             }
             sides.push((ours, floor));
         }
-        for round in 1..=planned.rounds {
+        let warm_up = u32::from(!scenario::has_own_warm_up(planned.scenario, &planned.case));
+        for round in (1 - warm_up)..=planned.rounds {
+            // The round before the first opens connections and fills caches; nothing of it is kept.
+            let slice = if round == 0 { self.slice / 4 } else { self.slice };
             for (target, (ours, floor)) in self.targets.iter().zip(&mut sides) {
-                self.progress.step(&format!(
-                    "{}, round {round} of {}, {}",
-                    shown(planned),
-                    planned.rounds,
-                    target.store.id
-                ));
+                if round > 0 {
+                    let (case, rounds, store) = (shown(planned), planned.rounds, &target.store.id);
+                    self.progress.step(&format!("{case}, round {round} of {rounds}, {store}"));
+                }
                 let turn = Turn {
                     target,
                     scenario: planned.scenario,
                     case: &planned.case,
                     name: &name,
-                    slice: self.slice,
+                    slice,
                     children: self.children,
                 };
                 if !ours.has_ended() {
-                    keep(ours, self.counted(target, scenario::lockkit(&turn)).await)?;
+                    keep(ours, round, self.counted(target, scenario::lockkit(&turn)).await)?;
                 }
                 if let Some(clients) = clients
                     && !floor.has_ended()
                 {
-                    keep(floor, self.counted(target, scenario::floor(&turn, clients)).await)?;
+                    keep(floor, round, self.counted(target, scenario::floor(&turn, clients)).await)?;
                 }
             }
         }
@@ -259,7 +266,7 @@ impl Run<'_> {
             Err(Error::new(format!("it was not done within {}", humantime::format_duration(bound))))
         })?;
         let after = target.server.requests().await?;
-        if let (Some(before), Some(after)) = (before, after)
+        if let (Some(before), Some(after)) = (sample.counted_from.or(before), after)
             && sample.all_grants > 0
         {
             let each = float(after.saturating_sub(before)) / float(sample.all_grants);
@@ -277,14 +284,16 @@ impl Run<'_> {
                 known.extend(self.case(usize::MAX, planned).await?);
             }
         }
-        let slowest = self.targets.iter().filter_map(|target| fastest(&known, &target.store.id)).min_by(f64::total_cmp);
+        let slowest =
+            self.targets.iter().filter_map(|target| fastest(&known, &target.store.id)).min_by(f64::total_cmp);
         let slowest = slowest.ok_or_else(|| Error::new("no store could do the uncontended pair"))?;
         Ok(two_digits(slowest * OPEN_LOOP_SHARE).max(1.0))
     }
 }
 
-fn keep(rounds: &mut Rounds, sample: Result<Sample>) -> Result<()> {
+fn keep(rounds: &mut Rounds, round: u32, sample: Result<Sample>) -> Result<()> {
     match sample {
+        Ok(_) if round == 0 => Ok(()),
         Ok(sample) => rounds.add(&sample),
         Err(error) => {
             rounds.failed(error.to_string());

@@ -11,8 +11,8 @@ use crate::{
 
 /// Where the points of a curve are, closer and closer to 100.
 const PERCENTILES: [f64; 23] = [
-    0.0, 1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 75.0, 80.0, 85.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.9, 99.95,
-    99.99, 99.999, 100.0,
+    0.0, 1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 75.0, 80.0, 85.0, 90.0, 95.0, 97.5, 99.0, 99.5,
+    99.9, 99.95, 99.99, 99.999, 100.0,
 ];
 
 /// Ten minutes: no case lasts longer.
@@ -79,11 +79,13 @@ pub(crate) struct Sample {
     pub(crate) durations: Durations,
     /// Everything that was granted, before and after the measured time, too: requests are counted for all of it.
     pub(crate) all_grants: u64,
+    /// What the server had counted when that began, if it was not at once.
+    pub(crate) counted_from: Option<u64>,
 }
 
 impl Sample {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { figures: BTreeMap::new(), durations: Durations::new()?, all_grants: 0 })
+        Ok(Self { figures: BTreeMap::new(), durations: Durations::new()?, all_grants: 0, counted_from: None })
     }
 
     pub(crate) fn put(&mut self, metric: Metric, value: f64) {
@@ -167,7 +169,10 @@ mod tests {
         rounds.add(&sample(&[(Metric::GrantsPerSecond, 1.0), (Metric::MostOverLeast, 1.0)])).unwrap();
         rounds.add(&sample(&[(Metric::GrantsPerSecond, 2.0)])).unwrap();
         let Verdict::Measured { figures, curve } = rounds.into_verdict() else { panic!("measured") };
-        assert_eq!(figures.into_iter().collect::<Vec<_>>(), [(Metric::GrantsPerSecond, Series(vec![1.0, 2.0]))]);
+        assert_eq!(
+            figures.into_iter().collect::<Vec<_>>(),
+            [(Metric::GrantsPerSecond, Series(vec![1.0, 2.0]))]
+        );
         assert_eq!(curve, None);
     }
 

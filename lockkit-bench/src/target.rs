@@ -47,7 +47,8 @@ impl Target {
     /// Connects, and asks the server about itself. `taken` are the names of the other stores.
     pub(crate) async fn connect(address: &Address, taken: &[String]) -> Result<Self> {
         let shown = address::shown(&address.url);
-        let of = |error: Box<dyn StdError + Send + Sync>| Error::of(format!("{shown} can't be measured"), error);
+        let of =
+            |error: Box<dyn StdError + Send + Sync>| Error::of(format!("{shown} can't be measured"), error);
         let locker = lockkit::connect(&address.url).await.map_err(|error| of(error.into()))?;
         let server = server::open(&address.url).await.map_err(|error| of(error.into()))?;
         let facts = server.facts().await.map_err(|error| of(error.into()))?;
@@ -88,7 +89,10 @@ impl Target {
     pub(crate) fn url_with_session(&self, timeout: std::time::Duration) -> Result<String> {
         let url = StoreUrl::parse(&self.url).map_err(|error| Error::of("a URL can't be read", error))?;
         let mut params = url.params.clone();
-        let is_set = params.text("session_timeout").map_err(|error| Error::of("a URL can't be read", error))?.is_some();
+        let is_set = params
+            .text("session_timeout")
+            .map_err(|error| Error::of("a URL can't be read", error))?
+            .is_some();
         if !matches!(url.scheme(), "zk" | "zks") || is_set {
             return Ok(self.url.clone());
         }
@@ -124,7 +128,9 @@ impl Target {
             Err(_) => Ok(()),
         };
         let closed = self.locker.shutdown().await;
-        closed.map_err(|error| Error::of(format!("{} was not left in order", self.store.url), error)).and(floor)
+        closed
+            .map_err(|error| Error::of(format!("{} was not left in order", self.store.url), error))
+            .and(floor)
     }
 }
 

@@ -62,10 +62,16 @@ pub(crate) enum Answer {
     /// Connected, and holding what it is to hold; or done, and holding nothing any more.
     Ready,
     /// All locks are held, each at the cost of so much memory.
-    Held { bytes_per_lock: f64 },
+    Held {
+        bytes_per_lock: f64,
+    },
     Contended(Share),
-    Watched { cpu_percent: f64 },
-    Failed { reason: String },
+    Watched {
+        cpu_percent: f64,
+    },
+    Failed {
+        reason: String,
+    },
 }
 
 /// What the tasks of one process got.
@@ -165,7 +171,8 @@ async fn idle(
     });
     warm_up.buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
     let before = usage::memory_bytes()?;
-    let taking = stream::iter(0..locks).map(|number| async move { hold(locker, &format!("{prefix}/{number}"), ttl).await });
+    let taking = stream::iter(0..locks)
+        .map(|number| async move { hold(locker, &format!("{prefix}/{number}"), ttl).await });
     let guards: Vec<_> = taking.buffer_unordered(AT_ONCE).try_collect().await?;
     let grown = usage::memory_bytes()?.saturating_sub(before);
     say(&Answer::Held { bytes_per_lock: float(grown) / f64::from(locks) })?;

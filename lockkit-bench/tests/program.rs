@@ -71,7 +71,17 @@ fn a_whole_run_shows_no_password_and_writes_its_reports() {
     let (_server, url) = redis();
     let folder = tempfile::tempdir().unwrap();
     let arguments = [
-        "--url", &url, "--url", "mem=memory://", "--quick", "--rounds", "1", "--slice", "30ms", "--only", "uncontended",
+        "--url",
+        &url,
+        "--url",
+        "mem=memory://",
+        "--quick",
+        "--rounds",
+        "1",
+        "--slice",
+        "30ms",
+        "--only",
+        "uncontended",
         "hot-name",
     ];
     let status = start(&arguments, folder.path()).wait().unwrap();
@@ -96,7 +106,8 @@ fn what_is_wrong_with_a_url_is_one_line_and_exit_code_2() {
         ("s3cr3tword", "no scheme"),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let output = Command::new(program()).args(["--url", url, "--out"]).arg(folder.path()).output().unwrap();
+        let output =
+            Command::new(program()).args(["--url", url, "--out"]).arg(folder.path()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         let errors: Vec<_> = said.lines().filter(|line| line.starts_with("error: ")).collect();
         assert_eq!(output.status.code(), Some(2), "{said}");

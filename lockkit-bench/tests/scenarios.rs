@@ -19,8 +19,10 @@ impl Progress for Silent {
 
 async fn measure(urls: &[&str]) -> Report {
     let addresses = urls.iter().map(|url| Address { url: (*url).to_owned(), label: None }).collect();
-    let worker =
-        WorkerCommand { program: env!("CARGO_BIN_EXE_lockkit-bench").into(), arguments: vec!["worker".into()] };
+    let worker = WorkerCommand {
+        program: env!("CARGO_BIN_EXE_lockkit-bench").into(),
+        arguments: vec!["worker".into()],
+    };
     let mut options = Options::quick(addresses, worker);
     options.rounds = 2;
     options.slice = Duration::from_millis(50);
@@ -58,7 +60,10 @@ async fn every_scenario_gives_plausible_figures() {
                 assert!(get(Metric::CpuPercent).is_some(), "{outcome:?}");
                 // A thousand locks, renewed after two seconds.
                 let requests = get(Metric::IdleRequestsPerSecond);
-                assert!(is_memory || requests.is_some_and(|rate| (200.0..1_500.0).contains(&rate)), "{outcome:?}");
+                assert!(
+                    is_memory || requests.is_some_and(|rate| (200.0..1_500.0).contains(&rate)),
+                    "{outcome:?}"
+                );
             }
             Scenario::Recovery => {
                 let took = get(Metric::RecoveryMs).unwrap();
@@ -81,7 +86,8 @@ async fn every_scenario_gives_plausible_figures() {
             assert!((1.9..2.2).contains(&requests), "a script to take, a script to give back: {outcome:?}");
         }
         if outcome.scenario == Scenario::OpenLoop {
-            let (offered, served) = (outcome.case.rate_per_second.unwrap(), get(Metric::GrantsPerSecond).unwrap());
+            let (offered, served) =
+                (outcome.case.rate_per_second.unwrap(), get(Metric::GrantsPerSecond).unwrap());
             assert!(served <= offered * 1.1, "no more than was asked for: {outcome:?}");
         }
     }
@@ -107,7 +113,9 @@ async fn a_store_that_is_gone_midway_is_recorded_and_the_run_goes_on() {
     options.slice = Duration::from_millis(20);
     options.only = vec![Scenario::Uncontended];
     let report = run(&options, &Killer(redis.into()), std::future::pending()).await.unwrap();
-    let of = |store| report.outcomes.iter().find(|outcome| outcome.store == store && outcome.side == Side::Lockkit);
+    let of = |store| {
+        report.outcomes.iter().find(|outcome| outcome.store == store && outcome.side == Side::Lockkit)
+    };
     assert!(matches!(of("redis").unwrap().verdict, Verdict::Failed { .. }), "{report:?}");
     assert!(matches!(of("memory").unwrap().verdict, Verdict::Measured { .. }), "{report:?}");
 }

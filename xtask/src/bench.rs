@@ -113,7 +113,11 @@ impl Stores {
         let zookeeper = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_durable())?;
         urls.push(("zookeeper".to_owned(), zookeeper.url()));
         if !is_quick {
-            urls.push(("zookeeper-unfair".to_owned(), format!("{}?fair=false", zookeeper.url())));
+            // A folder of locks is for one kind.
+            urls.push((
+                "zookeeper-unfair".to_owned(),
+                format!("{}?fair=false&prefix=lockkit-unfair", zookeeper.url()),
+            ));
         }
         let mut flavors = vec![SqlFlavor::MariaDb];
         if !is_quick {

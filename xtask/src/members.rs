@@ -68,10 +68,7 @@ mod tests {
     fn every_crate_is_known_as_test_support_or_for_users() {
         let members = members().unwrap();
         for name in APART {
-            assert!(
-                members.iter().any(|member| member.name == name),
-                "{name} is gone: APART is out of date"
-            );
+            assert!(members.iter().any(|member| member.name == name), "{name} is gone: APART is out of date");
         }
         assert!(members.iter().any(|member| member.name == "lockkit-core" && member.is_for_users()));
     }

@@ -43,6 +43,8 @@ async fn apart(turn: &Turn<'_>, processes: u32) -> Result<Sample> {
     });
     let mut children = try_join_all(jobs.map(|job| turn.children.start(job))).await?;
     try_join_all(children.iter_mut().map(Child::ready)).await?;
+    // Without what it took to connect.
+    let counted_from = turn.target.server.requests().await?;
     let order = Order::Run { start_ns: clock::nanos() + nanos(LEAD), slice: turn.slice };
     let shares = try_join_all(children.iter_mut().map(|child| async {
         child.order(&order).await?;
@@ -53,7 +55,7 @@ async fn apart(turn: &Turn<'_>, processes: u32) -> Result<Sample> {
     }))
     .await?;
     try_join_all(children.into_iter().map(Child::end)).await?;
-    merge(&shares, turn.slice)
+    Ok(Sample { counted_from, ..merge(&shares, turn.slice)? })
 }
 
 /// As evenly as it goes.
@@ -76,7 +78,13 @@ fn merge(shares: &[Share], slice: Duration) -> Result<Sample> {
 }
 
 /// The part of one process, from the common instant on.
-pub(crate) async fn contend(want: Want, tasks: u32, hold: Duration, start: Instant, slice: Duration) -> Result<Share> {
+pub(crate) async fn contend(
+    want: Want,
+    tasks: u32,
+    hold: Duration,
+    start: Instant,
+    slice: Duration,
+) -> Result<Share> {
     let window = Window::after_warm_up(start, slice);
     tokio::time::sleep_until(start.into()).await;
     let tasks = usize::try_from(tasks).unwrap_or(usize::MAX);
@@ -110,7 +118,8 @@ mod tests {
             waits: vec![(wait, served.iter().sum())],
         };
         let sample =
-            merge(&[share(&[20, 40], 1_000_000), share(&[30, 30], 3_000_000)], Duration::from_secs(2)).unwrap();
+            merge(&[share(&[20, 40], 1_000_000), share(&[30, 30], 3_000_000)], Duration::from_secs(2))
+                .unwrap();
         assert_eq!(sample.all_grants, 124);
         let figure = |metric| sample.figures.get(&metric).copied().unwrap();
         assert!((figure(Metric::GrantsPerSecond) - 60.0).abs() < 1e-9);

@@ -62,14 +62,20 @@ pub(crate) fn obstacle(scenario: Scenario, case: &Case, target: &Target) -> Opti
     match scenario {
         Scenario::ReadWrite if !capabilities.shared => Some("it has no read/write locks".to_owned()),
         Scenario::Semaphore if !capabilities.permits => Some("it has no semaphores".to_owned()),
-        Scenario::IdleLocks if descriptor.lease_scope == LeaseScope::Connection => {
-            Some("each lock takes a connection of its own, so that thousands can't be held at once".to_owned())
-        }
+        Scenario::IdleLocks if descriptor.lease_scope == LeaseScope::Connection => Some(
+            "each lock takes a connection of its own, so that thousands can't be held at once".to_owned(),
+        ),
         Scenario::Crowd if case.tasks > Some(CROWD_OF_ALL) && descriptor.name != "zookeeper" => {
             Some(format!("more than {CROWD_OF_ALL} that wait in the store by themselves are for ZooKeeper"))
         }
         _ => None,
     }
+}
+
+/// Whether a slice begins with new processes, or warms up by itself, so that a round of warm-up would change nothing.
+pub(crate) fn has_own_warm_up(scenario: Scenario, case: &Case) -> bool {
+    matches!(scenario, Scenario::IdleLocks | Scenario::Recovery | Scenario::OpenLoop)
+        || case.processes > Some(1)
 }
 
 /// Does the work with lockkit.

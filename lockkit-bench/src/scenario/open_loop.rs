@@ -32,7 +32,8 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
         mutex.lock().await.map_err(lock_error)?.release().await.map_err(lock_error)?;
     }
     let rate = turn.case.rate_per_second.unwrap_or(1.0);
-    offer(&mutexes, rate, turn.slice * SHORTEST, MOST_AT_ONCE).await
+    let counted_from = turn.target.server.requests().await?;
+    Ok(Sample { counted_from, ..offer(&mutexes, rate, turn.slice * SHORTEST, MOST_AT_ONCE).await? })
 }
 
 /// Asks for the locks in turn, at this rate and for so long, with no more than so many requests under way.
@@ -51,7 +52,9 @@ async fn offer(mutexes: &[Mutex], rate: f64, span: Duration, most_at_once: usize
         Ok(())
     };
     while let Some(due) = due.recv().await {
-        let Some(mutex) = turn.next().cloned() else { return Err(Error::new("there are no names to ask for")) };
+        let Some(mutex) = turn.next().cloned() else {
+            return Err(Error::new("there are no names to ask for"));
+        };
         // Nothing here is measured but from `due`: waiting for room makes the request late, as it should.
         let place = Arc::clone(&room).acquire_owned().await;
         let place = place.map_err(|error| Error::of("can't ask for more locks", error))?;
