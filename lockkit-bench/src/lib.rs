@@ -1,9 +1,28 @@
 #![doc = include_str!("../README.md")]
 
+mod address;
+mod children;
+mod cli;
+mod clock;
 mod error;
 mod floor;
 mod host;
+mod plan;
+mod progress;
 pub mod report;
+mod run;
+mod sample;
+mod scenario;
 mod server;
+mod target;
+mod usage;
+mod worker;
 
-pub use self::error::{Error, Result};
+pub use self::{
+    children::WorkerCommand,
+    cli::command_line,
+    error::{Error, Result},
+    run::{Options, Progress, run},
+    target::Address,
+    worker::worker,
+};

@@ -1,5 +1,6 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 
+mod bench;
 mod ci;
 mod deny;
 mod folder;
@@ -37,6 +38,8 @@ enum Command {
     },
     /// Runs every check of a submission: format, lints, docs, dependencies, examples, all tests
     Ci,
+    /// Measures all stores on servers of its own, and writes report.html and others to target/bench
+    Bench(bench::Options),
     /// Serves a store on 127.0.0.1 until Ctrl-C, for trying things out
     Up { store: up::Store },
 }
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test { arguments } => test::run(&arguments),
         Command::Ci => ci::run(),
+        Command::Bench(options) => bench::run(&options),
         Command::Up { store } => up::run(store),
     };
     match done {

@@ -85,7 +85,7 @@ impl Report {
 
 impl Outcome {
     /// The values of a metric, if there are any and all are numbers.
-    pub(super) fn series(&self, metric: Metric) -> Option<&Series> {
+    pub(crate) fn series(&self, metric: Metric) -> Option<&Series> {
         match &self.verdict {
             Verdict::Measured { figures, .. } => figures
                 .get(&metric)

@@ -1,0 +1,162 @@
+//! Child processes: this program again, told by pipes what to do. None of them outlives a run.
+
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    process::Stdio,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{ChildStdin, ChildStdout, Command},
+    sync::oneshot,
+    task::JoinSet,
+    time::timeout,
+};
+
+use crate::{
+    error::{Error, Result},
+    worker::{Answer, Job, Order},
+};
+
+/// A child whose input has ended gives back its locks; it is killed if that takes longer.
+const GRACE: Duration = Duration::from_secs(8);
+
+/// How to start a process that calls [`worker`](crate::worker).
+#[derive(Clone, Debug)]
+pub struct WorkerCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+}
+
+impl WorkerCommand {
+    /// This program, with these arguments.
+    ///
+    /// # Errors
+    /// The system doesn't tell where this program is.
+    pub fn this_program<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> Result<Self> {
+        let program = std::env::current_exe();
+        let program = program.map_err(|error| Error::of("can't tell where this program is", error))?;
+        Ok(Self { program, arguments: arguments.into_iter().map(Into::into).collect() })
+    }
+}
+
+/// All children of a run.
+#[derive(Debug)]
+pub(crate) struct Children {
+    command: WorkerCommand,
+    reapers: Mutex<JoinSet<()>>,
+}
+
+/// One of them. Dropped, it is told to end, and gets the time for it.
+#[derive(Debug)]
+pub(crate) struct Child {
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+    /// Says that it is to be killed, or, dropped, that it is to end.
+    kill: oneshot::Sender<()>,
+    ended: oneshot::Receiver<Instant>,
+}
+
+impl Children {
+    pub(crate) fn new(command: WorkerCommand) -> Self {
+        Self { command, reapers: Mutex::default() }
+    }
+
+    /// Starts a child and tells it its job.
+    pub(crate) async fn start(&self, job: Job) -> Result<Child> {
+        let mut command = Command::new(&self.command.program);
+        command.args(&self.command.arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Ctrl-C in a terminal is for the parent, which lets its children end in order.
+        command.process_group(0).kill_on_drop(true);
+        let mut process = command.spawn().map_err(|error| Error::of("can't start a child process", error))?;
+        let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err(Error::new("a child process has no pipes"));
+        };
+        let (kill, killed) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let reaper = async move {
+            let mut at = None;
+            tokio::select! {
+                _ = process.wait() => {}
+                kill = killed => {
+                    if kill.is_ok() || timeout(GRACE, process.wait()).await.is_err() {
+                        at = Some(Instant::now());
+                        let _ = process.kill().await;
+                    }
+                }
+            }
+            let _ = end.send(at.unwrap_or_else(Instant::now));
+        };
+        self.look_after(reaper);
+        let mut child = Child { input, output: BufReader::new(output).lines(), kill, ended };
+        child.tell(&job).await?;
+        Ok(child)
+    }
+
+    fn look_after(&self, reaper: impl Future<Output = ()> + Send + 'static) {
+        let mut reapers = self.reapers.lock().unwrap_or_else(PoisonError::into_inner);
+        while reapers.try_join_next().is_some() {}
+        reapers.spawn(reaper);
+    }
+
+    /// Waits until all have ended; those whose [`Child`] lives are not told to.
+    pub(crate) async fn all_ended(&self) {
+        let reapers = std::mem::take(&mut *self.reapers.lock().unwrap_or_else(PoisonError::into_inner));
+        reapers.join_all().await;
+    }
+}
+
+impl Child {
+    /// Waits until it is ready.
+    pub(crate) async fn ready(&mut self) -> Result<()> {
+        match self.answer().await? {
+            Answer::Ready => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(crate) async fn order(&mut self, order: &Order) -> Result<()> {
+        self.tell(order).await
+    }
+
+    /// The next thing that it says.
+    pub(crate) async fn answer(&mut self) -> Result<Answer> {
+        let line = self.output.next_line().await;
+        let line = line.map_err(|error| Error::of("a child process can't be heard", error))?;
+        let line = line.ok_or_else(|| Error::new("a child process ended before its work was done"))?;
+        match serde_json::from_str(&line) {
+            Ok(Answer::Failed { reason }) => Err(Error::new(reason)),
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(Error::of("a child process said what nobody understands", error)),
+        }
+    }
+
+    /// Kills it (SIGKILL), and tells when.
+    pub(crate) async fn kill(self) -> Result<Instant> {
+        let _ = self.kill.send(());
+        self.ended.await.map_err(|_| Error::new("a child process was lost sight of"))
+    }
+
+    /// Lets it end, and waits for it.
+    pub(crate) async fn end(self) -> Result<()> {
+        let Self { input, output: _output, kill, ended } = self;
+        drop((input, kill));
+        ended.await.map(drop).map_err(|_| Error::new("a child process was lost sight of"))
+    }
+
+    async fn tell(&mut self, what: &impl Serialize) -> Result<()> {
+        let line = serde_json::to_string(what).map_err(|error| Error::of("can't write an order", error))?;
+        let told = self.input.write_all(format!("{line}\n").as_bytes()).await;
+        told.map_err(|error| Error::of("a child process takes no orders", error))
+    }
+}
+
+pub(crate) fn unexpected(answer: &Answer) -> Error {
+    Error::new(format!("a child process said something else than it was asked: {answer:?}"))
+}

@@ -1,0 +1,223 @@
+//! The command line.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::{Args, Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{
+    address,
+    children::WorkerCommand,
+    error::{Error, Result},
+    progress::Shown,
+    report::{Report, Scenario, compare, html, markdown},
+    run::{Options, run},
+    target::Address,
+    worker::worker,
+};
+
+/// Measures lockkit's locks on your own stores, beside the bare driver.
+#[derive(Debug, Parser)]
+#[command(name = "lockkit-bench", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measures the stores (this is what happens without a command, too)
+    Run(RunArguments),
+    /// Compares two reports: 0 if nothing got worse, 1 if something did, 2 if they can't be compared
+    Compare {
+        /// report.json of the earlier run
+        old: PathBuf,
+        /// report.json of the later run
+        new: PathBuf,
+    },
+    /// Writes report.md and report.html of a report.json again
+    Report {
+        /// report.json of a run
+        json: PathBuf,
+        /// Where to; the folder of the JSON if it is left out
+        #[arg(long, value_name = "FOLDER")]
+        out: Option<PathBuf>,
+    },
+    /// What a child process does
+    #[command(hide = true)]
+    Worker,
+}
+
+#[derive(Debug, Args)]
+struct RunArguments {
+    /// A store, as `URL` or `label=URL`; repeat it for each
+    #[arg(long = "url", value_name = "[LABEL=]URL", value_parser = parse_address)]
+    urls: Vec<Address>,
+    /// What to call the stores, in the order of their URLs
+    #[arg(long = "label", value_name = "LABEL")]
+    labels: Vec<String>,
+    /// Fewer and shorter cases: to see that all works
+    #[arg(long)]
+    quick: bool,
+    /// How often each case is measured on each store
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rounds: Option<u32>,
+    /// How long each measurement goes on, such as 400ms
+    #[arg(long, value_parser = humantime::parse_duration)]
+    slice: Option<Duration>,
+    /// Only this scenario, such as hot-name; repeat it for more
+    #[arg(long, value_name = "SCENARIO", num_args = 1.., value_parser = parse_scenario)]
+    only: Vec<Scenario>,
+    /// Requests in a second of the open loop; else a share of what the slowest store can do
+    #[arg(long)]
+    rate: Option<f64>,
+    /// Where report.json, report.md and report.html are written
+    #[arg(long, value_name = "FOLDER", default_value = "lockkit-bench-report")]
+    out: PathBuf,
+}
+
+/// The whole program: reads the command line, does what it says, and tells how it went.
+///
+/// The exit code is 0 if all went well, 1 if a comparison found something worse, and 2 for anything that went wrong.
+pub async fn command_line() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        None => measure(cli.run).await,
+        Some(Command::Run(arguments)) => measure(arguments).await,
+        Some(Command::Compare { old, new }) => compare_files(&old, &new),
+        Some(Command::Report { json, out }) => {
+            let beside = json.parent().map(|folder| Path::new(".").join(folder)).unwrap_or_default();
+            render(&json, &out.unwrap_or(beside))
+        }
+        Some(Command::Worker) => worker().await.map(|()| ExitCode::SUCCESS),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::from(2)
+    })
+}
+
+async fn measure(arguments: RunArguments) -> Result<ExitCode> {
+    let out = arguments.out.clone();
+    let options = arguments.options()?;
+    // Before the time is spent: a folder that can't be made.
+    let of = |error| Error::of(format!("{} can't be written", out.display()), error);
+    fs::create_dir_all(&out).map_err(of)?;
+    let stop = stop()?;
+    eprintln!(
+        "{} stores, {} rounds of {}: about {}",
+        options.addresses.len(),
+        options.rounds,
+        humantime::format_duration(options.slice),
+        humantime::format_duration(Duration::from_secs(options.estimate().as_secs().max(1)))
+    );
+    let report = run(&options, &Shown::new(), stop).await?;
+    write(&out, "report.json", &report.to_json()?)?;
+    write_readable(&report, &out)?;
+    eprintln!("written: {}/report.json, report.md and report.html", out.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+impl RunArguments {
+    fn options(self) -> Result<Options> {
+        let mut addresses = self.urls;
+        if addresses.is_empty() {
+            return Err(Error::new("no store is given: lockkit-bench --url redis://127.0.0.1:6379/ --url …"));
+        }
+        if !self.labels.is_empty() && self.labels.len() != addresses.len() {
+            return Err(Error::new(format!(
+                "{} labels for {} URLs: give one for each, or write --url label=URL",
+                self.labels.len(),
+                addresses.len()
+            )));
+        }
+        for (address, label) in addresses.iter_mut().zip(self.labels) {
+            address::check_label(&label)?;
+            address.label = Some(label);
+        }
+        if let Some(rate) = self.rate
+            && !(0.1..=1_000_000.0).contains(&rate)
+        {
+            return Err(Error::new("a rate is between 0.1 and 1,000,000 requests in a second"));
+        }
+        let worker = WorkerCommand::this_program(["worker"])?;
+        let mut options =
+            if self.quick { Options::quick(addresses, worker) } else { Options::full(addresses, worker) };
+        options.rounds = self.rounds.unwrap_or(options.rounds);
+        options.slice = self.slice.unwrap_or(options.slice);
+        options.only = self.only;
+        options.rate_per_second = self.rate;
+        Ok(options)
+    }
+}
+
+/// Ready when the program is asked to end. Asked once more, it ends at once.
+fn stop() -> Result<impl Future<Output = ()>> {
+    let of = |error| Error::of("can't watch for Ctrl-C", error);
+    let mut signals = Vec::new();
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        signals.push(signal(kind).map_err(of)?);
+    }
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let mut next = async || {
+            let waits = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
+            futures_util::future::select_all(waits).await;
+        };
+        next().await;
+        eprintln!("stopping: locks are given back; once more to end at once");
+        let _ = sender.send(());
+        next().await;
+        std::process::exit(130);
+    });
+    Ok(async {
+        let _ = receiver.await;
+    })
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
+    let file = folder.join(name);
+    fs::write(&file, text).map_err(|error| Error::of(format!("{} can't be written", file.display()), error))
+}
+
+/// What is for people.
+fn write_readable(report: &Report, folder: &Path) -> Result<()> {
+    write(folder, "report.md", &markdown(report))?;
+    write(folder, "report.html", &html(report))
+}
+
+fn compare_files(old: &Path, new: &Path) -> Result<ExitCode> {
+    let comparison = compare(&Report::read(old)?, &Report::read(new)?);
+    print!("{comparison}");
+    Ok(if !comparison.is_comparable() {
+        ExitCode::from(2)
+    } else if comparison.is_regression() {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn render(json: &Path, out: &Path) -> Result<ExitCode> {
+    fs::create_dir_all(out)
+        .map_err(|error| Error::of(format!("{} can't be written", out.display()), error))?;
+    write_readable(&Report::read(json)?, out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn parse_address(word: &str) -> Result<Address> {
+    let (label, url) = address::parse(word)?;
+    Ok(Address { url, label })
+}
+
+fn parse_scenario(word: &str) -> Result<Scenario> {
+    let json = serde_json::Value::String(word.to_owned());
+    serde_json::from_value(json).map_err(|error| Error::of("no such scenario", error))
+}

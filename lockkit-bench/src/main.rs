@@ -1,0 +1,8 @@
+//! The command line of lockkit-bench.
+
+use std::process::ExitCode;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    lockkit_bench::command_line().await
+}

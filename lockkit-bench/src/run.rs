@@ -1,0 +1,362 @@
+//! A run: all cases on all stores in turn, round by round.
+
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use rand::RngExt as _;
+use tokio::time::timeout;
+
+use crate::{
+    address,
+    children::{Children, WorkerCommand},
+    error::{Error, Result},
+    host::host,
+    plan::{self, Planned},
+    report::{Metric, Outcome, Report, SCHEMA, Scenario, Side},
+    sample::{Rounds, Sample, float},
+    scenario::{self, Turn},
+    target::{Address, Target},
+};
+
+/// For a slice that nobody can bound otherwise: a store that grants nothing any more, and a crowd that waits for it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// For giving back what a store was asked for.
+const FAREWELL: Duration = Duration::from_secs(15);
+/// Of what the slowest store can do at most: a rate that none of them has to queue for.
+const OPEN_LOOP_SHARE: f64 = 0.3;
+
+/// What is measured, and how.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// The stores.
+    pub addresses: Vec<Address>,
+    /// Fewer and shorter cases.
+    pub is_quick: bool,
+    /// How often each case is measured on each store.
+    pub rounds: u32,
+    /// How long each measurement goes on.
+    pub slice: Duration,
+    /// Only these scenarios; empty for all.
+    pub only: Vec<Scenario>,
+    /// Requests in a second of [`Scenario::OpenLoop`]; `None` for a rate that the slowest store has time for.
+    pub rate_per_second: Option<f64>,
+    /// How to start child processes.
+    pub worker: WorkerCommand,
+}
+
+impl Options {
+    /// A full run: 5 rounds of 400 ms slices.
+    #[must_use]
+    pub fn full(addresses: Vec<Address>, worker: WorkerCommand) -> Self {
+        let (rounds, slice) = (5, Duration::from_millis(400));
+        let (is_quick, only, rate_per_second) = (false, Vec::new(), None);
+        Self { addresses, is_quick, rounds, slice, only, rate_per_second, worker }
+    }
+
+    /// A quick run: 3 rounds of 100 ms slices, and fewer cases. It shows that all works, not which store is faster.
+    #[must_use]
+    pub fn quick(addresses: Vec<Address>, worker: WorkerCommand) -> Self {
+        let (rounds, slice) = (3, Duration::from_millis(100));
+        Self { is_quick: true, rounds, slice, ..Self::full(addresses, worker) }
+    }
+
+    /// About how long the run takes.
+    #[must_use]
+    pub fn estimate(&self) -> Duration {
+        let stores = u32::try_from(self.addresses.len()).unwrap_or(u32::MAX);
+        plan::estimate(&self.plan(), stores, self.slice)
+    }
+
+    fn plan(&self) -> Vec<Planned> {
+        plan::plan(self.is_quick, self.rounds, &self.only)
+    }
+
+    fn command(&self) -> String {
+        let mut words = vec!["lockkit-bench".to_owned()];
+        for address in &self.addresses {
+            let label = address.label.as_ref().map(|label| format!("{label}=")).unwrap_or_default();
+            words.push(format!("--url '{label}{}'", address::shown(&address.url)));
+        }
+        if self.is_quick {
+            words.push("--quick".to_owned());
+        }
+        words.push(format!("--rounds {} --slice {}", self.rounds, humantime::format_duration(self.slice)));
+        words.extend(self.only.iter().map(|scenario| format!("--only {}", name_of(*scenario))));
+        words.extend(self.rate_per_second.map(|rate| format!("--rate {rate}")));
+        words.join(" ")
+    }
+}
+
+/// Hears how far a run is.
+pub trait Progress: Send + Sync {
+    /// All stores are there, and measuring begins.
+    fn begins(&self, steps: u64);
+
+    /// The next step: a case, its round of how many, and the store.
+    fn step(&self, what: &str);
+
+    /// It is over, in whatever way.
+    fn ends(&self);
+}
+
+/// Measures all stores, until that is done or `stop` is.
+///
+/// A case that fails on a store is recorded, and the run goes on. When it is stopped, child processes are ended and locks
+/// given back before this returns.
+///
+/// # Errors
+/// A store can't be reached at the start, or the run was stopped.
+///
+/// # Cancel safety
+/// Not cancel safe: locks are left to the end of their leases. Let `stop` be ready instead.
+pub async fn run(
+    options: &Options,
+    progress: &dyn Progress,
+    stop: impl Future<Output = ()>,
+) -> Result<Report> {
+    if options.addresses.is_empty() || options.rounds == 0 || options.slice.is_zero() {
+        return Err(Error::new(
+            "there is nothing to measure: give one URL at least, and rounds and slices above zero",
+        ));
+    }
+    let children = Children::new(options.worker.clone());
+    let mut targets = Vec::new();
+    tokio::pin!(stop);
+    let outcome = tokio::select! {
+        outcome = measure(options, progress, &children, &mut targets) => outcome,
+        () = stop => Err(Error::new("stopped before it was done; nothing was written")),
+    };
+    progress.ends();
+    children.all_ended().await;
+    for target in &targets {
+        let closed = timeout(FAREWELL, target.close()).await;
+        if let (Ok(_), Ok(Err(error))) = (&outcome, closed) {
+            return Err(error);
+        }
+    }
+    outcome
+}
+
+async fn measure(
+    options: &Options,
+    progress: &dyn Progress,
+    children: &Children,
+    targets: &mut Vec<Target>,
+) -> Result<Report> {
+    let (started_at, start) = (Timestamp::now(), Instant::now());
+    let host = host();
+    for address in &options.addresses {
+        let taken: Vec<_> = targets.iter().map(|target| target.store.id.clone()).collect();
+        targets.push(Target::connect(address, &taken).await?);
+    }
+    let plan = options.plan();
+    let rounds: u64 = plan.iter().map(|planned| u64::from(planned.rounds)).sum();
+    progress.begins(rounds * u64::try_from(targets.len()).unwrap_or(u64::MAX));
+    let run = Run {
+        targets: &*targets,
+        children,
+        slice: options.slice,
+        namespace: format!("lockkit-bench/{:012x}", rand::rng().random::<u64>() >> 16),
+        progress,
+    };
+    let mut outcomes = Vec::new();
+    for (number, mut planned) in plan.into_iter().enumerate() {
+        if planned.scenario == Scenario::OpenLoop {
+            let rate = match options.rate_per_second {
+                Some(rate) => rate,
+                None => run.rate(&outcomes).await?,
+            };
+            planned.case.rate_per_second = Some(rate);
+        }
+        outcomes.extend(run.case(number, &planned).await?);
+    }
+    Ok(Report {
+        schema: SCHEMA,
+        lockkit: env!("CARGO_PKG_VERSION").to_owned(),
+        command: options.command(),
+        started_at: started_at.to_string(),
+        took_seconds: start.elapsed().as_secs_f64(),
+        rounds: options.rounds,
+        slice_seconds: options.slice.as_secs_f64(),
+        is_quick: options.is_quick,
+        host,
+        stores: targets.iter().map(|target| target.store.clone()).collect(),
+        outcomes,
+    })
+}
+
+struct Run<'a> {
+    targets: &'a [Target],
+    children: &'a Children,
+    slice: Duration,
+    namespace: String,
+    progress: &'a dyn Progress,
+}
+
+impl Run<'_> {
+    /// Measures one case on all stores, in turn: lockkit and its floor on the first, on the second, and so on, and again.
+    async fn case(&self, number: usize, planned: &Planned) -> Result<Vec<Outcome>> {
+        let name = format!("{}/{}-{number}", self.namespace, name_of(planned.scenario));
+        let clients = scenario::floor_clients(planned.scenario, &planned.case);
+        let mut sides = Vec::new();
+        for target in self.targets {
+            let (mut ours, mut floor) = (Rounds::new()?, Rounds::new()?);
+            if let Some(reason) = scenario::obstacle(planned.scenario, &planned.case, target) {
+                floor.does_not_apply(reason.clone());
+                ours.does_not_apply(reason);
+            }
+            if let Some(reason) = target.no_floor() {
+                floor.does_not_apply(reason);
+            }
+            sides.push((ours, floor));
+        }
+        let warm_up = u32::from(!scenario::has_own_warm_up(planned.scenario, &planned.case));
+        for round in (1 - warm_up)..=planned.rounds {
+            // The round before the first opens connections and fills caches; nothing of it is kept.
+            let slice = if round == 0 { self.slice / 4 } else { self.slice };
+            for (target, (ours, floor)) in self.targets.iter().zip(&mut sides) {
+                if round > 0 {
+                    let (case, rounds, store) = (shown(planned), planned.rounds, &target.store.id);
+                    self.progress.step(&format!("{case}, round {round} of {rounds}, {store}"));
+                }
+                let turn = Turn {
+                    target,
+                    scenario: planned.scenario,
+                    case: &planned.case,
+                    name: &name,
+                    slice,
+                    children: self.children,
+                };
+                if !ours.has_ended() {
+                    keep(ours, round, self.counted(target, scenario::lockkit(&turn)).await)?;
+                }
+                if let Some(clients) = clients
+                    && !floor.has_ended()
+                {
+                    keep(floor, round, self.counted(target, scenario::floor(&turn, clients)).await)?;
+                }
+            }
+        }
+        let mut outcomes = Vec::new();
+        for (target, (ours, floor)) in self.targets.iter().zip(sides) {
+            let outcome = |side, rounds: Rounds| Outcome {
+                scenario: planned.scenario,
+                case: planned.case.clone(),
+                store: target.store.id.clone(),
+                side,
+                verdict: rounds.into_verdict(),
+            };
+            outcomes.push(outcome(Side::Lockkit, ours));
+            if clients.is_some() {
+                outcomes.push(outcome(Side::Floor, floor));
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Does the work within bounds, and counts what the server was asked for each grant.
+    async fn counted(&self, target: &Target, work: impl Future<Output = Result<Sample>>) -> Result<Sample> {
+        let before = target.server.requests().await?;
+        let bound = PATIENCE + self.slice * 10;
+        let mut sample = timeout(bound, work).await.unwrap_or_else(|_| {
+            Err(Error::new(format!("it was not done within {}", humantime::format_duration(bound))))
+        })?;
+        let after = target.server.requests().await?;
+        if let (Some(before), Some(after)) = (sample.counted_from.or(before), after)
+            && sample.all_grants > 0
+        {
+            let each = float(after.saturating_sub(before)) / float(sample.all_grants);
+            sample.put(Metric::RequestsPerGrant, each);
+        }
+        Ok(sample)
+    }
+
+    /// A share of what one client of the bare driver, or lockkit where there is none, could do on the slowest store.
+    async fn rate(&self, outcomes: &[Outcome]) -> Result<f64> {
+        let mut known = outcomes.to_vec();
+        if !known.iter().any(|outcome| outcome.scenario == Scenario::Uncontended) {
+            let planned = plan::plan(true, 1, &[Scenario::Uncontended]);
+            for planned in &planned {
+                known.extend(self.case(usize::MAX, planned).await?);
+            }
+        }
+        let slowest =
+            self.targets.iter().filter_map(|target| fastest(&known, &target.store.id)).min_by(f64::total_cmp);
+        let slowest = slowest.ok_or_else(|| Error::new("no store could do the uncontended pair"))?;
+        Ok(two_digits(slowest * OPEN_LOOP_SHARE).max(1.0))
+    }
+}
+
+fn keep(rounds: &mut Rounds, round: u32, sample: Result<Sample>) -> Result<()> {
+    match sample {
+        Ok(_) if round == 0 => Ok(()),
+        Ok(sample) => rounds.add(&sample),
+        Err(error) => {
+            rounds.failed(error.to_string());
+            Ok(())
+        }
+    }
+}
+
+/// Pairs in a second of one task on a store, by its driver where there is one.
+fn fastest(outcomes: &[Outcome], store: &str) -> Option<f64> {
+    let of = |side| {
+        outcomes
+            .iter()
+            .find(|outcome| {
+                outcome.scenario == Scenario::Uncontended && outcome.store == store && outcome.side == side
+            })
+            .and_then(|outcome| outcome.series(Metric::GrantsPerSecond)?.median())
+    };
+    of(Side::Floor).or_else(|| of(Side::Lockkit))
+}
+
+/// Rounded to a number that is easy to type again.
+fn two_digits(value: f64) -> f64 {
+    let unit = 10_f64.powf(value.log10().floor() - 1.0);
+    (value / unit).round() * unit
+}
+
+/// A scenario as it is written on the command line.
+pub(crate) fn name_of(scenario: Scenario) -> String {
+    let json = serde_json::to_value(scenario).ok();
+    json.and_then(|json| json.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// A case in a few words.
+fn shown(planned: &Planned) -> String {
+    let case = &planned.case;
+    let mut words = vec![name_of(planned.scenario)];
+    words.extend(case.tasks.map(|tasks| format!("{tasks} tasks")));
+    words.extend(case.processes.filter(|count| *count > 1).map(|count| format!("{count} processes")));
+    words.extend(case.hold_ms.filter(|ms| *ms > 0.0).map(|ms| format!("held {ms} ms")));
+    words.extend(case.rate_per_second.map(|rate| format!("{rate}/s")));
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_rounded_to_two_digits() {
+        for (value, rounded) in [(4_567.0, 4_600.0), (0.123, 0.12), (99.6, 100.0), (7.0, 7.0)] {
+            assert!((two_digits(value) - rounded).abs() < 1e-9, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_command_repeats_the_run_and_hides_passwords() {
+        let address = Address { url: "redis://me:s3cret@h/".to_owned(), label: Some("mine".to_owned()) };
+        let worker = WorkerCommand { program: "x".into(), arguments: Vec::new() };
+        let mut options = Options::quick(vec![address], worker);
+        options.only = vec![Scenario::HotName];
+        let expected =
+            "lockkit-bench --url 'mine=redis://me:***@h/' --quick --rounds 3 --slice 100ms --only hot-name";
+        assert_eq!(options.command(), expected);
+    }
+}

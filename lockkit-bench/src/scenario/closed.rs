@@ -1,0 +1,213 @@
+//! Tasks that ask again as soon as they have given back: what all but the open loop are made of.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use lockkit::{LockGuard, Mutex, RwLock, Semaphore};
+use rand::RngExt as _;
+use tokio::{task::JoinSet, time::sleep};
+
+use super::{Turn, zipf::Popular};
+use crate::{
+    error::{Error, Result},
+    report::Metric,
+    sample::{Durations, Sample, float, nanos},
+};
+
+/// With fewer grants for each, most over least says little.
+const GRANTS_FOR_FAIRNESS: u64 = 20;
+
+/// What a task asks for, again and again.
+#[derive(Clone)]
+pub(crate) enum Want {
+    Mutex(Mutex),
+    /// One of many, some more often than others.
+    Popular(Arc<Popular>),
+    /// So many of a hundred times to read, else to write.
+    ReadWrite(RwLock, u32),
+    Permit(Semaphore),
+}
+
+impl Want {
+    pub(crate) async fn take(&self) -> lockkit::Result<LockGuard> {
+        match self {
+            Self::Mutex(mutex) => mutex.lock().await,
+            Self::Popular(names) => names.choose().lock().await,
+            Self::ReadWrite(lock, readers_percent) => {
+                let reads = rand::rng().random_range(0..100) < *readers_percent;
+                if reads { lock.read().await } else { lock.write().await }
+            }
+            Self::Permit(semaphore) => semaphore.acquire().await,
+        }
+    }
+}
+
+/// The measured part of the time. Before it, the work has begun already, and all that wait at its end are served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) from: Instant,
+    pub(crate) until: Instant,
+}
+
+impl Window {
+    /// A window that opens when a crowd has had the time to get into its stride.
+    pub(crate) fn after_warm_up(start: Instant, slice: Duration) -> Self {
+        let from = start + slice / 4;
+        Self { from, until: from + slice }
+    }
+
+    pub(crate) fn holds(&self, instant: Instant) -> bool {
+        self.from <= instant && instant < self.until
+    }
+
+    pub(crate) fn seconds(&self) -> f64 {
+        (self.until - self.from).as_secs_f64()
+    }
+}
+
+/// When the last release was called, on one clock for all tasks.
+#[derive(Debug)]
+pub(crate) struct LastRelease {
+    start: Instant,
+    at: AtomicU64,
+}
+
+impl LastRelease {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { start: Instant::now(), at: AtomicU64::new(0) })
+    }
+
+    fn called(&self) {
+        self.at.store(nanos(self.start.elapsed()), Ordering::SeqCst);
+    }
+
+    /// For the one who was granted: nobody else can release meanwhile.
+    fn gap(&self, granted: Instant) -> Option<u64> {
+        match self.at.load(Ordering::SeqCst) {
+            0 => None,
+            at => nanos(granted - self.start).checked_sub(at),
+        }
+    }
+}
+
+/// What one task got.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// Grants within the window.
+    pub(crate) inside: u64,
+    /// Grants before and after it, too.
+    pub(crate) all: u64,
+    /// In nanoseconds, of those who asked within the window, whenever they were served: the slowest ones count, too.
+    pub(crate) waits: Vec<u64>,
+    /// In nanoseconds, from the release of another one.
+    pub(crate) gaps: Vec<u64>,
+}
+
+/// One task for each want, after one grant each to warm up.
+pub(crate) async fn repeat(turn: &Turn<'_>, wants: Vec<Want>) -> Result<Sample> {
+    let window = Window::after_warm_up(Instant::now(), turn.slice);
+    let tallies = closed_loop(wants, turn.hold(), window, None).await?;
+    sample(&tallies, &window)
+}
+
+/// Lets one task for each want work until the window closes.
+pub(crate) async fn closed_loop(
+    wants: Vec<Want>,
+    hold: Duration,
+    window: Window,
+    last: Option<Arc<LastRelease>>,
+) -> Result<Vec<Tally>> {
+    let mut tasks = JoinSet::new();
+    for want in wants {
+        tasks.spawn(work(want, hold, window, last.clone()));
+    }
+    let mut tallies = Vec::new();
+    while let Some(tally) = tasks.join_next().await {
+        tallies.push(tally.map_err(|error| Error::of("a task came to a bad end", error))??);
+    }
+    Ok(tallies)
+}
+
+async fn work(want: Want, hold: Duration, window: Window, last: Option<Arc<LastRelease>>) -> Result<Tally> {
+    let mut tally = Tally::default();
+    loop {
+        let asked = Instant::now();
+        if asked >= window.until {
+            return Ok(tally);
+        }
+        let guard = want.take().await.map_err(refused)?;
+        let granted = Instant::now();
+        tally.all += 1;
+        if window.holds(asked) {
+            tally.waits.push(nanos(granted - asked));
+        }
+        if window.holds(granted) {
+            tally.inside += 1;
+            tally.gaps.extend(last.as_ref().and_then(|last| last.gap(granted)));
+        }
+        if !hold.is_zero() && granted < window.until {
+            sleep(hold).await;
+        }
+        if let Some(last) = &last {
+            last.called();
+        }
+        guard.release().await.map_err(refused)?;
+        // A store that answers without waiting would let the first task keep the thread to itself.
+        tokio::task::coop::consume_budget().await;
+    }
+}
+
+fn refused(error: lockkit::Error) -> Error {
+    Error::of("a lock could not be had or given back", error)
+}
+
+/// The figures of all tasks together; with hand-offs where there are any.
+pub(crate) fn sample(tallies: &[Tally], window: &Window) -> Result<Sample> {
+    let mut sample = Sample::new()?;
+    let served: Vec<_> = tallies.iter().map(|tally| tally.inside).collect();
+    sample.all_grants = tallies.iter().map(|tally| tally.all).sum();
+    sample.put(Metric::GrantsPerSecond, float(served.iter().sum()) / window.seconds());
+    let waits = Durations::of(tallies.iter().flat_map(|tally| tally.waits.iter().copied()))?;
+    put_waits(&mut sample, waits);
+    put_fairness(&mut sample, &served);
+    Ok(sample)
+}
+
+pub(crate) fn put_waits(sample: &mut Sample, waits: Durations) {
+    if !waits.is_empty() {
+        sample.put(Metric::WaitP50Us, waits.micros_at(50.0));
+        sample.put(Metric::WaitP99Us, waits.micros_at(99.0));
+        sample.put(Metric::WaitMaxUs, waits.micros_at(100.0));
+    }
+    sample.durations = waits;
+}
+
+pub(crate) fn put_fairness(sample: &mut Sample, served: &[u64]) {
+    if let (Some(&most), Some(&least)) = (served.iter().max(), served.iter().min())
+        && served.len() > 1
+        && least >= GRANTS_FOR_FAIRNESS
+    {
+        sample.put(Metric::MostOverLeast, float(most) / float(least));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_tasks_is_told_only_with_enough_grants_for_each() {
+        for (served, ratio) in
+            [(&[30_u64, 20][..], Some(1.5)), (&[3_000, 19], None), (&[100], None), (&[], None)]
+        {
+            let mut sample = Sample::new().unwrap();
+            put_fairness(&mut sample, served);
+            assert_eq!(sample.figures.get(&Metric::MostOverLeast).copied(), ratio, "{served:?}");
+        }
+    }
+}

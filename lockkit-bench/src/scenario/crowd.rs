@@ -1,0 +1,13 @@
+//! Everybody wants one name and waits in the store: what a queue there is worth.
+
+use super::{
+    Turn,
+    closed::{Want, repeat},
+    lock_error,
+};
+use crate::{error::Result, sample::Sample};
+
+pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
+    let mutex = turn.target.ungated().mutex(turn.name).map_err(lock_error)?;
+    repeat(turn, vec![Want::Mutex(mutex); turn.tasks()]).await
+}

@@ -1,0 +1,44 @@
+//! Locks that are only held and renewed: what that costs the server, and the process.
+
+use std::time::{Duration, Instant};
+
+use super::Turn;
+use crate::{
+    children::unexpected,
+    error::Result,
+    report::Metric,
+    sample::{Sample, float},
+    worker::{Answer, Job, Order, Task},
+};
+
+/// A lease is renewed after a third of it: so many of these are watched.
+const PERIODS: u32 = 3;
+
+pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
+    let asked = Duration::from_millis(turn.case.ttl_ms.unwrap_or(6_000).into());
+    let ttl = asked.max(turn.target.locker.descriptor().min_ttl);
+    let locks = turn.case.names.unwrap_or(1);
+    let task = Task::Idle { prefix: turn.name.to_owned(), locks, ttl };
+    let mut child = turn.children.start(Job { url: turn.target.url.clone(), task }).await?;
+    let mut sample = Sample::new()?;
+    match child.answer().await? {
+        Answer::Held { bytes_per_lock } => sample.put(Metric::BytesPerLock, bytes_per_lock),
+        other => return Err(unexpected(&other)),
+    }
+    // The first renewals of all are over, so that the window holds whole periods.
+    tokio::time::sleep(ttl / 3).await;
+    let (before, start) = (turn.target.server.requests().await?, Instant::now());
+    child.order(&Order::Watch { span: ttl / 3 * PERIODS }).await?;
+    match child.answer().await? {
+        Answer::Watched { cpu_percent } => sample.put(Metric::CpuPercent, cpu_percent),
+        other => return Err(unexpected(&other)),
+    }
+    // The child goes on to release them: what it asks for that before we have looked is a few requests of thousands.
+    let (after, passed) = (turn.target.server.requests().await?, start.elapsed());
+    if let (Some(before), Some(after)) = (before, after) {
+        sample.put(Metric::IdleRequestsPerSecond, float(after.saturating_sub(before)) / passed.as_secs_f64());
+    }
+    child.ready().await?;
+    child.end().await?;
+    Ok(sample)
+}

@@ -1,0 +1,124 @@
+//! The kinds of work, one file each, and the loops that they are made of.
+
+mod bare;
+pub(crate) mod closed;
+mod crowd;
+mod hand_off;
+pub(crate) mod hot_name;
+mod idle_locks;
+mod open_loop;
+mod own_names;
+mod read_write;
+mod recovery;
+mod semaphore;
+mod uncontended;
+mod zipf;
+
+use std::time::Duration;
+
+use lockkit::spi::LeaseScope;
+
+use crate::{
+    children::Children,
+    error::{Error, Result},
+    report::{Case, Scenario},
+    sample::Sample,
+    target::Target,
+};
+
+/// Beyond this, a crowd is for stores that keep one.
+const CROWD_OF_ALL: u32 = 64;
+
+/// One slice of one case on one store.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) scenario: Scenario,
+    pub(crate) case: &'a Case,
+    /// The name of the lock, or what its names start with.
+    pub(crate) name: &'a str,
+    pub(crate) slice: Duration,
+    pub(crate) children: &'a Children,
+}
+
+impl Turn<'_> {
+    fn tasks(&self) -> usize {
+        usize::try_from(self.case.tasks.unwrap_or(1)).unwrap_or(usize::MAX)
+    }
+
+    fn hold(&self) -> Duration {
+        Duration::from_secs_f64(self.case.hold_ms.unwrap_or(0.0) / 1_000.0)
+    }
+}
+
+/// Why the case can't be measured on the store.
+pub(crate) fn obstacle(scenario: Scenario, case: &Case, target: &Target) -> Option<String> {
+    let descriptor = target.locker.descriptor();
+    let capabilities = &descriptor.capabilities;
+    let is_apart = case.processes.unwrap_or(1) > 1 || scenario == Scenario::Recovery;
+    if is_apart && target.is_within_process() {
+        return Some("its locks are for the tasks of one process".to_owned());
+    }
+    match scenario {
+        Scenario::ReadWrite if !capabilities.shared => Some("it has no read/write locks".to_owned()),
+        Scenario::Semaphore if !capabilities.permits => Some("it has no semaphores".to_owned()),
+        Scenario::IdleLocks if descriptor.lease_scope == LeaseScope::Connection => Some(
+            "each lock takes a connection of its own, so that thousands can't be held at once".to_owned(),
+        ),
+        Scenario::Crowd if case.tasks > Some(CROWD_OF_ALL) && descriptor.name != "zookeeper" => {
+            Some(format!("more than {CROWD_OF_ALL} that wait in the store by themselves are for ZooKeeper"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a slice begins with new processes, or warms up by itself, so that a round of warm-up would change nothing.
+pub(crate) fn has_own_warm_up(scenario: Scenario, case: &Case) -> bool {
+    matches!(scenario, Scenario::IdleLocks | Scenario::Recovery | Scenario::OpenLoop)
+        || case.processes > Some(1)
+}
+
+/// Does the work with lockkit.
+///
+/// # Errors
+/// The store refused, or a child process came to a bad end.
+pub(crate) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
+    match turn.scenario {
+        Scenario::Uncontended => uncontended::lockkit(turn).await,
+        Scenario::OwnNames => own_names::lockkit(turn).await,
+        Scenario::Zipf => zipf::lockkit(turn).await,
+        Scenario::HotName => hot_name::lockkit(turn).await,
+        Scenario::HandOff => hand_off::lockkit(turn).await,
+        Scenario::ReadWrite => read_write::lockkit(turn).await,
+        Scenario::Semaphore => semaphore::lockkit(turn).await,
+        Scenario::Crowd => crowd::lockkit(turn).await,
+        Scenario::IdleLocks => idle_locks::lockkit(turn).await,
+        Scenario::Recovery => recovery::lockkit(turn).await,
+        Scenario::OpenLoop => open_loop::lockkit(turn).await,
+    }
+}
+
+/// How many clients of the bare driver do the least of the same work; `None` if there is nothing to compare with.
+///
+/// A name that one owner has at a time is given back and taken by one client in a row: a hand-over can't cost a store less,
+/// but for one within the process, which is one request and not two.
+pub(crate) fn floor_clients(scenario: Scenario, case: &Case) -> Option<u32> {
+    match scenario {
+        Scenario::Uncontended | Scenario::HotName | Scenario::HandOff | Scenario::Crowd => Some(1),
+        Scenario::OwnNames | Scenario::Zipf | Scenario::ReadWrite => case.tasks,
+        Scenario::Semaphore => case.permits,
+        Scenario::IdleLocks | Scenario::Recovery | Scenario::OpenLoop => None,
+    }
+}
+
+/// Does the least of the same work with the bare driver.
+///
+/// # Errors
+/// What the driver says.
+pub(crate) async fn floor(turn: &Turn<'_>, clients: u32) -> Result<Sample> {
+    bare::pairs(turn, clients).await
+}
+
+fn lock_error(error: lockkit::Error) -> Error {
+    Error::of("a lock can't be used", error)
+}

@@ -1,0 +1,164 @@
+//! A store to be measured: what its URL says, and how it is reached.
+
+use std::{error::Error as StdError, fmt, sync::Arc};
+
+use lockkit::{Locker, url::StoreUrl};
+use tokio::sync::Mutex;
+
+use crate::{
+    address,
+    error::{Error, Result},
+    floor::{self, Floor, FloorClient},
+    report::Store,
+    server::{self, Server},
+};
+
+/// A store to be measured: its URL, and what to call it.
+#[derive(Clone)]
+pub struct Address {
+    /// The URL, as [`lockkit::connect`] takes it.
+    pub url: String,
+    /// What the report calls it; `None` for a name that follows from the server and the URL.
+    pub label: Option<String>,
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({:?}, {})", self.label, address::shown(&self.url))
+    }
+}
+
+type Clients = Vec<Box<dyn FloorClient>>;
+
+/// A store that is connected.
+pub(crate) struct Target {
+    /// With the password.
+    pub(crate) url: String,
+    pub(crate) store: Store,
+    pub(crate) locker: Locker,
+    pub(crate) server: Arc<dyn Server>,
+    /// Or why there is none.
+    floor: Result<Arc<dyn Floor>, String>,
+    /// Those of the last time, and for how many tasks.
+    floor_clients: Mutex<(u32, Clients)>,
+}
+
+impl Target {
+    /// Connects, and asks the server about itself. `taken` are the names of the other stores.
+    pub(crate) async fn connect(address: &Address, taken: &[String]) -> Result<Self> {
+        let shown = address::shown(&address.url);
+        let of =
+            |error: Box<dyn StdError + Send + Sync>| Error::of(format!("{shown} can't be measured"), error);
+        let locker = lockkit::connect(&address.url).await.map_err(|error| of(error.into()))?;
+        let server = server::open(&address.url).await.map_err(|error| of(error.into()))?;
+        let facts = server.facts().await.map_err(|error| of(error.into()))?;
+        let floor = match floor::open(&address.url).await {
+            Ok(Some(floor)) => Ok(floor),
+            Ok(None) => Err("there is no driver under it".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        let capabilities = locker.capabilities();
+        let id = match &address.label {
+            Some(label) => label.clone(),
+            None => address::id(&facts.product, &address.url),
+        };
+        let store = Store {
+            id: unique(id, taken),
+            url: shown,
+            product: facts.product,
+            version: facts.version,
+            settings: facts.settings,
+            guarantee: facts.guarantee,
+            is_fair: capabilities.fair,
+            is_pushed: capabilities.push,
+        };
+        Ok(Self { url: address.url.clone(), store, locker, server, floor, floor_clients: Mutex::default() })
+    }
+
+    /// The same store without the process gate: each task waits in the store.
+    pub(crate) fn ungated(&self) -> Locker {
+        self.locker.clone().with_process_gate(false)
+    }
+
+    /// Whether another process that connects to the URL gets a store of its own.
+    pub(crate) fn is_within_process(&self) -> bool {
+        self.locker.descriptor().name == "memory"
+    }
+
+    /// The URL for a holder whose death is to be noticed after so long, where that is not a matter of the lease alone.
+    pub(crate) fn url_with_session(&self, timeout: std::time::Duration) -> Result<String> {
+        let url = StoreUrl::parse(&self.url).map_err(|error| Error::of("a URL can't be read", error))?;
+        let mut params = url.params.clone();
+        let is_set = params
+            .text("session_timeout")
+            .map_err(|error| Error::of("a URL can't be read", error))?
+            .is_some();
+        if !matches!(url.scheme(), "zk" | "zks") || is_set {
+            return Ok(self.url.clone());
+        }
+        let mark = if self.url.contains('?') { '&' } else { '?' };
+        Ok(format!("{}{mark}session_timeout={}ms", self.url, timeout.as_millis()))
+    }
+
+    /// Why there is no floor.
+    pub(crate) fn no_floor(&self) -> Option<&str> {
+        self.floor.as_ref().err().map(String::as_str)
+    }
+
+    /// Clients of the bare driver for the work of so many tasks: those that are there already, or new ones.
+    pub(crate) async fn floor_clients(&self, tasks: u32) -> Result<Clients> {
+        let floor = self.floor.as_ref().map_err(|reason| Error::new(reason.clone()))?;
+        let (for_tasks, kept) = std::mem::take(&mut *self.floor_clients.lock().await);
+        if for_tasks == tasks {
+            return Ok(kept);
+        }
+        floor.clients(usize::try_from(tasks).unwrap_or(usize::MAX)).await
+    }
+
+    /// Keeps clients for the next time.
+    pub(crate) async fn keep_floor_clients(&self, tasks: u32, clients: Clients) {
+        *self.floor_clients.lock().await = (tasks, clients);
+    }
+
+    /// Gives back everything in the store.
+    pub(crate) async fn close(&self) -> Result<()> {
+        self.floor_clients.lock().await.1.clear();
+        let floor = match &self.floor {
+            Ok(floor) => floor.close().await,
+            Err(_) => Ok(()),
+        };
+        let closed = self.locker.shutdown().await;
+        closed
+            .map_err(|error| Error::of(format!("{} was not left in order", self.store.url), error))
+            .and(floor)
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Target({}, {})", self.store.id, self.store.url)
+    }
+}
+
+fn unique(id: String, taken: &[String]) -> String {
+    let mut candidates = std::iter::once(id.clone()).chain((2..).map(|number: u32| format!("{id}-{number}")));
+    candidates.find(|candidate| !taken.contains(candidate)).unwrap_or(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_store_of_a_name_gets_a_number() {
+        let taken = ["redis".to_owned(), "redis-2".to_owned()];
+        assert_eq!(unique("redis".to_owned(), &taken), "redis-3");
+        assert_eq!(unique("zookeeper".to_owned(), &taken), "zookeeper");
+    }
+
+    #[test]
+    fn an_address_shows_no_password() {
+        let address = Address { url: "redis://me:s3cret@h/".to_owned(), label: None };
+        assert_eq!(format!("{address:?}"), "Address(None, redis://me:***@h/)");
+    }
+}

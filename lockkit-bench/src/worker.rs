@@ -1,0 +1,206 @@
+//! What a child process does: it holds locks, or wants them. It is told by standard input, and ends with it.
+
+use std::{
+    io::Write as _,
+    time::{Duration, Instant},
+};
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use lockkit::{LockGuard, LockOptions, Locker};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    sync::mpsc::{self, UnboundedReceiver},
+    time::{sleep, timeout},
+};
+
+use crate::{
+    clock,
+    error::{Error, Result},
+    sample::float,
+    scenario::{closed::Want, hot_name::contend},
+    usage,
+};
+
+/// For the locks of a process that is told to end. What is held then ends with its lease.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// So many locks are asked for at once.
+const AT_ONCE: usize = 64;
+
+/// The first line that a child is told.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Job {
+    /// With the password: it is on no command line, and in no environment.
+    pub(crate) url: String,
+    pub(crate) task: Task,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Task {
+    /// So many tasks that want one name, when told so.
+    Contend { name: String, tasks: u32, hold: Duration },
+    /// Holds many locks, and tells what that costs when asked.
+    Idle { prefix: String, locks: u32, ttl: Duration },
+    /// Holds one lock, until it is killed.
+    Hold { name: String, ttl: Duration },
+}
+
+/// The lines after the first.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Order {
+    /// Contend from this instant of the common clock on.
+    Run { start_ns: u64, slice: Duration },
+    /// Tell what holding costs for so long.
+    Watch { span: Duration },
+}
+
+/// What a child says, a line each.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    /// Connected, and holding what it is to hold; or done, and holding nothing any more.
+    Ready,
+    /// All locks are held, each at the cost of so much memory.
+    Held {
+        bytes_per_lock: f64,
+    },
+    Contended(Share),
+    Watched {
+        cpu_percent: f64,
+    },
+    Failed {
+        reason: String,
+    },
+}
+
+/// What the tasks of one process got.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Share {
+    /// Grants of each task within the window.
+    pub(crate) served: Vec<u64>,
+    pub(crate) all_grants: u64,
+    /// Nanoseconds, and how many waited so long.
+    pub(crate) waits: Vec<(u64, u64)>,
+}
+
+/// Does the work of a child process: the program that calls [`run`](crate::run) starts itself again to call this.
+///
+/// It reads orders from standard input and answers on standard output, and returns when standard input ends: when its
+/// parent lets it go, or is no more. Needs a tokio runtime, best one with several threads.
+///
+/// # Errors
+/// Standard input holds no order. Failures of the work itself are told to the parent.
+pub async fn worker() -> Result<()> {
+    let mut lines = read_lines();
+    let first = lines.recv().await.ok_or_else(|| Error::new("this command is for lockkit-bench itself"))?;
+    let job: Job = serde_json::from_str(&first)
+        .map_err(|_| Error::new("this command is for lockkit-bench itself, and was told something else"))?;
+    let (orders, mut received) = mpsc::unbounded_channel();
+    let until_end = async {
+        while let Some(line) = lines.recv().await {
+            if let Ok(order) = serde_json::from_str::<Order>(&line) {
+                let _ = orders.send(order);
+            }
+        }
+    };
+    tokio::pin!(until_end);
+    let connecting = tokio::select! {
+        () = &mut until_end => return Ok(()),
+        connecting = lockkit::connect(&job.url) => connecting,
+    };
+    let locker = match connecting {
+        Ok(locker) => locker,
+        Err(error) => return say(&Answer::Failed { reason: error.to_string() }),
+    };
+    let done = tokio::select! {
+        () = until_end => Ok(()),
+        done = serve(&locker, job.task, &mut received) => done,
+    };
+    // Whatever was dropped midway is given back here.
+    let _ = timeout(FAREWELL, locker.shutdown()).await;
+    done.or_else(|error| say(&Answer::Failed { reason: error.to_string() }))
+}
+
+/// Lines of standard input, read by a thread of its own: at its end, the process is given a while, and then ended.
+fn read_lines() -> UnboundedReceiver<String> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines() {
+            let Ok(line) = line else { break };
+            let _ = sender.send(line);
+        }
+        drop(sender);
+        std::thread::sleep(FAREWELL * 2);
+        std::process::exit(1);
+    });
+    receiver
+}
+
+async fn serve(locker: &Locker, task: Task, orders: &mut UnboundedReceiver<Order>) -> Result<()> {
+    match task {
+        Task::Contend { name, tasks, hold } => {
+            let mutex = locker.mutex(&name).map_err(refused)?;
+            mutex.lock().await.map_err(refused)?.release().await.map_err(refused)?;
+            say(&Answer::Ready)?;
+            let Some(Order::Run { start_ns, slice }) = orders.recv().await else { return Ok(()) };
+            let start = clock::instant(start_ns);
+            say(&Answer::Contended(contend(Want::Mutex(mutex), tasks, hold, start, slice).await?))
+        }
+        Task::Idle { prefix, locks, ttl } => idle(locker, &prefix, locks, ttl, orders).await,
+        Task::Hold { name, ttl } => {
+            let _guard = hold(locker, &name, ttl).await?;
+            say(&Answer::Ready)?;
+            orders.recv().await;
+            Ok(())
+        }
+    }
+}
+
+async fn idle(
+    locker: &Locker,
+    prefix: &str,
+    locks: u32,
+    ttl: Duration,
+    orders: &mut UnboundedReceiver<Order>,
+) -> Result<()> {
+    // Connections and buffers are there before the memory is read for the first time.
+    let warm_up = stream::iter(0..AT_ONCE).map(|number| async move {
+        let guard = hold(locker, &format!("{prefix}/warm-up/{number}"), ttl).await?;
+        guard.release().await.map_err(refused)
+    });
+    warm_up.buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
+    let before = usage::memory_bytes()?;
+    let taking = stream::iter(0..locks)
+        .map(|number| async move { hold(locker, &format!("{prefix}/{number}"), ttl).await });
+    let guards: Vec<_> = taking.buffer_unordered(AT_ONCE).try_collect().await?;
+    let grown = usage::memory_bytes()?.saturating_sub(before);
+    say(&Answer::Held { bytes_per_lock: float(grown) / f64::from(locks) })?;
+    let Some(Order::Watch { span }) = orders.recv().await else { return Ok(()) };
+    let (cpu, start) = (usage::cpu_time()?, Instant::now());
+    sleep(span).await;
+    let (used, passed) = (usage::cpu_time()?.saturating_sub(cpu), start.elapsed());
+    if let Some(lost) = guards.iter().find(|guard| !guard.is_held()) {
+        return Err(Error::new(format!("{} was lost while it was only held", lost.name())));
+    }
+    say(&Answer::Watched { cpu_percent: 100.0 * used.as_secs_f64() / passed.as_secs_f64() })?;
+    let giving = stream::iter(guards).map(|guard| async { guard.release().await.map_err(refused) });
+    giving.buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
+    say(&Answer::Ready)
+}
+
+async fn hold(locker: &Locker, name: &str, ttl: Duration) -> Result<LockGuard> {
+    let mutex = locker.mutex(name).and_then(|mutex| mutex.with_options(LockOptions::new().with_ttl(ttl)));
+    mutex.map_err(refused)?.lock().await.map_err(refused)
+}
+
+fn refused(error: lockkit::Error) -> Error {
+    Error::of("a child process", error)
+}
+
+fn say(answer: &Answer) -> Result<()> {
+    let of = |error| Error::of("can't answer the parent process", error);
+    let line = serde_json::to_string(answer).map_err(|error| of(error.into()))?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(of)
+}

@@ -1,0 +1,118 @@
+//! The program from outside: how it ends, what it leaves, and what it shows.
+
+mod support;
+
+use std::{fs, process::Command};
+
+use lockkit_fixture::{RedisOptions, RedisServer};
+use rustix::process::{Pid, Signal, kill_process};
+
+use self::support::{children_of, has_ended, program, said, shown_of, start, until};
+
+const PASSWORD: &str = "s3cr3tword";
+
+fn redis() -> (RedisServer, String) {
+    let server = RedisServer::start_as(RedisOptions::default().with_password(PASSWORD)).unwrap();
+    let url = server.url().replace("redis://", &format!("redis://:{PASSWORD}@"));
+    (server, url)
+}
+
+fn send(signal: Signal, pid: u32) {
+    kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), signal).unwrap();
+}
+
+fn names_in_use(url: &str) -> Vec<String> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let locker = lockkit::connect(url).await.unwrap();
+        let names = locker.names("").await.unwrap();
+        locker.shutdown().await.unwrap();
+        names.iter().map(ToString::to_string).collect()
+    })
+}
+
+/// One that kills its children, or lets them be killed by the terminal, leaves a thousand locks.
+#[test]
+fn ctrl_c_leaves_no_process_no_lock_and_no_report() {
+    let (_server, url) = redis();
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = start(&["--url", &url, "--quick", "--only", "idle-locks"], folder.path());
+    let children = children_of(run.id());
+    for child in &children {
+        let shown = shown_of(*child);
+        assert!(!shown.contains(PASSWORD), "{shown}");
+    }
+    until("the child has its locks", || (!names_in_use(&url).is_empty()).then_some(()));
+    send(Signal::INT, run.id());
+    let status = run.wait().unwrap();
+    assert_eq!(status.code(), Some(2), "{}", said(folder.path()));
+    assert!(children.iter().all(|child| has_ended(*child)));
+    assert_eq!(names_in_use(&url), Vec::<String>::new());
+    assert!(!folder.path().join("out/report.json").exists());
+    assert!(!said(folder.path()).contains(PASSWORD), "{}", said(folder.path()));
+}
+
+#[test]
+fn a_child_ends_when_its_parent_is_killed() {
+    let (_server, url) = redis();
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = start(&["--url", &url, "--quick", "--only", "idle-locks"], folder.path());
+    let children = children_of(run.id());
+    run.kill().unwrap();
+    run.wait().unwrap();
+    for child in children {
+        until("the child ends", || has_ended(child).then_some(()));
+    }
+    until("its locks are given back", || names_in_use(&url).is_empty().then_some(()));
+}
+
+#[test]
+fn a_whole_run_shows_no_password_and_writes_its_reports() {
+    let (_server, url) = redis();
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "--url",
+        &url,
+        "--url",
+        "mem=memory://",
+        "--quick",
+        "--rounds",
+        "1",
+        "--slice",
+        "30ms",
+        "--only",
+        "uncontended",
+        "hot-name",
+    ];
+    let status = start(&arguments, folder.path()).wait().unwrap();
+    assert!(status.success(), "{}", said(folder.path()));
+    let mut texts = vec![said(folder.path())];
+    for file in fs::read_dir(folder.path().join("out")).unwrap() {
+        texts.push(fs::read_to_string(file.unwrap().path()).unwrap());
+    }
+    assert_eq!(texts.len(), 4, "three reports");
+    for text in texts {
+        assert!(!text.contains(PASSWORD), "{text}");
+    }
+    let json = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
+    assert!(json.contains("\"mem\"") && json.contains("redis://:***@127.0.0.1"), "{json}");
+}
+
+#[test]
+fn what_is_wrong_with_a_url_is_one_line_and_exit_code_2() {
+    for (url, reason) in [
+        ("nosuch://me:s3cr3tword@h/", "nosuch://"),
+        ("redis://me:s3cr3tword@127.0.0.1:1/", "127.0.0.1:1"),
+        ("s3cr3tword", "no scheme"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let output =
+            Command::new(program()).args(["--url", url, "--out"]).arg(folder.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let errors: Vec<_> = said.lines().filter(|line| line.starts_with("error: ")).collect();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(errors.len(), 1, "{said}");
+        assert!(errors[0].contains(reason) && said.lines().last() == Some(errors[0]), "{said}");
+        assert!(!said.contains(PASSWORD), "{said}");
+    }
+}

@@ -1,0 +1,121 @@
+//! Every scenario with tiny slices on the embedded store and on a real Redis: the figures are plausible.
+
+use std::time::Duration;
+
+use lockkit_bench::{
+    Address, Options, Progress, WorkerCommand,
+    report::{Case, Metric, Outcome, Report, Scenario, Side, Verdict},
+    run,
+};
+use lockkit_fixture::RedisServer;
+
+struct Silent;
+
+impl Progress for Silent {
+    fn begins(&self, _steps: u64) {}
+    fn step(&self, _what: &str) {}
+    fn ends(&self) {}
+}
+
+async fn measure(urls: &[&str]) -> Report {
+    let addresses = urls.iter().map(|url| Address { url: (*url).to_owned(), label: None }).collect();
+    let worker = WorkerCommand {
+        program: env!("CARGO_BIN_EXE_lockkit-bench").into(),
+        arguments: vec!["worker".into()],
+    };
+    let mut options = Options::quick(addresses, worker);
+    options.rounds = 2;
+    options.slice = Duration::from_millis(50);
+    run(&options, &Silent, std::future::pending()).await.unwrap()
+}
+
+fn figure(outcome: &Outcome, metric: Metric) -> Option<f64> {
+    match &outcome.verdict {
+        Verdict::Measured { figures, .. } => figures.get(&metric)?.median(),
+        other => panic!("{:?} on {}: {other:?}", outcome.scenario, outcome.store),
+    }
+}
+
+fn has(case: &Case) -> bool {
+    case.processes.unwrap_or(1) > 1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_scenario_gives_plausible_figures() {
+    let redis = RedisServer::start().unwrap();
+    let report = measure(&["memory://", &redis.url()]).await;
+    assert_eq!(report.stores.iter().map(|store| store.id.as_str()).collect::<Vec<_>>(), ["memory", "redis"]);
+    for outcome in &report.outcomes {
+        let is_memory = outcome.store == "memory";
+        let is_apart = has(&outcome.case) || outcome.scenario == Scenario::Recovery;
+        if is_memory && (outcome.side == Side::Floor || is_apart) {
+            assert!(matches!(outcome.verdict, Verdict::NotApplicable { .. }), "{outcome:?}");
+            continue;
+        }
+        let get = |metric| figure(outcome, metric);
+        match outcome.scenario {
+            Scenario::IdleLocks => {
+                let bytes = get(Metric::BytesPerLock).unwrap();
+                assert!(bytes > 0.0 && bytes < 20_000.0, "{outcome:?}");
+                assert!(get(Metric::CpuPercent).is_some(), "{outcome:?}");
+                // A thousand locks, renewed after two seconds.
+                let requests = get(Metric::IdleRequestsPerSecond);
+                assert!(
+                    is_memory || requests.is_some_and(|rate| (200.0..1_500.0).contains(&rate)),
+                    "{outcome:?}"
+                );
+            }
+            Scenario::Recovery => {
+                let took = get(Metric::RecoveryMs).unwrap();
+                assert!(took > 500.0 && took < 6_000.0, "a lease of 2 s, renewed at 2/3: {outcome:?}");
+            }
+            _ => {
+                assert!(get(Metric::GrantsPerSecond).unwrap() > 0.0, "{outcome:?}");
+                let is_ours = outcome.side == Side::Lockkit;
+                assert!(!is_ours || get(Metric::WaitP99Us) >= get(Metric::WaitP50Us), "{outcome:?}");
+                assert!(!is_ours || get(Metric::WaitP50Us) > Some(0.0), "{outcome:?}");
+                assert!(get(Metric::MostOverLeast).is_none_or(|ratio| ratio >= 1.0), "{outcome:?}");
+                assert_eq!(get(Metric::RequestsPerGrant).is_some(), !is_memory, "{outcome:?}");
+            }
+        }
+        if outcome.scenario == Scenario::HandOff {
+            assert!(get(Metric::HandOffP50Us).unwrap() > 0.0, "{outcome:?}");
+        }
+        if outcome.scenario == Scenario::Uncontended && !is_memory {
+            let requests = get(Metric::RequestsPerGrant).unwrap();
+            assert!((1.9..2.2).contains(&requests), "a script to take, a script to give back: {outcome:?}");
+        }
+        if outcome.scenario == Scenario::OpenLoop {
+            let (offered, served) =
+                (outcome.case.rate_per_second.unwrap(), get(Metric::GrantsPerSecond).unwrap());
+            assert!(served <= offered * 1.1, "no more than was asked for: {outcome:?}");
+        }
+    }
+    let scenarios = |side| report.outcomes.iter().filter(|outcome| outcome.side == side).count();
+    assert!(scenarios(Side::Lockkit) > scenarios(Side::Floor) && scenarios(Side::Floor) > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_gone_midway_is_recorded_and_the_run_goes_on() {
+    struct Killer(std::sync::Mutex<RedisServer>);
+    impl Progress for Killer {
+        fn begins(&self, _steps: u64) {
+            self.0.lock().unwrap().kill().unwrap();
+        }
+        fn step(&self, _what: &str) {}
+        fn ends(&self) {}
+    }
+    let redis = RedisServer::start().unwrap();
+    let addresses = [redis.url(), "memory://".to_owned()].map(|url| Address { url, label: None });
+    let worker = WorkerCommand::this_program(["worker"]).unwrap();
+    let mut options = Options::quick(addresses.to_vec(), worker);
+    options.rounds = 1;
+    options.slice = Duration::from_millis(20);
+    options.only = vec![Scenario::Uncontended];
+    let report = run(&options, &Killer(redis.into()), std::future::pending()).await.unwrap();
+    let of = |store| {
+        report.outcomes.iter().find(|outcome| outcome.store == store && outcome.side == Side::Lockkit)
+    };
+    assert!(matches!(of("redis").unwrap().verdict, Verdict::Failed { .. }), "{report:?}");
+    assert!(matches!(of("memory").unwrap().verdict, Verdict::Measured { .. }), "{report:?}");
+}

@@ -1,0 +1,68 @@
+//! The program as a user runs it, and its child processes as the system shows them.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// For what takes a moment: on a busy machine a long one.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn program() -> &'static str {
+    env!("CARGO_BIN_EXE_lockkit-bench")
+}
+
+/// Starts the program, with its output in `folder`.
+pub(crate) fn start(arguments: &[&str], folder: &Path) -> Child {
+    let output = |name: &str| Stdio::from(fs::File::create(folder.join(name)).unwrap());
+    let mut command = Command::new(program());
+    command.args(arguments).arg("--out").arg(folder.join("out"));
+    command.stdin(Stdio::null()).stdout(output("stdout")).stderr(output("stderr"));
+    command.spawn().unwrap()
+}
+
+/// All that it said.
+pub(crate) fn said(folder: &Path) -> String {
+    ["stdout", "stderr"].map(|name| fs::read_to_string(folder.join(name)).unwrap()).concat()
+}
+
+/// The processes that it has started, as soon as there are any.
+pub(crate) fn children_of(parent: u32) -> Vec<u32> {
+    until("it starts a process", || {
+        let children =
+            fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        let others = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        let others = others.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+        let all: Vec<String> = others.chain([children]).collect();
+        let pids: Vec<u32> =
+            all.iter().flat_map(|line| line.split_whitespace()).map(|pid| pid.parse().unwrap()).collect();
+        (!pids.is_empty()).then_some(pids)
+    })
+}
+
+/// A process that has ended, whether or not somebody has taken note.
+pub(crate) fn has_ended(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+}
+
+/// What a process was started with, as everybody can read it.
+pub(crate) fn shown_of(pid: u32) -> String {
+    let read = |what| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    String::from_utf8_lossy(&[read("cmdline"), read("environ")].concat()).into_owned()
+}
+
+/// Asks until there is an answer.
+pub(crate) fn until<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

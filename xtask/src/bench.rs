@@ -1,0 +1,163 @@
+//! Measures all stores that can be had here, on servers of our own.
+
+use std::{
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Child, Command, ExitStatus},
+    thread,
+};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use lockkit_fixture::{RedisServer, SqlFlavor, SqlServer, ZooKeeperOptions, ZooKeeperServer};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use crate::{
+    install, mysql,
+    run::{cargo, shown, step, target},
+    server,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Fewer stores, and fewer and shorter cases: to see that all works
+    #[arg(long)]
+    quick: bool,
+    /// Handed to lockkit-bench: `cargo xtask bench -- --only hot-name`
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+/// Installs what is missing, starts empty servers, and runs lockkit-bench, in release, on all of them.
+///
+/// # Errors
+/// A server can't be started, the build fails, or lockkit-bench does.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    // First of all: a signal that comes while a server starts must end it, too.
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("can't watch for Ctrl-C")?;
+    for servers in [server::FOR_REDIS, server::FOR_ZOOKEEPER, server::FOR_MARIADB] {
+        install::servers(servers)?;
+    }
+    step("build", &mut cargo(&["build", "--release", "-p", "lockkit-bench"]))?;
+    let stores = Stores::start(options.quick)?;
+    if signals.pending().next().is_some() {
+        bail!("interrupted");
+    }
+    let mut command = Command::new(target().join("release/lockkit-bench"));
+    for (label, url) in &stores.urls {
+        command.arg("--url").arg(format!("{label}={url}"));
+    }
+    if options.quick {
+        command.arg("--quick");
+    }
+    if !options.arguments.iter().any(|word| word == "--out" || word.starts_with("--out=")) {
+        command.arg("--out").arg(folder());
+    }
+    command.args(&options.arguments);
+    // In a group of its own: of Ctrl-C it hears from us, and once.
+    let child = command.process_group(0).spawn();
+    let status = until_ended(child.with_context(|| format!("can't start {}", shown(&command)))?, signals)?;
+    if !status.success() {
+        bail!("lockkit-bench failed ({status})");
+    }
+    Ok(())
+}
+
+fn folder() -> PathBuf {
+    target().join("bench")
+}
+
+/// Waits for it; what we are told meanwhile is for it.
+fn until_ended(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
+    let (pid, handle) = (Pid::from_child(&child), signals.handle());
+    let passing = thread::spawn(move || {
+        for signal in &mut signals {
+            let signal = match signal {
+                SIGHUP => Signal::HUP,
+                SIGINT => Signal::INT,
+                _ => Signal::TERM,
+            };
+            // It may have ended by itself just now.
+            let _ = kill_process(pid, signal);
+        }
+    });
+    let status = child.wait().context("lockkit-bench");
+    handle.close();
+    let _ = passing.join();
+    status
+}
+
+/// Servers that run as long as this value lives, and the stores on them.
+struct Stores {
+    urls: Vec<(String, String)>,
+    _redis: Vec<RedisServer>,
+    _zookeeper: ZooKeeperServer,
+    _sql: Vec<SqlServer>,
+}
+
+impl Stores {
+    /// Starts them. All but the first Redis wait for the disk, as the servers of those do who rely on their locks.
+    fn start(is_quick: bool) -> Result<Self> {
+        let mut urls = Vec::new();
+        let mut redis = vec![RedisServer::start()?];
+        urls.push(("redis".to_owned(), redis[0].url()));
+        if !is_quick {
+            let durable = RedisServer::start_with(["--appendonly", "yes", "--appendfsync", "always"])?;
+            urls.push(("redis-durable".to_owned(), durable.url()));
+            redis.push(durable);
+        }
+        let zookeeper = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_durable())?;
+        urls.push(("zookeeper".to_owned(), zookeeper.url()));
+        if !is_quick {
+            // A folder of locks is for one kind.
+            urls.push((
+                "zookeeper-unfair".to_owned(),
+                format!("{}?fair=false&prefix=lockkit-unfair", zookeeper.url()),
+            ));
+        }
+        let mut flavors = vec![SqlFlavor::MariaDb];
+        if !is_quick {
+            let mysql = mysql::offer()?;
+            mysql.warn();
+            if matches!(mysql, mysql::Availability::There) {
+                flavors.push(SqlFlavor::MySql);
+            }
+        }
+        let mut sql = Vec::new();
+        for flavor in flavors {
+            let server = SqlServer::start_with(flavor, ["--innodb-flush-log-at-trx-commit=1"])?;
+            let name = flavor.to_string().to_ascii_lowercase();
+            for strategy in ["optimistic", "pessimistic"] {
+                // A set of tables is for one strategy.
+                let url = format!("{}?strategy={strategy}&table_prefix=lockkit_{strategy}", server.url());
+                urls.push((format!("{name}-{strategy}"), url));
+            }
+            sql.push(server);
+        }
+        Ok(Self { urls, _redis: redis, _zookeeper: zookeeper, _sql: sql })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_of_what_ran_is_told_and_the_watch_ends_with_it() {
+        let signals = Signals::new([SIGHUP]).unwrap();
+        let child = Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
+        assert_eq!(until_ended(child, signals).unwrap().code(), Some(3));
+    }
+
+    #[test]
+    fn a_signal_is_passed_on() {
+        let signals = Signals::new([SIGHUP]).unwrap();
+        let script = "trap 'exit 7' HUP; kill -HUP $PPID; while :; do sleep 0.05; done";
+        let child = Command::new("sh").args(["-c", script]).process_group(0).spawn().unwrap();
+        assert_eq!(until_ended(child, signals).unwrap().code(), Some(7));
+    }
+}
