@@ -8,6 +8,7 @@ mod claim;
 mod gc;
 mod holders;
 mod inspect;
+mod known;
 mod pending;
 mod poller;
 mod record;
