@@ -15,6 +15,8 @@ mod record;
 mod renewal;
 mod row;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use std::{sync::Arc, time::Duration};
 
