@@ -8,7 +8,10 @@ use mysql_async::{Conn, Value, prelude::Queryable as _};
 use super::{
     bare::{self, KIND, LEASE_US, OWNER, acquire_params, if_free_params, update_params},
     figures::{Figures, float},
-    sql::{FREE, FREE_IN_PLACE, NOW, TAKE, acquire, acquire_by_update, acquire_if_free, release, release_in_place},
+    sql::{
+        FREE, FREE_IN_PLACE, NOW, TAKE, acquire, acquire_by_update, acquire_if_free, release,
+        release_in_place,
+    },
     stage::Stage,
 };
 
@@ -68,7 +71,12 @@ fn forms() -> Vec<Form> {
         freed_by(if_free(""), "if free, release", &release_in_place(), ours()),
         freed_by(insert("", NOW, "DUAL"), "insert, release old", &release(), ours()),
         Form::new("bare update", TAKE.to_owned(), take.clone()),
-        freed_by(Form::new("", TAKE.to_owned(), take), "bare update in place", FREE_IN_PLACE, vec![KIND.into(), NAME.into()]),
+        freed_by(
+            Form::new("", TAKE.to_owned(), take),
+            "bare update in place",
+            FREE_IN_PLACE,
+            vec![KIND.into(), NAME.into()],
+        ),
     ]
 }
 

@@ -110,7 +110,8 @@ async fn floor([lock, fence]: &mut [Conn; 2], form: Form, until: Instant) -> u64
          IS_USED_LOCK(?)<=>?"
     );
     let signed_bump = fence.prep(signed_bump).await.unwrap();
-    let commit = format!("SELECT fence,kind,RELEASE_LOCK('bare.{OWNER}') FROM bare_fence WHERE {this};COMMIT");
+    let commit =
+        format!("SELECT fence,kind,RELEASE_LOCK('bare.{OWNER}') FROM bare_fence WHERE {this};COMMIT");
     let (sign, thread) = (format!("bare.{OWNER}"), lock.id());
     if form == Form::Ours {
         fence.exec_drop(&bump, (KIND, NAME)).await.unwrap();

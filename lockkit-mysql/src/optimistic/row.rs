@@ -96,7 +96,17 @@ impl RowSql {
         let peek = format!(
             "SELECT fence,CAST(expires_us AS SIGNED)-{NOW},{NOW},CAST(wanted_us AS SIGNED)-{NOW} FROM {lock} WHERE kind=? AND name=?"
         );
-        Self { acquire, acquire_known, known: KnownRows::default(), release, reissue, reissue_or_free, want, raise, peek }
+        Self {
+            acquire,
+            acquire_known,
+            known: KnownRows::default(),
+            release,
+            reissue,
+            reissue_or_free,
+            want,
+            raise,
+            peek,
+        }
     }
 
     pub(crate) async fn acquire(

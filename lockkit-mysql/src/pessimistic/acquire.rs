@@ -102,7 +102,9 @@ impl Store {
             }
         };
         if outcome.id == 0 {
-            return Err(not_proven("its connection was lost meanwhile, or somebody else has raised its fence"));
+            return Err(not_proven(
+                "its connection was lost meanwhile, or somebody else has raised its fence",
+            ));
         }
         if outcome.id < LEAST_FENCE {
             return Err(error::nonsense(what));

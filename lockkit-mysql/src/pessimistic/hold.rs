@@ -82,7 +82,13 @@ pub(super) enum End {
 }
 
 impl Hold {
-    pub(super) fn new(store: Arc<Store>, key: Arc<Key>, checkout: Checkout, last_fence: u64, proven: Tick) -> Self {
+    pub(super) fn new(
+        store: Arc<Store>,
+        key: Arc<Key>,
+        checkout: Checkout,
+        last_fence: u64,
+        proven: Tick,
+    ) -> Self {
         let server = checkout.server().clone();
         Self {
             store,

@@ -257,8 +257,10 @@ async fn c8_who_has_waited_reads_the_fence_that_was_given_meanwhile(flavor: SqlF
         let (store, waiting) = (Arc::clone(world.store()), Arc::clone(&second_key));
         let waiter = tokio::spawn(async move { store.lock(connection, &waiting, Some(OP_TIMEOUT)).await });
         let mut admin = world.admin().await;
-        let waits = format!("SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id={thread} AND \
-                             trx_state='LOCK WAIT'");
+        let waits = format!(
+            "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id={thread} AND \
+                             trx_state='LOCK WAIT'"
+        );
         while admin.query_first::<u64, _>(&waits).await.unwrap() != Some(1) {
             tokio::time::sleep(Duration::from_millis(110)).await;
         }
@@ -286,7 +288,11 @@ async fn no_sign_stays_behind(flavor: SqlFlavor) {
     assert!(!world.is_signed(&holder).await);
     for end in 0..2 {
         let mut hold = world.locked(&other).await.hold;
-        if end == 0 { hold.note_free().await } else { assert_eq!(hold.finish(false).await.unwrap(), End::Done) }
+        if end == 0 {
+            hold.note_free().await
+        } else {
+            assert_eq!(hold.finish(false).await.unwrap(), End::Done)
+        }
         assert!(!world.is_signed(&other).await);
     }
 }
