@@ -37,7 +37,7 @@ pub(crate) async fn prepare(stage: &Stage) -> Conn {
 /// Takes and frees one after the other. No error is handled.
 pub(crate) async fn pairs(mut conn: Conn, work: Work, names: Vec<String>, until: Instant) -> (u64, Conn) {
     let (taken, freed) = match work {
-        Work::Statements => (sql::acquire(sql::NOW, "DUAL"), sql::release()),
+        Work::Statements => (sql::acquire_if_free(), sql::release_in_place()),
         Work::Updates => (sql::TAKE.to_owned(), sql::FREE.to_owned()),
     };
     let (taken, freed) = (conn.prep(taken).await.unwrap(), conn.prep(freed).await.unwrap());
@@ -48,7 +48,7 @@ pub(crate) async fn pairs(mut conn: Conn, work: Work, names: Vec<String>, until:
         }
         match work {
             Work::Statements => {
-                conn.exec_drop(&taken, acquire_params(name, OWNER)).await.unwrap();
+                conn.exec_drop(&taken, if_free_params(name, OWNER)).await.unwrap();
                 assert!(conn.last_insert_id().is_some_and(|fence| fence > LEASE_US));
                 conn.exec_drop(&freed, (KIND, name, OWNER)).await.unwrap();
             }
@@ -75,5 +75,13 @@ pub(crate) fn update_params(name: &str, owner: &str) -> Vec<Value> {
     let (owner, lease) = (|| Value::from(owner), Value::from(LEASE_US));
     let mut params = vec![owner(), "".into(), owner(), owner(), owner(), lease];
     params.extend([KIND.into(), name.into(), u64::MAX.into()]);
+    params
+}
+
+/// What [`sql::acquire_if_free`] asks for.
+pub(crate) fn if_free_params(name: &str, owner: &str) -> Vec<Value> {
+    let (lease, not_after) = (Value::from(LEASE_US), Value::from(u64::MAX));
+    let mut params = vec![owner.into(), "".into(), 1.into(), lease];
+    params.extend([KIND.into(), name.into(), not_after, owner.into()]);
     params
 }

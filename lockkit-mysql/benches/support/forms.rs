@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 use mysql_async::{Conn, Value, prelude::Queryable as _};
 
 use super::{
-    bare::{self, KIND, LEASE_US, OWNER, acquire_params, update_params},
+    bare::{self, KIND, LEASE_US, OWNER, acquire_params, if_free_params, update_params},
     figures::{Figures, float},
-    sql::{FREE, NOW, TAKE, acquire, acquire_by_update},
+    sql::{
+        FREE, FREE_IN_PLACE, NOW, TAKE, acquire, acquire_by_update, acquire_if_free, release,
+        release_in_place,
+    },
     stage::Stage,
 };
 
@@ -25,6 +28,8 @@ struct Form {
     what: &'static str,
     sql: String,
     params: Vec<Value>,
+    free: String,
+    free_params: Vec<Value>,
     rate: Figures,
     cpu: Figures,
     rate_ratio: Figures,
@@ -34,13 +39,21 @@ struct Form {
 impl Form {
     fn new(what: &'static str, sql: String, params: Vec<Value>) -> Self {
         let [rate, cpu, rate_ratio, cpu_ratio] = [const { Figures::new() }; 4];
-        Self { what, sql, params, rate, cpu, rate_ratio, cpu_ratio }
+        let (free, free_params) = (FREE.to_owned(), vec![KIND.into(), NAME.into()]);
+        Self { what, sql, params, free, free_params, rate, cpu, rate_ratio, cpu_ratio }
     }
+}
+
+fn freed_by(mut form: Form, what: &'static str, free: &str, params: Vec<Value>) -> Form {
+    (form.what, form.free, form.free_params) = (what, free.to_owned(), params);
+    form
 }
 
 fn forms() -> Vec<Form> {
     let insert = |what, now, source: &str| Form::new(what, acquire(now, source), acquire_params(NAME, OWNER));
     let update = |what, now| Form::new(what, acquire_by_update(now), update_params(NAME, OWNER));
+    let if_free = |what| Form::new(what, acquire_if_free(), if_free_params(NAME, OWNER));
+    let ours = || vec![KIND.into(), NAME.into(), OWNER.into()];
     let take = vec![OWNER.into(), LEASE_US.into(), KIND.into(), NAME.into()];
     vec![
         insert("insert, TIMESTAMPDIFF", NOW, "DUAL"),
@@ -52,7 +65,18 @@ fn forms() -> Vec<Form> {
         update("update, TIMESTAMPDIFF", NOW),
         update("update, seconds", SECONDS),
         update("update, no time at all", CONSTANT),
-        Form::new("bare update", TAKE.to_owned(), take),
+        if_free("update if free"),
+        freed_by(if_free(""), "if free, in place", FREE_IN_PLACE, vec![KIND.into(), NAME.into()]),
+        freed_by(if_free(""), "if free, release old", &release(), ours()),
+        freed_by(if_free(""), "if free, release", &release_in_place(), ours()),
+        freed_by(insert("", NOW, "DUAL"), "insert, release old", &release(), ours()),
+        Form::new("bare update", TAKE.to_owned(), take.clone()),
+        freed_by(
+            Form::new("", TAKE.to_owned(), take),
+            "bare update in place",
+            FREE_IN_PLACE,
+            vec![KIND.into(), NAME.into()],
+        ),
     ]
 }
 
@@ -93,7 +117,7 @@ pub(crate) async fn compare(stage: &Stage) {
 
 /// Pairs per second, and µs of the server's CPU for each.
 async fn measure(stage: &Stage, conn: &mut Conn, form: &Form) -> (f64, f64) {
-    let (take, free) = (conn.prep(&form.sql).await.unwrap(), conn.prep(FREE).await.unwrap());
+    let (take, free) = (conn.prep(&form.sql).await.unwrap(), conn.prep(&form.free).await.unwrap());
     let (mut count, mut fence) = (0, 0);
     let (cpu, start) = (stage.server_cpu(), Instant::now());
     let until = start + stage.slice(40).max(Duration::from_millis(20));
@@ -102,7 +126,7 @@ async fn measure(stage: &Stage, conn: &mut Conn, form: &Form) -> (f64, f64) {
         let id = conn.last_insert_id().unwrap_or(0);
         assert!(id > fence, "{id} after {fence}: {}", form.sql);
         fence = id;
-        conn.exec_drop(&free, (KIND, NAME)).await.unwrap();
+        conn.exec_drop(&free, form.free_params.clone()).await.unwrap();
         count += 1;
     }
     let taken = start.elapsed();

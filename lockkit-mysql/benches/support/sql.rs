@@ -25,6 +25,18 @@ pub(crate) const TAKE: &str =
     "UPDATE bare_lock SET owner=?,fence=LAST_INSERT_ID(fence+1),expires_us=? WHERE kind=? AND name=?";
 pub(crate) const FREE: &str = "UPDATE bare_lock SET owner='',expires_us=0 WHERE kind=? AND name=?";
 
+/// As [`FREE`], without a change of the row's length.
+pub(crate) const FREE_IN_PLACE: &str = "UPDATE bare_lock SET expires_us=0 WHERE kind=? AND name=?";
+
+/// lockkit's statement for a row that was seen before: who has it is told by the condition.
+pub(crate) fn acquire_if_free() -> String {
+    format!(
+        "UPDATE bare_lock SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
+         wanted_us=IF(wanted_us=?,0,wanted_us),expires_us={NOW}+? WHERE kind=? AND name=? AND {NOW}<=? AND \
+         (expires_us<={NOW} OR 0*LAST_INSERT_ID(IF(owner=?,0,LEAST(expires_us-{NOW},1000000000000))))"
+    )
+}
+
 /// lockkit's one statement, for whatever tells the time; `source` is where the row comes from.
 pub(crate) fn acquire(now: &str, source: &str) -> String {
     format!(
@@ -62,6 +74,13 @@ pub(crate) fn release() -> String {
     format!(
         "UPDATE bare_lock SET fence=fence+0*LAST_INSERT_ID(IF(expires_us>{NOW},2,1)),\
          owner='',expires_us=0,touched_us={NOW} WHERE kind=? AND name=? AND owner=?"
+    )
+}
+
+pub(crate) fn release_in_place() -> String {
+    format!(
+        "UPDATE bare_lock SET expires_us=0*LAST_INSERT_ID(IF(expires_us>{NOW},2,1)),touched_us={NOW} \
+         WHERE kind=? AND name=? AND owner=?"
     )
 }
 

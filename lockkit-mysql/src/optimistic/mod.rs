@@ -8,12 +8,15 @@ mod claim;
 mod gc;
 mod holders;
 mod inspect;
+mod known;
 mod pending;
 mod poller;
 mod record;
 mod renewal;
 mod row;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use std::{sync::Arc, time::Duration};
 

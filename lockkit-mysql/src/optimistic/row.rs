@@ -14,6 +14,7 @@ use crate::{
 
 use super::{
     holders::WANTED,
+    known::KnownRows,
     record::{Answer, Asked, Former, Look, Passed, Seen},
 };
 
@@ -21,6 +22,8 @@ use super::{
 #[derive(Debug)]
 pub(crate) struct RowSql {
     acquire: String,
+    acquire_known: String,
+    known: KnownRows,
     release: String,
     reissue: String,
     reissue_or_free: String,
@@ -50,9 +53,19 @@ impl RowSql {
              touched_us=IF(owner=?,{NOW},touched_us),\
              expires_us=IF(owner=?,GREATEST(expires_us,{NOW}+?),expires_us)"
         );
+        // For a row that is there, and most likely free: an update by primary key, which asks for the rest in its condition.
+        // The answer is the same, but for 0, which leaves everything to the statement above: there is no row, or it is our
+        // own, or it is too late.
+        let acquire_known = format!(
+            "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
+             touched_us={NOW},wanted_us=IF(wanted_by=?,0,wanted_us),expires_us={NOW}+? \
+             WHERE kind=? AND name=? AND {NOW}<=? AND (expires_us<={NOW} OR 0*LAST_INSERT_ID(\
+             IF(owner=?,0,IF(expires_us>{NOW}+{LONGEST_US},{LONGEST_US},expires_us-{NOW}))))"
+        );
+        // The last owner stays: without `expires_us` it means nothing, and a row of the same length is changed in place.
         let release = format!(
-            "UPDATE {lock} SET fence=fence+0*LAST_INSERT_ID(IF(expires_us>{NOW},{FREED},{LAPSED})),\
-             owner='',expires_us=0,touched_us={NOW} WHERE kind=? AND name=? AND owner IN(?,?)"
+            "UPDATE {lock} SET expires_us=0*LAST_INSERT_ID(IF(expires_us>{NOW},{FREED},{LAPSED})),touched_us={NOW} \
+             WHERE kind=? AND name=? AND owner IN(?,?)"
         );
         // Whatever is told by `fence` and `expires_us` is in the condition, which is read before anything is assigned.
         let reissue = format!(
@@ -83,7 +96,17 @@ impl RowSql {
         let peek = format!(
             "SELECT fence,CAST(expires_us AS SIGNED)-{NOW},{NOW},CAST(wanted_us AS SIGNED)-{NOW} FROM {lock} WHERE kind=? AND name=?"
         );
-        Self { acquire, release, reissue, reissue_or_free, want, raise, peek }
+        Self {
+            acquire,
+            acquire_known,
+            known: KnownRows::default(),
+            release,
+            reissue,
+            reissue_or_free,
+            want,
+            raise,
+            peek,
+        }
     }
 
     pub(crate) async fn acquire(
@@ -92,6 +115,22 @@ impl RowSql {
         asked: &Asked<'_>,
     ) -> Result<Answer, my::Error> {
         let owner = || Value::from(asked.owner);
+        if self.known.contains(asked.kind, asked.name) {
+            let params = vec![
+                owner(),
+                asked.label.into(),
+                asked.client.into(),
+                asked.lease_us.into(),
+                asked.kind.into(),
+                asked.name.into(),
+                asked.not_after_us.into(),
+                owner(),
+            ];
+            match Answer::of(connection.run(&self.acquire_known, params).await?.id) {
+                Answer::Late => {}
+                answer => return Ok(answer),
+            }
+        }
         let params = vec![
             asked.kind.into(),
             asked.name.into(),
@@ -107,11 +146,11 @@ impl RowSql {
             owner(),
             asked.lease_us.into(),
         ];
-        Ok(match connection.run(&self.acquire, params).await?.id {
-            0 => Answer::Late,
-            fence if fence >= LEAST_FENCE => Answer::Granted { fence },
-            left_us => Answer::Busy { left: Some(Duration::from_micros(left_us)) },
-        })
+        let answer = Answer::of(connection.run(&self.acquire, params).await?.id);
+        if answer != Answer::Late {
+            self.known.insert(asked.kind, asked.name);
+        }
+        Ok(answer)
     }
 
     /// `Some(true)` if it was ours, or went to `heir` meanwhile, and live, `Some(false)` if it had lapsed.
@@ -206,6 +245,17 @@ impl RowSql {
             Some(Look { version: value(row, 0)?, now_us: value(row, 2)?, holders, wanted })
         };
         Ok(read())
+    }
+}
+
+impl Answer {
+    /// What `LAST_INSERT_ID()` tells of an attempt.
+    fn of(id: u64) -> Self {
+        match id {
+            0 => Self::Late,
+            fence if fence >= LEAST_FENCE => Self::Granted { fence },
+            left_us => Self::Busy { left: Some(Duration::from_micros(left_us)) },
+        }
     }
 }
 

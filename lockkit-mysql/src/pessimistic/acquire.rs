@@ -58,10 +58,14 @@ impl Store {
             connection.set_session(session);
         }
         for _ in 0..RACES {
+            let sent = Clock::Boot.now();
             match connection.script(&script).await {
                 Ok(steps) => {
                     if let Some(Last { fence, open }) = last(&steps, row) {
-                        let hold = Hold::new(Arc::clone(self), Arc::clone(key), connection, fence);
+                        if !connection.in_transaction() {
+                            return Err(not_proven("the server says that there is no transaction"));
+                        }
+                        let hold = Hold::new(Arc::clone(self), Arc::clone(key), connection, fence, sent);
                         return Ok(Some(Locked { hold, open }));
                     }
                     (script, row) = (key.create(&self.sql) + &lock, ROW + CREATED);
@@ -79,7 +83,8 @@ impl Store {
     }
 
     /// Raises the fence of a name whose row is locked by `hold`, on another connection: inside the lock's transaction it
-    /// would be undone with it, and given twice.
+    /// would be undone with it, and given twice. It is raised only while the server still has the lock's connection, by
+    /// its sign, and only from the value that was read under the lock, so that nobody was granted it since.
     ///
     /// # Errors
     /// What the server says, or [`ErrorKind::Unavailable`] if the row was lost meanwhile. A late one changes nothing.
@@ -87,16 +92,19 @@ impl Store {
         let what = "raising the fence";
         let mut side = self.pool.get_side(patience).await?;
         let mut races = 0;
+        let bump = if hold.last_fence() == 0 { &self.sql.first_bump } else { &self.sql.bump };
         let outcome = loop {
             let answer: Result<_, my::Error> =
-                side.run(&self.sql.bump, key.bump(&self.sql, hold.server(), hold.last_fence())).await;
+                side.run(bump, key.bump(&self.sql, hold.server(), hold.last_fence())).await;
             match answer {
                 Err(error) if error::is_race(&error) && races < RACES => races += 1,
                 answer => break self.pool.checked(answer, Phase::Read, what)?,
             }
         };
         if outcome.id == 0 {
-            return Err(not_proven("somebody else has raised its fence meanwhile"));
+            return Err(not_proven(
+                "its connection was lost meanwhile, or somebody else has raised its fence",
+            ));
         }
         if outcome.id < LEAST_FENCE {
             return Err(error::nonsense(what));
@@ -105,8 +113,7 @@ impl Store {
         Ok(())
     }
 
-    /// Proves that the fence was raised while the row was locked: the transaction still stands, and nobody has raised it
-    /// since. Returns when that was asked.
+    /// Asks the lock's connection once more whether it stands, with its fence. Returns when that was asked.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if that can't be said; the hold is worth nothing then.
@@ -125,7 +132,6 @@ fn not_proven(reason: &str) -> lockkit_core::Error {
 }
 
 /// What the last holder left.
-#[derive(Default)]
 struct Last {
     fence: u64,
     open: Duration,
@@ -133,14 +139,13 @@ struct Last {
 
 /// `None` if there was no row to lock.
 fn last(steps: &[Step], row: usize) -> Option<Last> {
-    steps.get(row)?.rows.first()?;
-    let last = steps.get(row + 1).and_then(|step| step.rows.first());
-    let last = last.and_then(|last| {
-        let (fence, open_us, free_for) = (value(last, 0)?, value::<u64>(last, 1)?, value::<i64>(last, 2)?);
-        let open = open_us.saturating_sub(u64::try_from(free_for).unwrap_or(0));
-        Some(Last { fence, open: Duration::from_micros(open) })
+    let fence = value::<Option<u64>>(steps.get(row)?.rows.first()?, 1).flatten().unwrap_or(0);
+    let left = steps.get(row + 1).and_then(|step| step.rows.first());
+    let open = left.and_then(|left| {
+        let (open_us, free_for) = (value::<u64>(left, 0)?, value::<i64>(left, 1)?);
+        Some(open_us.saturating_sub(u64::try_from(free_for).unwrap_or(0)))
     });
-    Some(last.unwrap_or_default())
+    Some(Last { fence, open: Duration::from_micros(open.unwrap_or(0)) })
 }
 
 /// When a lease that may be open now has ended for sure.

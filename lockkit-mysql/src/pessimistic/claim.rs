@@ -31,6 +31,9 @@ use crate::{
 /// A shorter wait than this is none: the server would be asked to end it at once.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
+/// A lease of which less than this part has passed is as good as new.
+const YOUNG: u32 = 100;
+
 /// To learn why a lock is lost may take this long; that it is lost is known already.
 const TELLING: Duration = Duration::from_millis(300);
 
@@ -121,7 +124,11 @@ impl RowClaim {
     /// Dropped midway, the row is free again.
     async fn grant(&mut self, mut hold: Hold) -> Result<Attempt> {
         self.store.bump(&self.key, &mut hold, self.patience()).await?;
-        let at = self.store.prove(&mut hold).await?;
+        // A lease that has waited for the row had better begin anew.
+        let at = match hold.proven() {
+            at if at.until(Clock::Boot.now()) <= self.spec.ttl / YOUNG => at,
+            _ => self.store.prove(&mut hold).await?,
+        };
         let grant = self.granted(hold.fence(), at);
         let hold = Arc::new(Mutex::new(hold));
         let transaction = Arc::new(LockTransaction::new(&hold));

@@ -32,8 +32,6 @@ pub(super) struct Hold {
     proven: Tick,
     /// Until when a lease stands that is longer than usual.
     extended: Option<Tick>,
-    /// Others can see that it lives.
-    is_signed: bool,
     /// The user's statements were run in it.
     is_used: bool,
 }
@@ -84,8 +82,14 @@ pub(super) enum End {
 }
 
 impl Hold {
-    pub(super) fn new(store: Arc<Store>, key: Arc<Key>, checkout: Checkout, last_fence: u64) -> Self {
-        let (server, proven) = (checkout.server().clone(), Clock::Boot.now());
+    pub(super) fn new(
+        store: Arc<Store>,
+        key: Arc<Key>,
+        checkout: Checkout,
+        last_fence: u64,
+        proven: Tick,
+    ) -> Self {
+        let server = checkout.server().clone();
         Self {
             store,
             key,
@@ -96,7 +100,6 @@ impl Hold {
             heir: None,
             proven,
             extended: None,
-            is_signed: false,
             is_used: false,
         }
     }
@@ -115,6 +118,11 @@ impl Hold {
 
     pub(super) fn set_fence(&mut self, fence: u64) {
         self.fence = fence;
+    }
+
+    /// When its connection was last asked something that it has answered from inside the transaction.
+    pub(super) fn proven(&self) -> Tick {
+        self.proven
     }
 
     pub(super) fn set_heir(&mut self, heir: Option<Arc<Key>>) {
@@ -142,8 +150,7 @@ impl Hold {
     /// # Cancel safety
     /// Cancel safe: the next question waits for this answer first. The same holds for the calls below.
     pub(super) async fn ping(&mut self) -> Result<Life, my::Error> {
-        let is_first = self.fence > 0 && !std::mem::replace(&mut self.is_signed, self.fence > 0);
-        let script = if is_first { self.key.sign(self.sql()) } else { self.key.ping(self.sql()) };
+        let script = self.key.ping(self.sql());
         let script = match self.extended {
             Some(_) => format!("{};{script}", set_idle(self.idle_s())),
             None => script,
@@ -201,7 +208,6 @@ impl Hold {
             heir: None,
             proven: self.proven,
             extended: None,
-            is_signed: true,
             is_used: false,
         }
     }
@@ -270,23 +276,25 @@ impl Hold {
             self.close();
             return Ok(End::Gone);
         }
-        let end = if keep { self.key.commit(self.sql(), self.heir.as_deref()) } else { self.key.undo() };
-        let asks = self.fence > 0 && !self.is_used;
-        let script = if asks { format!("{};{end}", self.key.ping(self.sql())) } else { end };
+        let asks = keep && self.fence > 0 && !self.is_used;
+        let (sql, heir) = (self.sql(), self.heir.as_deref());
+        let script = match (asks, keep) {
+            (true, _) => self.key.ping_and_commit(sql, heir),
+            (false, true) => self.key.commit(sql, heir),
+            (false, false) => self.key.undo(),
+        };
         let Some((_, answer)) = self.ask(Question::Finish, script).await else { return Ok(End::Gone) };
         match answer {
             Ok(steps) => {
-                if asks && !self.is_ours(&steps) {
-                    self.close();
-                    return Ok(End::Gone);
-                }
+                let is_gone = asks && !self.is_ours(&steps);
+                let is_changed = self.is_used || self.heir.is_some() || self.extended.is_some();
                 if let Line::Idle(mut checkout) = std::mem::replace(&mut self.line, Line::Gone)
-                    && (self.is_used || self.heir.is_some() || self.extended.is_some())
+                    && (is_gone || is_changed)
                 {
                     // Who knows what the user has set in this session, or whose sign it still has.
                     drop(checkout.give_up());
                 }
-                Ok(End::Done)
+                Ok(if is_gone { End::Gone } else { End::Done })
             }
             Err(error) if error::is_fatal(&error) => Ok(End::Unknown),
             Err(error) => Err(error),

@@ -2,8 +2,8 @@
 //!
 //! Whoever holds the lock of a name's row holds the lock of the name. The server frees it when the transaction ends, when
 //! its connection breaks, or when it has heard nothing on it for the lease (`wait_timeout`). The fencing token is raised
-//! on another connection while the row is locked, as it must outlive the transaction; it counts only once the lock's own
-//! connection has answered after that.
+//! on another connection while the row is locked, as it must outlive the transaction; only while the server still has the
+//! lock's own connection, and only from the value that was read under the lock.
 
 mod acquire;
 mod claim;

@@ -27,6 +27,7 @@ pub(super) struct Sql {
     pub(super) fence: String,
     database: String,
     pub(super) bump: String,
+    pub(super) first_bump: String,
     pub(super) reissue: String,
     pub(super) raise: String,
     strict: bool,
@@ -36,13 +37,17 @@ impl Sql {
     pub(super) fn new(tables: &Tables, database: &str, strict: bool) -> Self {
         let database = format!("`{}`", database.replace('`', "``"));
         let (row, fence) = (tables.table("row"), tables.table("fence"));
+        // The sign stands while the connection that has the row does. And the fence is still the one that was read under
+        // the row's lock: nobody else can have been granted it meanwhile.
+        let ours = "IS_USED_LOCK(?)<=>?";
         let bump = format!(
-            "INSERT INTO {fence}(kind,name,fence,owner,acquired_us,open_us,server,started_us,thread,label) \
-             VALUES(?,?,LAST_INSERT_ID({NOW}),?,{NOW},?,?,?,?,?) ON DUPLICATE KEY UPDATE \
-             acquired_us=IF(fence=?,{NOW},acquired_us),owner=IF(fence=?,?,owner),open_us=IF(fence=?,?,open_us),\
-             server=IF(fence=?,?,server),started_us=IF(fence=?,?,started_us),thread=IF(fence=?,?,thread),\
-             label=IF(fence=?,?,label),\
-             fence=IF(fence=?,LAST_INSERT_ID(GREATEST(fence+1,{NOW})),fence+LAST_INSERT_ID(0))"
+            "UPDATE {fence} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,acquired_us={NOW},open_us=?,server=?,\
+             started_us=?,thread=?,label=? WHERE kind=? AND name=? AND fence=? AND {ours}"
+        );
+        let first_bump = format!(
+            "INSERT INTO {fence}(fence,owner,acquired_us,open_us,server,started_us,thread,label,kind,name) \
+             SELECT LAST_INSERT_ID({NOW}),?,{NOW},?,?,?,?,?,?,? FROM DUAL WHERE {ours} \
+             ON DUPLICATE KEY UPDATE fence=fence+0*LAST_INSERT_ID(0)"
         );
         let reissue = format!(
             "UPDATE {fence} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},open_us=? \
@@ -51,7 +56,7 @@ impl Sql {
         let raise = format!(
             "UPDATE {fence} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) WHERE kind=? AND name=? AND owner=?"
         );
-        Self { row, fence, database, bump, reissue, raise, strict }
+        Self { row, fence, database, bump, first_bump, reissue, raise, strict }
     }
 }
 
@@ -105,14 +110,22 @@ impl Key {
         Session { idle_s: self.lease_s, lock_wait_s }
     }
 
-    /// Locks the row; the second answer has it, and the third what the last holder left.
+    /// Locks the row, and leaves a sign of life that others can see, and that goes with the connection. The second answer
+    /// has the sign and the fence, and with strict leases the third what else the last holder left.
     pub(super) fn lock(&self, sql: &Sql, patience: Option<Duration>) -> String {
-        let this = &self.this;
+        let (this, sign) = (&self.this, self.sign_name());
         let nowait = if patience.is_some() { "" } else { " NOWAIT" };
-        let Sql { row, fence, .. } = sql;
+        let Sql { row, fence, strict, .. } = sql;
+        // One that was read before the row was locked would be refused with the bump. Not so the end of a lease, which may
+        // have changed since, so that is asked for when the row is ours.
+        let left = format!(
+            ";SELECT open_us,IF(owner='',{NOW}-CAST(acquired_us AS SIGNED),0) FROM {fence} WHERE {this}"
+        );
         format!(
-            "START TRANSACTION;SELECT 1 FROM {row} WHERE {this} FOR UPDATE{nowait};\
-             SELECT fence,open_us,IF(owner='',{NOW}-CAST(acquired_us AS SIGNED),0) FROM {fence} WHERE {this}"
+            "START TRANSACTION;SELECT GET_LOCK({sign},0),\
+             (SELECT last.fence FROM {fence} AS last WHERE last.kind=this.kind AND last.name=this.name) \
+             FROM {row} AS this WHERE {this} FOR UPDATE{nowait}{}",
+            if *strict { &left } else { "" }
         )
     }
 
@@ -127,20 +140,18 @@ impl Key {
     pub(super) fn bump(&self, sql: &Sql, server: &Server, last: u64) -> Vec<Value> {
         let open_us = if sql.strict { self.lease_us } else { 0 };
         let (host, started_us) = server.run();
-        let facts: [Value; 6] = [
+        let mut params: Vec<Value> = vec![
             self.owner.as_str().into(),
             open_us.into(),
             host.into(),
             started_us.into(),
             server.thread.into(),
             self.label.as_str().into(),
+            self.kind.into(),
+            self.name.as_str().into(),
         ];
-        let last = Value::from(last);
-        let mut params = vec![self.kind.into(), self.name.as_str().into()];
-        params.extend(facts.iter().cloned());
-        params.push(last.clone());
-        params.extend(facts.into_iter().flat_map(|fact| [last.clone(), fact]));
-        params.push(last);
+        params.extend(Some(last).filter(|last| *last > 0).map(Value::from));
+        params.extend([format!("{SIGN}{}", self.owner).into(), server.thread.into()]);
         params
     }
 
@@ -171,17 +182,15 @@ impl Key {
         format!("SELECT fence,owner FROM {} WHERE {}", sql.fence, self.this)
     }
 
-    /// The first ping of a grant: it also leaves a sign of life that others can see, and that goes with the connection.
-    pub(super) fn sign(&self, sql: &Sql) -> String {
-        format!("SELECT fence,owner,GET_LOCK({},0) FROM {} WHERE {}", self.sign_name(), sql.fence, self.this)
-    }
-
-    /// As [`sign`](Self::sign), in place of the sign of `former`, whose session was set up for another lease.
+    /// As [`ping`](Self::ping), with the sign of this one in place of that of `former`, whose session was set up for
+    /// another lease.
     pub(super) fn take_over(&self, sql: &Sql, former: &Self) -> String {
         format!(
-            "SET SESSION wait_timeout={};{};DO RELEASE_LOCK({})",
+            "SET SESSION wait_timeout={};SELECT fence,owner,GET_LOCK({},0) FROM {} WHERE {};DO RELEASE_LOCK({})",
             self.lease_s,
-            self.sign(sql),
+            self.sign_name(),
+            sql.fence,
+            self.this,
             former.sign_name()
         )
     }
@@ -212,10 +221,21 @@ impl Key {
         )
     }
 
-    /// Frees the row, and says that nobody has to wait for this lease.
+    /// Tells whose the last fence is, as a ping does, and whether the sign was taken away, and frees the row.
+    pub(super) fn ping_and_commit(&self, sql: &Sql, heir: Option<&Self>) -> String {
+        let (sign, Sql { fence, .. }, this) = (self.sign_name(), sql, &self.this);
+        let commit = self.settle_and_commit(sql, heir);
+        format!("SELECT fence,owner,RELEASE_LOCK({sign}) FROM {fence} WHERE {this};{commit}")
+    }
+
+    /// Frees the row.
     pub(super) fn commit(&self, sql: &Sql, heir: Option<&Self>) -> String {
-        let settle = if sql.strict { format!("{};", self.settle(sql, heir)) } else { String::new() };
-        format!("{settle}COMMIT;{}", self.reset())
+        format!("{};{}", self.settle_and_commit(sql, heir), self.reset())
+    }
+
+    /// Says also that nobody has to wait for this lease.
+    fn settle_and_commit(&self, sql: &Sql, heir: Option<&Self>) -> String {
+        if sql.strict { format!("{};COMMIT", self.settle(sql, heir)) } else { "COMMIT".to_owned() }
     }
 
     /// Frees the row without anything that was done.
@@ -237,8 +257,10 @@ impl Key {
     /// the row last must be gone: this needs its lock.
     pub(super) fn note_free(&self, sql: &Sql) -> String {
         format!(
-            "UPDATE {} SET acquired_us={NOW},owner='' WHERE {} AND (owner<>'' OR acquired_us>{NOW});COMMIT",
-            sql.fence, self.this
+            "UPDATE {} SET acquired_us={NOW},owner='' WHERE {} AND (owner<>'' OR acquired_us>{NOW});COMMIT;{}",
+            sql.fence,
+            self.this,
+            self.reset()
         )
     }
 }

@@ -6,14 +6,19 @@ use std::{
 };
 
 use lockkit_core::{
-    FencingToken, Kind, LockName, OwnerId,
+    Clock, FencingToken, Kind, LockName, OwnerId,
     spi::{Attempt, Backend as _, ClaimSpec, Mode, Wait},
     url::StoreUrl,
 };
 use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
 use mysql_async::{Conn, Opts, prelude::Queryable as _};
 
-use super::{Pessimistic, Store, acquire::Locked, sql::Key};
+use super::{
+    Pessimistic, Store,
+    acquire::Locked,
+    hold::End,
+    sql::{Key, SIGN},
+};
 use crate::{config::Config, pool::Pool, schema};
 
 const OP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -43,8 +48,12 @@ macro_rules! on_each {
 on_each! {
     c4_a_connection_that_dies_between_the_row_and_the_fence_gets_no_grant,
     c4_a_connection_that_dies_between_the_fence_and_the_proof_gets_no_grant,
+    c4_a_transaction_that_ended_before_the_fence_takes_none_from_the_next,
     c4_a_server_that_restarts_between_the_steps_grants_nothing,
     c2_a_late_fence_of_one_who_is_gone_changes_nothing,
+    c8_who_has_waited_reads_the_fence_that_was_given_meanwhile,
+    no_sign_stays_behind,
+    a_lock_and_its_release_are_five_statements,
 }
 
 struct World {
@@ -76,6 +85,16 @@ impl World {
         }
     }
 
+    /// The last fence of the name.
+    async fn fence(&self) -> Option<u64> {
+        self.admin().await.query_first("SELECT fence FROM lockkit_fence").await.unwrap()
+    }
+
+    async fn is_signed(&self, key: &Key) -> bool {
+        let question = format!("SELECT IS_USED_LOCK('{SIGN}{}')", key.owner);
+        self.admin().await.query_first::<Option<u64>, _>(question).await.unwrap().flatten().is_some()
+    }
+
     async fn locked(&self, key: &Arc<Key>) -> Locked {
         let connection = self.store().pool.get(OP_TIMEOUT).await.unwrap();
         self.store().lock(connection, key, None).await.unwrap().expect("it is free")
@@ -83,7 +102,11 @@ impl World {
 
     /// Another claim gets the lock. Connections that broke with a restart are found by the first who uses them.
     async fn token(&self) -> FencingToken {
-        let mut claim = self.backend.claim(spec()).unwrap();
+        self.token_for(spec()).await
+    }
+
+    async fn token_for(&self, spec: ClaimSpec) -> FencingToken {
+        let mut claim = self.backend.claim(spec).unwrap();
         let (mut refusals, start) = (0, Instant::now());
         while refusals < 4 {
             match claim.attempt(Wait::No).await {
@@ -119,21 +142,48 @@ fn key() -> Arc<Key> {
     Arc::new(Key::new(&spec()))
 }
 
+/// Catches a fence that is raised without a look at the lock's connection, also where nobody else came in between.
 async fn c4_a_connection_that_dies_between_the_row_and_the_fence_gets_no_grant(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
-    let key = key();
-    let mut first = world.locked(&key).await.hold;
-    world.kill(first.server().thread).await;
-    // The next one comes first with its fence, too.
-    let token = world.token().await;
-    let late = world.store().bump(&key, &mut first, OP_TIMEOUT).await.unwrap_err();
-    assert!(late.is_temporary() && !late.is_outcome_unknown(), "{late}");
-    let refused = world.store().prove(&mut first).await.unwrap_err();
-    assert!(refused.is_temporary() && !refused.is_outcome_unknown(), "{refused}");
-    drop(first);
-    assert!(world.token().await > token);
+    for (is_first, has_next) in [(true, false), (false, false), (false, true)] {
+        let before = world.fence().await;
+        assert_eq!(before.is_none(), is_first);
+        let key = key();
+        let mut first = world.locked(&key).await.hold;
+        world.kill(first.server().thread).await;
+        // The next one comes first with its fence, too.
+        let token = if has_next { Some(world.token().await.get()) } else { before };
+        let late = world.store().bump(&key, &mut first, OP_TIMEOUT).await.unwrap_err();
+        assert!(late.is_temporary() && !late.is_outcome_unknown(), "{late}");
+        assert_eq!(world.fence().await, token, "it has changed something");
+        let refused = world.store().prove(&mut first).await.unwrap_err();
+        assert!(refused.is_temporary() && !refused.is_outcome_unknown(), "{refused}");
+        drop(first);
+        assert!(Some(world.token().await.get()) > token);
+    }
 }
 
+/// The connection stands, and its sign with it, and the row's lock does not. Catches a fence that is raised from whatever it
+/// is.
+async fn c4_a_transaction_that_ended_before_the_fence_takes_none_from_the_next(flavor: SqlFlavor) {
+    let world = World::start(flavor).await;
+    for _ in 0..2 {
+        let (first_key, second_key) = (key(), key());
+        let mut first = world.locked(&first_key).await.hold;
+        let mut connection = first.lend().await.unwrap();
+        connection.script("ROLLBACK").await.unwrap();
+        first.take_back(connection, Clock::Boot.now());
+        let mut second = world.locked(&second_key).await.hold;
+        world.store().bump(&second_key, &mut second, OP_TIMEOUT).await.unwrap();
+        let late = world.store().bump(&first_key, &mut first, OP_TIMEOUT).await.unwrap_err();
+        assert!(late.is_temporary(), "{late}");
+        world.store().prove(&mut second).await.unwrap();
+        world.store().prove(&mut first).await.unwrap_err();
+        assert_eq!(world.fence().await, Some(second.fence()));
+    }
+}
+
+/// What a grant is worth whose connection has gone before anybody heard of it.
 async fn c4_a_connection_that_dies_between_the_fence_and_the_proof_gets_no_grant(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     let key = key();
@@ -142,6 +192,7 @@ async fn c4_a_connection_that_dies_between_the_fence_and_the_proof_gets_no_grant
     world.kill(first.server().thread).await;
     let refused = world.store().prove(&mut first).await.unwrap_err();
     assert!(refused.is_temporary(), "{refused}");
+    assert_eq!(first.finish(true).await.unwrap(), End::Gone);
     assert!(world.token().await.get() > first.fence());
 }
 
@@ -156,17 +207,16 @@ async fn c4_a_server_that_restarts_between_the_steps_grants_nothing(flavor: SqlF
         }
         world.server.restart().unwrap();
         if !bumps_before {
-            // The side connections broke, too: the first question finds that out.
-            let mut tries = 0;
-            while world.store().bump(&key, &mut hold, OP_TIMEOUT).await.is_err() {
-                tries += 1;
-                assert!(tries < 4);
+            // The side connections broke, too: the first questions find that out.
+            for _ in 0..4 {
+                world.store().bump(&key, &mut hold, OP_TIMEOUT).await.unwrap_err();
             }
+            assert_eq!(world.fence().await, None, "it has changed something");
         }
         let refused = world.store().prove(&mut hold).await.unwrap_err();
         assert!(refused.is_temporary(), "{refused}");
-        assert!(hold.fence() > last);
         last = hold.fence();
+        assert_eq!(last > 0, bumps_before);
     }
     assert!(world.token().await.get() > last);
 }
@@ -182,15 +232,91 @@ async fn c2_a_late_fence_of_one_who_is_gone_changes_nothing(flavor: SqlFlavor) {
     assert!(late.is_temporary(), "{late}");
     world.store().prove(&mut second).await.unwrap();
     world.store().prove(&mut first).await.unwrap_err();
-    // One that comes before the fence of the one who has the row, leaves neither with a grant.
-    let fence = second.fence();
+    // Nor does one that comes before the fence of the one who has the row.
     drop((first, second));
     let mut first = world.locked(&first_key).await.hold;
     world.kill(first.server().thread).await;
     let mut second = world.locked(&second_key).await.hold;
-    world.store().bump(&first_key, &mut first, OP_TIMEOUT).await.unwrap();
-    world.store().bump(&second_key, &mut second, OP_TIMEOUT).await.unwrap_err();
+    world.store().bump(&first_key, &mut first, OP_TIMEOUT).await.unwrap_err();
+    world.store().bump(&second_key, &mut second, OP_TIMEOUT).await.unwrap();
     world.store().prove(&mut first).await.unwrap_err();
+    world.store().prove(&mut second).await.unwrap();
+    let fence = second.fence();
     drop((first, second));
     assert!(world.token().await.get() > fence);
+}
+
+/// Catches a read of the last fence that is older than the row's lock: the one who waited would be refused each time.
+async fn c8_who_has_waited_reads_the_fence_that_was_given_meanwhile(flavor: SqlFlavor) {
+    let world = World::start(flavor).await;
+    for _ in 0..2 {
+        let (first_key, second_key) = (key(), key());
+        let mut first = world.locked(&first_key).await.hold;
+        let connection = world.store().pool.get(OP_TIMEOUT).await.unwrap();
+        let thread = connection.server().thread;
+        let (store, waiting) = (Arc::clone(world.store()), Arc::clone(&second_key));
+        let waiter = tokio::spawn(async move { store.lock(connection, &waiting, Some(OP_TIMEOUT)).await });
+        let mut admin = world.admin().await;
+        let waits = format!(
+            "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id={thread} AND \
+                             trx_state='LOCK WAIT'"
+        );
+        while admin.query_first::<u64, _>(&waits).await.unwrap() != Some(1) {
+            tokio::time::sleep(Duration::from_millis(110)).await;
+        }
+        world.store().bump(&first_key, &mut first, OP_TIMEOUT).await.unwrap();
+        assert_eq!(first.finish(true).await.unwrap(), End::Done);
+        let mut second = waiter.await.unwrap().unwrap().expect("it is free").hold;
+        assert_eq!(second.last_fence(), first.fence());
+        world.store().bump(&second_key, &mut second, OP_TIMEOUT).await.unwrap();
+        assert!(second.fence() > first.fence());
+        assert_eq!(second.finish(true).await.unwrap(), End::Done);
+    }
+}
+
+/// Catches a sign that stays on a connection of the pool, where it would speak for whoever uses it next.
+async fn no_sign_stays_behind(flavor: SqlFlavor) {
+    let world = World::start(flavor).await;
+    let (holder, other) = (key(), key());
+    let mut hold = world.locked(&holder).await.hold;
+    assert!(world.is_signed(&holder).await);
+    let connection = world.store().pool.get(OP_TIMEOUT).await.unwrap();
+    assert!(world.store().lock(connection, &other, None).await.unwrap().is_none());
+    assert!(!world.is_signed(&other).await);
+    world.store().bump(&holder, &mut hold, OP_TIMEOUT).await.unwrap();
+    assert_eq!(hold.finish(true).await.unwrap(), End::Done);
+    assert!(!world.is_signed(&holder).await);
+    for end in 0..2 {
+        let mut hold = world.locked(&other).await.hold;
+        if end == 0 {
+            hold.note_free().await
+        } else {
+            assert_eq!(hold.finish(false).await.unwrap(), End::Done)
+        }
+        assert!(!world.is_signed(&other).await);
+    }
+}
+
+/// What the server is asked: START TRANSACTION, the row with the sign and the last fence, the fence; whose it is and that
+/// the sign goes, COMMIT.
+async fn a_lock_and_its_release_are_five_statements(flavor: SqlFlavor) {
+    // A lease that is not old when it begins, however busy the machine is.
+    let long = || {
+        let mut spec = spec();
+        spec.ttl = Duration::from_secs(3600);
+        spec
+    };
+    let world = World::start(flavor).await;
+    let mut admin = world.admin().await;
+    for _ in 0..2 {
+        world.token_for(long()).await;
+    }
+    let question = "SHOW GLOBAL STATUS LIKE 'Questions'";
+    let mut last: (String, u64) = admin.query_first(question).await.unwrap().unwrap();
+    for _ in 0..3 {
+        world.token_for(long()).await;
+        let now: (String, u64) = admin.query_first(question).await.unwrap().unwrap();
+        assert_eq!(now.1 - last.1 - 1, 5);
+        last = now;
+    }
 }

@@ -152,7 +152,7 @@ impl Bed {
     pub(crate) fn waiting(&self) -> String {
         format!(
             "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER='lockkit' AND COMMAND<>'Sleep' \
-             AND INFO LIKE 'INSERT INTO%{}%'",
+             AND (INFO LIKE 'INSERT INTO%{0}%' OR INFO LIKE 'UPDATE%{0}%SET fence=LAST_INSERT_ID%')",
             self.prefix
         )
     }

@@ -160,7 +160,7 @@ impl Admin {
 
     /// How many statements wait for a row.
     pub(crate) async fn waiting(&self) -> u64 {
-        self.count("information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT 1 FROM `lockkit_row`%'").await
+        self.count("information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT GET_LOCK(%'").await
     }
 
     pub(crate) async fn kill(&self, thread: u64) {

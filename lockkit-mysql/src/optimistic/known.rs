@@ -1,0 +1,70 @@
+//! Names that are likely to have a row.
+
+use std::{
+    collections::hash_map::RandomState,
+    hash::BuildHasher as _,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// Each place remembers one name: 64 KB in all.
+const PLACES: u16 = 8192;
+
+/// The names for which this client has seen a row. It forgets some, and may be wrong about others: rows are removed, and two
+/// names may have one hash. So it tells which statement to try first, and nothing else.
+#[derive(Debug)]
+pub(crate) struct KnownRows {
+    hashes: RandomState,
+    places: Box<[AtomicU64]>,
+}
+
+impl Default for KnownRows {
+    fn default() -> Self {
+        Self { hashes: RandomState::new(), places: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
+    }
+}
+
+impl KnownRows {
+    pub(crate) fn insert(&self, kind: &str, name: &str) {
+        let (hash, place) = self.find(kind, name);
+        if let Some(place) = place {
+            place.store(hash, Relaxed);
+        }
+    }
+
+    pub(crate) fn contains(&self, kind: &str, name: &str) -> bool {
+        let (hash, place) = self.find(kind, name);
+        place.is_some_and(|place| place.load(Relaxed) == hash)
+    }
+
+    fn find(&self, kind: &str, name: &str) -> (u64, Option<&AtomicU64>) {
+        // 0 is a place where nobody was yet.
+        let hash = self.hashes.hash_one((kind, name)).max(1);
+        let place = usize::try_from(hash % u64::from(PLACES)).ok().and_then(|place| self.places.get(place));
+        (hash, place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_known_after_it_was_seen_and_others_are_not() {
+        let known = KnownRows::default();
+        assert!(!known.contains("mutex", "a"));
+        known.insert("mutex", "a");
+        assert!(known.contains("mutex", "a"));
+        assert!(!known.contains("election", "a") && !known.contains("mutex", "b"));
+    }
+
+    #[test]
+    fn it_does_not_grow_and_forgets_instead() {
+        let known = KnownRows::default();
+        let names: Vec<String> = (0..4 * u32::from(PLACES)).map(|number| number.to_string()).collect();
+        for name in &names {
+            known.insert("mutex", name);
+        }
+        let left = names.iter().filter(|name| known.contains("mutex", name)).count();
+        assert!(left <= usize::from(PLACES) && left > usize::from(PLACES) / 2, "{left}");
+    }
+}

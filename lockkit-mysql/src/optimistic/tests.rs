@@ -1,0 +1,133 @@
+//! The two statements that take a lock tell and do the same.
+
+use std::time::Duration;
+
+use lockkit_core::url::StoreUrl;
+use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
+use mysql_async::{Conn, Opts, prelude::Queryable as _};
+
+use super::{
+    record::{Answer, Asked},
+    row::RowSql,
+};
+use crate::{config::Config, connection::Connection, pool::Pool, schema, sql::NOW};
+
+const PATIENCE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(30);
+const LEASE_US: u64 = 30_000_000;
+
+#[tokio::test]
+async fn c5_a_row_that_was_seen_before_is_asked_for_as_any_other_mariadb() {
+    each_answer(SqlFlavor::MariaDb).await;
+}
+
+#[tokio::test]
+async fn c5_a_row_that_was_seen_before_is_asked_for_as_any_other_mysql() {
+    match mysql_is_there() {
+        Ok(()) => each_answer(SqlFlavor::MySql).await,
+        Err(reason) => eprintln!("left out: {reason}"),
+    }
+}
+
+fn asked(owner: &str, not_after_us: u64) -> Asked<'_> {
+    let (label, lease_us) = ("label", LEASE_US);
+    Asked { kind: "mutex", name: "a", owner, label, lease_us, not_after_us, waits: false, client: 7 }
+}
+
+/// Who has it, by which fence, and until when.
+type Row = (String, u64, u64);
+
+struct World {
+    admin: Conn,
+    pool: Pool,
+    /// It knows the row.
+    knowing: RowSql,
+}
+
+impl World {
+    async fn acquire(&self, connection: &mut Connection, knows: bool, asked: &Asked<'_>) -> Answer {
+        let fresh = RowSql::new(self.pool.config().tables());
+        let sql = if knows { &self.knowing } else { &fresh };
+        sql.acquire(connection, asked).await.unwrap()
+    }
+
+    async fn row(&mut self) -> Row {
+        let question = "SELECT owner,fence,expires_us FROM lockkit_lock";
+        self.admin.query_first(question).await.unwrap().unwrap()
+    }
+
+    async fn change(&mut self, change: &str) {
+        self.admin.query_drop(change).await.unwrap();
+    }
+}
+
+fn fence(answer: Answer) -> u64 {
+    let Answer::Granted { fence } = answer else { panic!("{answer:?}") };
+    fence
+}
+
+/// Catches a statement that takes what somebody has, that comes late and takes it, whose answer is another one's, and one that
+/// knows a row which is gone.
+async fn each_answer(flavor: SqlFlavor) {
+    let server = SqlServer::start(flavor).unwrap();
+    let config = Config::from_url(StoreUrl::parse(&server.url()).unwrap()).unwrap();
+    let pool = Pool::new(config).unwrap();
+    let mut connection = pool.get(PATIENCE).await.unwrap();
+    schema::prepare(&mut connection, pool.config()).await.unwrap();
+    let knowing = RowSql::new(pool.config().tables());
+    let admin = Conn::new(Opts::from_url(&server.admin_url()).unwrap()).await.unwrap();
+    let mut world = World { admin, pool, knowing };
+    let (soon, past) = (u64::MAX, 1);
+    let mut last = fence(world.acquire(&mut connection, true, &asked("x", soon)).await);
+    for knows in [false, true] {
+        world.change("UPDATE lockkit_lock SET expires_us=0,wanted_us=5,wanted_by=7").await;
+        // Too late for a free row.
+        let before = world.row().await;
+        assert_eq!(world.acquire(&mut connection, knows, &asked("a", past)).await, Answer::Late);
+        assert_eq!(world.row().await, before);
+        // It is free, and its taker does not wait any more.
+        let first = fence(world.acquire(&mut connection, knows, &asked("a", soon)).await);
+        assert!(first > last);
+        let taken = world.row().await;
+        assert_eq!((taken.0.as_str(), taken.1), ("a", first));
+        let rest: (u64, String, i64) = world
+            .admin
+            .query_first(format!(
+                "SELECT wanted_us,label,CAST(expires_us AS SIGNED)-CAST(acquired_us AS SIGNED) FROM lockkit_lock \
+                 WHERE touched_us>{NOW}-60000000"
+            ))
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(rest, (0, "label".to_owned(), LEASE.as_micros().try_into().unwrap()));
+        // It is somebody else's.
+        match world.acquire(&mut connection, knows, &asked("b", soon)).await {
+            Answer::Busy { left: Some(left) } => assert!(left <= LEASE && left > LEASE / 2, "{left:?}"),
+            answer => panic!("{answer:?}"),
+        }
+        assert_eq!(world.row().await, taken);
+        assert_eq!(world.acquire(&mut connection, knows, &asked("b", past)).await, Answer::Late);
+        // It is its own already: an attempt that is repeated extends it.
+        assert_eq!(fence(world.acquire(&mut connection, knows, &asked("a", soon)).await), first);
+        let extended = world.row().await;
+        assert!((extended.1, extended.2 > taken.2) == (first, true), "{taken:?} {extended:?}");
+        // Its lease ends.
+        world.change("UPDATE lockkit_lock SET expires_us=1").await;
+        let second = fence(world.acquire(&mut connection, knows, &asked("b", soon)).await);
+        assert!(second > first);
+        // A release is its owner's only, and once.
+        let release = async |connection: &mut Connection, owner| {
+            world.knowing.release(connection, &asked(owner, 0), None).await.unwrap()
+        };
+        assert_eq!(release(&mut connection, "a").await, None);
+        assert_eq!(release(&mut connection, "b").await, Some(true));
+        assert_ne!(release(&mut connection, "b").await, Some(true));
+        // The fence is in the clock's future, as after a step back.
+        world.change("UPDATE lockkit_lock SET fence=fence+3600000000").await;
+        let third = fence(world.acquire(&mut connection, knows, &asked("a", soon)).await);
+        assert_eq!(third, second + 3_600_000_001);
+        world.change("DELETE FROM lockkit_lock").await;
+        last = fence(world.acquire(&mut connection, knows, &asked("a", soon)).await);
+        assert!(last > second);
+    }
+}
