@@ -141,6 +141,10 @@ impl Crowd {
         self.rival.as_ref().is_some_and(|rival| rival.competes_at(now))
     }
 
+    pub(super) fn is_held(&self) -> bool {
+        self.holder.is_some()
+    }
+
     pub(super) fn is_held_by(&self, ticket: Ticket) -> bool {
         self.holder.as_ref().is_some_and(|holder| holder.ticket == ticket)
     }

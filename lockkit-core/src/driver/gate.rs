@@ -360,12 +360,14 @@ impl Succession<'_> {
         let crowd = names.entry(name.clone()).or_default().crowd();
         crowd.forget(self.ticket);
         crowd.come_back(waiter);
-        let next = if yielded {
-            let rest = if self.gates.lines_up { Duration::ZERO } else { STAND_BACK };
+        if yielded {
             crowd.free();
-            self.gates.advance(crowd, now, rest)
-        } else {
+        }
+        let next = if crowd.is_held() {
             None // the hold that is being released lets it in when it ends
+        } else {
+            let rest = if yielded && !self.gates.lines_up { STAND_BACK } else { Duration::ZERO };
+            self.gates.advance(crowd, now, rest)
         };
         if crowd.is_idle() {
             names.remove(name);

@@ -181,6 +181,26 @@ async fn c14_a_try_after_a_forced_release_gets_the_lock() {
     world.clean("").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn c8_a_hold_that_is_freed_while_it_is_handed_over_lets_the_next_one_in() {
+    let world = World::handing_over();
+    let guard = world.mutex("a").lock().await.unwrap();
+    let (name, token) = (guard.name().clone(), guard.fencing_token());
+    let mutex = world.mutex("a");
+    let waiter = tokio::spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
+    time::sleep(ms(1)).await;
+    world.store.once(Op::Reissue, [Fault::Hang]);
+    let release = tokio::spawn(guard.release());
+    time::sleep(ms(1)).await;
+    assert_eq!(world.store.count(Op::Reissue), 1);
+    assert_eq!(world.locker.force_release(&name, token).await.unwrap(), Released::Freed);
+    let _ = release.await.unwrap();
+    let ended = Instant::now();
+    waiter.await.unwrap();
+    assert!(ended.elapsed() < ms(5), "{:?}", ended.elapsed());
+    world.clean("").await;
+}
+
 #[test]
 fn c5_a_hand_over_that_was_cut_off_is_followed_by_a_release_only() {
     let World { store, locker } = World::handing_over();
@@ -191,8 +211,12 @@ fn c5_a_hand_over_that_was_cut_off_is_followed_by_a_release_only() {
     let guard = runtime.block_on(mutex.lock()).unwrap();
     let second = mutex.clone();
     let waiting = other.spawn(async move { second.lock().await.unwrap() });
+    let deadline = Instant::now() + secs(30);
+    while world.locker.keeper.agenda().gates.waiting(mutex.name()) == 0 {
+        assert!(Instant::now() < deadline, "nobody gets into line");
+        thread::sleep(ms(1));
+    }
     runtime.block_on(async {
-        time::sleep(ms(20)).await;
         world.store.once(Op::Reissue, [Fault::HangAfter]);
         drop(guard);
         while world.store.count(Op::Reissue) == 0 {
