@@ -92,6 +92,13 @@ impl Waiters {
         self.lock().get_mut(name).is_some_and(Line::call_next)
     }
 
+    /// Calls the first who was not called yet and wants it in this mode, over the heads of others.
+    pub(crate) fn call_next_in(&self, name: &LockName, mode: Mode) {
+        if let Some(line) = self.lock().get_mut(name) {
+            line.call_next_of(|waiting| waiting.mode == mode);
+        }
+    }
+
     /// Calls the first in line: there is something to ask.
     pub(crate) fn call_first(&self, name: &LockName) {
         let mut lines = self.lock();
@@ -147,7 +154,12 @@ impl Waiters {
 
 impl Line {
     fn call_next(&mut self) -> bool {
-        let Some(next) = self.waiting.iter_mut().find(|waiting| !waiting.is_called) else { return false };
+        self.call_next_of(|_| true)
+    }
+
+    fn call_next_of(&mut self, is_meant: impl Fn(&Waiting) -> bool) -> bool {
+        let mut uncalled = self.waiting.iter_mut().filter(|waiting| !waiting.is_called);
+        let Some(next) = uncalled.find(|waiting| is_meant(waiting)) else { return false };
         next.is_called = true;
         next.seen = Clock::Boot.now();
         next.hint.ring();

@@ -82,6 +82,10 @@ impl Attendance {
                         // To say that it still waits. New readers would come in, one after the other.
                         store.waiters.call_next(name);
                     }
+                    if line.modes.first() == Some(&Mode::Shared) && look.is_kept_for_a_writer() {
+                        // It may be one of this very line, behind the reader whom it keeps away.
+                        store.waiters.call_next_in(name, Mode::Exclusive);
+                    }
                     if form == Form::Row && !look.holders.is_empty() && look.wanted < WANTED / 2 {
                         want(store, name, patience).await;
                     }

@@ -103,6 +103,11 @@ impl Look {
         self.holders.iter().any(|seen| !seen.exclusive)
     }
 
+    /// Whether nobody has it, and readers don't get it either, for a writer that waits.
+    pub(crate) fn is_kept_for_a_writer(&self) -> bool {
+        self.holders.is_empty() && !self.wanted.is_zero()
+    }
+
     /// Adds somebody who is about to get it.
     pub(crate) fn add(&mut self, mode: Mode) {
         let permits = if let Mode::Permits { count, .. } = mode { count.get() } else { 1 };

@@ -21,6 +21,7 @@ on_both!(
     c12_readers_that_stay_do_not_starve_a_writer,
     c12_a_writer_that_gave_up_lets_readers_go_on,
     writers_do_not_starve_readers,
+    c8_a_reader_and_a_writer_of_one_client_do_not_hold_each_other_up,
 );
 
 /// Catches readers that are let in while a writer waits.
@@ -125,4 +126,31 @@ async fn writers_do_not_starve_readers(flavor: SqlFlavor) {
     }
     over.store(true, Relaxed);
     within(SOON, "the writers", tasks.join_all()).await;
+}
+
+/// Catches a reader at the head of the line whom the writer behind it keeps away, so that nobody asks.
+async fn c8_a_reader_and_a_writer_of_one_client_do_not_hold_each_other_up(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (here, there) = (bed.locker("").await, bed.locker("").await);
+    let (mut admin, mut locked) = (bed.admin().await, bed.admin().await);
+    let held = there.rw_lock("a").unwrap().write().await.unwrap();
+    // Both ask before either is in line, the reader first.
+    locked.run("BEGIN").await;
+    locked.run(format!("SELECT 1 FROM {} WHERE name='a' FOR UPDATE", bed.table("lock"))).await;
+    let (reader, writer) = (here.rw_lock("a").unwrap(), here.rw_lock("a").unwrap());
+    let reader = tokio::spawn(async move { reader.read().await.unwrap() });
+    let waits =
+        async |admin: &mut Admin, count: u64| admin.status("Innodb_row_lock_current_waits").await == count;
+    until("the reader asks", async || waits(&mut admin, 1).await).await;
+    let writer = tokio::spawn(async move { writer.write().await.unwrap() });
+    until("the writer asks", async || waits(&mut admin, 2).await).await;
+    locked.run("COMMIT").await;
+    let wanted = format!("SELECT COUNT(*) FROM {} WHERE name='a' AND wanted_us>{NOW}", bed.table("lock"));
+    until("the writer says that it waits", async || admin.one::<u64>(&wanted).await == 1).await;
+    held.release().await.unwrap();
+    let start = Instant::now();
+    let first = tokio::select! { guard = reader => guard, guard = writer => guard };
+    println!("{:?} got it after {:?}", first.as_ref().map(|guard| guard.mode()), start.elapsed());
+    assert!(start.elapsed() < Duration::from_millis(400), "C8: {:?}", start.elapsed());
+    first.unwrap().release().await.unwrap();
 }
