@@ -17,7 +17,7 @@ impl fmt::Display for Comparison {
         lines(f, "Lost", &self.lost)?;
         changes(f, "Better", &self.better)?;
         lines(f, "New", &self.gained)?;
-        changes(f, "Changed, but decided by chance as often as not", &self.noisy)?;
+        changes(f, "Changed, in figures that chance decides", &self.noisy)?;
         changes(f, "Too few rounds to tell", &self.untold)?;
         lines(f, "Not compared", &self.not_compared)?;
         if self.too_few_rounds > 0 {
