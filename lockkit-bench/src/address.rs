@@ -4,35 +4,60 @@ use crate::error::{Error, Result};
 
 const HIDDEN: &str = "***";
 
-/// A URL without what nobody is to see: its password, and parameters that hold one.
+/// A URL without what nobody is to see: its password, and parameters that hold one. Of one that can't be taken apart
+/// without doubt, only the scheme is left.
 pub(crate) fn shown(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return HIDDEN.to_owned() };
-    let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
-    // A bare '/' in a password is an error, and must not show it: the last '@' counts.
-    let rest = match rest.rsplit_once('@') {
-        None => rest.to_owned(),
-        Some((user, host)) => match user.split_once(':') {
-            Some((user, _)) => format!("{user}:{HIDDEN}@{host}"),
-            None => format!("{user}@{host}"),
-        },
+    let is_scheme = |scheme: &str| scheme.chars().all(|c| c.is_ascii_lowercase() || c == '+');
+    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
+        return HIDDEN.to_owned();
     };
-    let Some(query) = query else { return format!("{scheme}://{rest}") };
-    if query.contains('@') {
-        // Part of a password with a bare '?', or of a member of a quorum.
-        return format!("{}://{rest}?{HIDDEN}", scheme);
+    let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+    // Part of a password with a bare '?', or of a member of a quorum.
+    if query.is_some_and(|query| query.contains('@')) {
+        return format!("{scheme}://{HIDDEN}");
     }
+    // A bare '/' in a password is an error, and must not show it: the last '@' counts.
+    let (user, hosts) = rest.rsplit_once('@').map_or((None, rest), |(user, hosts)| (Some(user), hosts));
+    if !hosts.split('/').next().unwrap_or_default().split(',').all(is_host) {
+        return format!("{scheme}://{HIDDEN}");
+    }
+    let user = match user.map(|user| user.split_once(':').map_or((user, false), |(user, _)| (user, true))) {
+        None => String::new(),
+        Some((user, true)) => format!("{user}:{HIDDEN}@"),
+        Some((user, false)) => format!("{user}@"),
+    };
+    let Some(query) = query else { return format!("{scheme}://{user}{hosts}") };
     let pairs: Vec<_> = query.split('&').map(shown_pair).collect();
-    format!("{scheme}://{rest}?{}", pairs.join("&"))
+    format!("{scheme}://{user}{hosts}?{}", pairs.join("&"))
+}
+
+/// With a number after the colon: what else stands there may be a password whose '@' was forgotten.
+fn is_host(host: &str) -> bool {
+    let port = if host.starts_with('[') { host.rsplit_once("]:") } else { host.split_once(':') };
+    port.is_none_or(|(_, port)| port.chars().all(|c| c.is_ascii_digit()))
 }
 
 fn shown_pair(pair: &str) -> String {
     let Some((key, value)) = pair.split_once('=') else { return pair.to_owned() };
-    let lower = value.to_ascii_lowercase();
-    let is_secret = key.to_ascii_lowercase().contains("password") || key.contains('%');
+    let (key_lower, lower) = (key.to_ascii_lowercase(), value.to_ascii_lowercase());
+    let is_secret = key_lower.contains("pass") || key_lower.contains("secret") || key.contains('%');
     if is_secret || lower.contains("%40") {
         return format!("{key}={HIDDEN}");
     }
     pair.to_owned()
+}
+
+/// A text about the words of a command line, without what nobody is to see of them.
+pub(crate) fn without_secrets(text: &str, words: impl IntoIterator<Item = String>) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for word in words {
+        parts.extend(word.split_once('=').map(|(_, value)| value.to_owned()));
+        parts.push(word);
+    }
+    parts.retain(|part| part.contains("://") || part.contains('@'));
+    // A part of a word would leave the rest of it.
+    parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
+    parts.iter().fold(text.to_owned(), |text, part| text.replace(part.as_str(), &shown(part)))
 }
 
 /// What to call a store: its product, and what sets it apart from others of the same product.
@@ -106,11 +131,29 @@ mod tests {
                 "redis+sentinel://h/m?sentinel%5Fpassword=***",
             ),
             ("quorum://?member=redis%3A%2F%2F:s3cret%40h%2F", "quorum://?member=***"),
-            ("quorum://?member=redis://:s3cret@h/", "quorum://?***"),
+            ("quorum://?member=redis://:s3cret@h/", "quorum://***"),
+            ("redis://:s3c?ret@h/0", "redis://***"),
+            ("redis://me:s3c?ret@h/0?prefix=a", "redis://***"),
+            ("mysql://me:s3cret", "mysql://***"),
+            ("mysql://me:s3cret/db", "mysql://***"),
+            ("s3cret://h/", "***"),
+            ("zk://[::1]:2181,b:2181/a", "zk://[::1]:2181,b:2181/a"),
+            ("redis://[::1]/0", "redis://[::1]/0"),
+            ("memory://", "memory://"),
             ("s3cret", "***"),
         ] {
             assert_eq!(shown(url), expected);
         }
+    }
+
+    #[test]
+    fn what_is_said_of_a_command_line_has_no_secrets() {
+        let words =
+            ["--urls=redis://me:s3cret@h/", "a b=redis://:s3cret@h/", "me:s3cret@h"].map(str::to_owned);
+        let text = format!("no '{}', no '{}', no '{}'", words[0], words[1], words[2]);
+        assert!(!without_secrets(&text, words.clone()).contains("s3cret"));
+        assert!(!without_secrets("no 'redis://me:s3cret@h/'", words).contains("s3cret"));
+        assert_eq!(without_secrets("no 'x'", ["x".to_owned()]), "no 'x'");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The command line.
 
 use std::{
-    fs,
+    env, fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -15,7 +15,7 @@ use crate::{
     children::WorkerCommand,
     error::{Error, Result},
     progress::Shown,
-    report::{Report, Scenario, compare, html, markdown},
+    report::{Outcome, Report, Scenario, Side, Verdict, compare, html, markdown},
     run::{Options, run},
     target::Address,
     worker::worker,
@@ -58,8 +58,11 @@ enum Command {
 #[derive(Debug, Args)]
 struct RunArguments {
     /// A store, as `URL` or `label=URL`; repeat it for each
-    #[arg(long = "url", value_name = "[LABEL=]URL", value_parser = parse_address)]
-    urls: Vec<Address>,
+    #[arg(long = "url", value_name = "[LABEL=]URL")]
+    urls: Vec<String>,
+    /// More of them, one a line, from a file or (-) standard input: command lines are seen by everybody on the machine
+    #[arg(long, value_name = "FILE")]
+    urls_from: Option<PathBuf>,
     /// What to call the stores, in the order of their URLs
     #[arg(long = "label", value_name = "LABEL")]
     labels: Vec<String>,
@@ -85,9 +88,13 @@ struct RunArguments {
 
 /// The whole program: reads the command line, does what it says, and tells how it went.
 ///
-/// The exit code is 0 if all went well, 1 if a comparison found something worse, and 2 for anything that went wrong.
+/// The exit code is 0 if all went well, 1 if a comparison found something worse, and 2 for anything that went wrong, which
+/// includes a run that could measure nothing.
 pub async fn command_line() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return told(&error),
+    };
     let done = match cli.command {
         None => measure(cli.run).await,
         Some(Command::Run(arguments)) => measure(arguments).await,
@@ -102,6 +109,19 @@ pub async fn command_line() -> ExitCode {
         eprintln!("error: {error}");
         ExitCode::from(2)
     })
+}
+
+/// Help goes its usual way. What was typed wrong is repeated without the passwords in it.
+fn told(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return match error.print() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::from(2),
+        };
+    }
+    let words = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    eprint!("{}", address::without_secrets(&error.render().to_string(), words));
+    ExitCode::from(2)
 }
 
 async fn measure(arguments: RunArguments) -> Result<ExitCode> {
@@ -122,12 +142,25 @@ async fn measure(arguments: RunArguments) -> Result<ExitCode> {
     write(&out, "report.json", &report.to_json()?)?;
     write_readable(&report, &out)?;
     eprintln!("written: {}/report.json, report.md and report.html", out.display());
+    if !has_figures(&report) {
+        return Err(Error::new("nothing could be measured: the report says why, case by case"));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn has_figures(report: &Report) -> bool {
+    let of_lockkit = |outcome: &Outcome| outcome.side == Side::Lockkit;
+    let is_measured = |outcome: &Outcome| matches!(outcome.verdict, Verdict::Measured { .. });
+    report.outcomes.iter().any(|outcome| of_lockkit(outcome) && is_measured(outcome))
 }
 
 impl RunArguments {
     fn options(self) -> Result<Options> {
-        let mut addresses = self.urls;
+        let mut lines = self.urls;
+        if let Some(file) = &self.urls_from {
+            lines.extend(url_lines(&read(file)?));
+        }
+        let mut addresses = lines.iter().map(|line| parse_address(line)).collect::<Result<Vec<_>>>()?;
         if addresses.is_empty() {
             return Err(Error::new("no store is given: lockkit-bench --url redis://127.0.0.1:6379/ --url …"));
         }
@@ -210,6 +243,18 @@ fn render(json: &Path, out: &Path) -> Result<ExitCode> {
         .map_err(|error| Error::of(format!("{} can't be written", out.display()), error))?;
     write_readable(&Report::read(json)?, out)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn read(file: &Path) -> Result<String> {
+    let text =
+        if file == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(file) };
+    text.map_err(|error| Error::of(format!("no URLs can be read from {}", file.display()), error))
+}
+
+/// Without blank lines, and comments that begin with `#`.
+fn url_lines(text: &str) -> impl Iterator<Item = String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(str::to_owned)
 }
 
 fn parse_address(word: &str) -> Result<Address> {

@@ -116,3 +116,51 @@ fn what_is_wrong_with_a_url_is_one_line_and_exit_code_2() {
         assert!(!said.contains(PASSWORD), "{said}");
     }
 }
+
+/// The parser of the command line repeats what it can't understand.
+#[test]
+fn a_mistyped_command_line_shows_no_password() {
+    let url = "redis://me:s3cr3tword@h/";
+    let (labelled, option) = (format!("a b={url}"), format!("--rul={url}"));
+    for arguments in [
+        &[url][..],
+        &["run", url],
+        &["--url", &labelled],
+        &["--url", url, url],
+        &["--only", "uncontended", url],
+        &["--rounds", url],
+        &[option.as_str()],
+        &["compare", "a", "b", url],
+        &["--urls-from", "/nowhere/at/all", "--url", url],
+    ] {
+        let output = Command::new(program()).args(arguments).output().unwrap();
+        let said =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains("error: ") && !said.contains(PASSWORD), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn urls_come_from_a_file_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("urls");
+    fs::write(&file, "# two of them\n\n one=memory://\nmemory://\n").unwrap();
+    let quick = ["--quick", "--rounds", "1", "--slice", "10ms", "--only", "uncontended"];
+    let arguments = [&["--urls-from", file.to_str().unwrap()][..], &quick].concat();
+    let status = start(&arguments, folder.path()).wait().unwrap();
+    assert!(status.success(), "{}", said(folder.path()));
+    let json = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
+    assert!(json.contains("\"one\"") && json.contains("\"memory\""), "{json}");
+}
+
+/// Recovery does not apply to the memory of one process: there are reports, and nothing in them.
+#[test]
+fn a_run_that_measured_nothing_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--url", "memory://", "--quick", "--only", "recovery"];
+    let status = start(&arguments, folder.path()).wait().unwrap();
+    assert_eq!(status.code(), Some(2), "{}", said(folder.path()));
+    assert!(said(folder.path()).contains("nothing could be measured"), "{}", said(folder.path()));
+    assert!(folder.path().join("out/report.md").exists());
+}

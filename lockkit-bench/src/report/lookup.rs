@@ -62,25 +62,42 @@ impl Report {
         self.series(scenario, case, &store.id, Side::Lockkit, metric)
     }
 
-    /// The case that stands for a scenario: of those that most stores were measured on, the hardest that is still
-    /// like everyday life: no work under the lock, many processes, about 64 tasks.
+    /// The case that stands for a scenario: the hardest that is still like everyday life, which is no work under the
+    /// lock, many processes, about 64 tasks. How many stores failed in it has no say: they would choose an easier one
+    /// for all.
     pub(super) fn typical(&self, scenario: Scenario, metric: Metric) -> Option<&Case> {
-        // A store of one process can't run what the others are for, and has no say in it.
-        let has = |store: &Store, case: &Case| self.own(scenario, case, store, metric).is_some();
+        // A store of one process can't run what the others are for, and is asked only where there is no other.
         let is_shared = |store: &Store| store.guarantee.class > GuaranteeClass::Process;
-        let measured =
-            |case: &Case| self.stores.iter().filter(|store| is_shared(store) && has(store, case)).count();
-        let has_any = |case: &&Case| self.stores.iter().any(|store| has(store, case));
-        let hold = |case: &Case| case.hold_ms.unwrap_or(0.0);
-        let processes = |case: &Case| case.processes.unwrap_or(1);
-        let from_64 = |case: &Case| case.tasks.unwrap_or(1).abs_diff(64);
-        self.cases(scenario).into_iter().filter(has_any).min_by(|one, other| {
-            (measured(other).cmp(&measured(one)))
-                .then(hold(one).total_cmp(&hold(other)))
-                .then(processes(other).cmp(&processes(one)))
-                .then(from_64(one).cmp(&from_64(other)))
-        })
+        let has = |case: &Case, store: &Store| self.own(scenario, case, store, metric).is_some();
+        let cases = self.cases(scenario);
+        let of = |is_meant: &dyn Fn(&Store) -> bool| {
+            let stores: Vec<_> = self.stores.iter().filter(|store| is_meant(store)).collect();
+            let measured = cases.iter().copied().filter(|case| stores.iter().any(|store| has(case, store)));
+            hardest(measured)
+        };
+        of(&is_shared).or_else(|| of(&|_| true))
     }
+
+    /// In how many cases of a scenario lockkit failed on a store, and of how many.
+    pub(super) fn failures(&self, scenario: Scenario, store: &str) -> (usize, usize) {
+        let of_store = |outcome: &&Outcome| {
+            outcome.scenario == scenario && outcome.store == store && outcome.side == Side::Lockkit
+        };
+        let all: Vec<_> = self.outcomes.iter().filter(of_store).collect();
+        let failed = all.iter().filter(|outcome| matches!(outcome.verdict, Verdict::Failed { .. })).count();
+        (failed, all.len())
+    }
+}
+
+fn hardest<'a>(cases: impl Iterator<Item = &'a Case>) -> Option<&'a Case> {
+    let hold = |case: &Case| case.hold_ms.unwrap_or(0.0);
+    let processes = |case: &Case| case.processes.unwrap_or(1);
+    let from_64 = |case: &Case| case.tasks.unwrap_or(1).abs_diff(64);
+    cases.min_by(|one, other| {
+        (hold(one).total_cmp(&hold(other)))
+            .then(processes(other).cmp(&processes(one)))
+            .then(from_64(one).cmp(&from_64(other)))
+    })
 }
 
 impl Outcome {
@@ -120,6 +137,20 @@ mod tests {
         let report = sample::report();
         let case = report.typical(Scenario::HotName, Metric::GrantsPerSecond).unwrap();
         assert_eq!((case.tasks, case.processes, case.hold_ms), (Some(64), Some(8), Some(0.0)));
+    }
+
+    /// Failing where it is hard must not be rewarded with an easier case.
+    #[test]
+    fn stores_that_fail_do_not_choose_the_case() {
+        let mut report = sample::report();
+        let hard = report.typical(Scenario::HotName, Metric::GrantsPerSecond).unwrap().clone();
+        for outcome in &mut report.outcomes {
+            if outcome.case == hard && outcome.store != "redis" {
+                outcome.verdict = Verdict::Failed { reason: "too hard".into() };
+            }
+        }
+        assert_eq!(report.typical(Scenario::HotName, Metric::GrantsPerSecond), Some(&hard));
+        assert_eq!(report.failures(Scenario::HotName, "zookeeper"), (1, 12));
     }
 
     #[test]

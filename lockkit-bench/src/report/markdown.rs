@@ -19,6 +19,9 @@ pub fn markdown(report: &Report) -> String {
     for scenario in report.scenarios() {
         let _ =
             write!(text, "## {}\n\n{}\n\n", words::title(scenario), escaped(words::explanation(scenario)));
+        if let Some(floor) = words::floor(scenario) {
+            let _ = write!(text, "Bare driver: {}\n\n", escaped(floor));
+        }
         push_table(&mut text, &table::scenario(report, scenario));
     }
     push_verdict(&mut text, report);
@@ -39,12 +42,13 @@ fn head(report: &Report) -> String {
         one_line(&report.command)
     );
     text.push_str(
-        "Figures are medians of the rounds, with the smallest and largest round in parentheses. Beside lockkit stands \
-         the bare driver: the least that the store has to do for the same work, with no lock library. What is divided \
-         by the bare driver is divided round by round, so that what the machine did to both cancels out. \
-         Where many want one name, the bare driver is measured without any contention: lockkit can be faster than that, \
-         as a hand-over inside a process is one request and not two.\n\n",
+        "Figures are medians of the rounds, with the smallest and largest round in parentheses. What is divided by the \
+         bare driver is divided round by round, so that what the machine did to both cancels out.\n\n",
     );
+    for note in words::NOTES {
+        let _ = writeln!(text, "* {}", escaped(note));
+    }
+    text.push('\n');
     text
 }
 
@@ -159,6 +163,19 @@ mod tests {
         places.push(at("\n## Verdict"));
         assert!(places.is_sorted(), "{places:?}");
         assert!(report.scenarios().contains(&Scenario::Recovery));
+    }
+
+    #[test]
+    fn it_says_what_each_floor_is_and_how_to_read_the_figures() {
+        let report = sample::report();
+        let text = markdown(&report);
+        for scenario in report.scenarios() {
+            let (_, section) = text.split_once(&format!("\n## {}\n", words::title(scenario))).unwrap();
+            let section = section.split("\n## ").next().unwrap();
+            let has_floor = section.contains("÷ bare driver");
+            assert!(!has_floor || section.contains("\nBare driver: "), "{scenario:?}");
+        }
+        assert!(words::NOTES.iter().all(|note| text.contains(&escaped(note))));
     }
 
     #[test]

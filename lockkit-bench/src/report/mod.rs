@@ -13,6 +13,9 @@ mod table;
 mod verdict;
 mod words;
 
+/// What a [`Setting`] is called that is measured and not set: how far away the server is.
+pub(crate) const ROUND_TRIP: &str = "round trip";
+
 pub use self::{
     compare::{Comparison, compare},
     html::html,

@@ -72,7 +72,7 @@ pub(in crate::report) fn measured(
 }
 
 /// One store `only` with one case of [`Scenario::OwnNames`].
-pub(in crate::report) fn tiny(own: [f64; 3], floor: [f64; 3]) -> Report {
+pub(in crate::report) fn tiny<const ROUNDS: usize>(own: [f64; ROUNDS], floor: [f64; ROUNDS]) -> Report {
     let mut report = empty(vec![store("only", "Redis", GuaranteeClass::OneDurableServer)]);
     for (side, values) in [(Side::Lockkit, own), (Side::Floor, floor)] {
         let figures = [(Metric::GrantsPerSecond, Series(values.to_vec()))];

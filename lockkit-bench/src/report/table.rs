@@ -149,6 +149,12 @@ pub(super) fn reason(outcome: &Outcome) -> Option<String> {
     }
 }
 
+/// Why a figure is missing: of a case that was not measured, or that was.
+pub(super) fn absence(outcome: &Outcome, metric: Metric) -> Option<String> {
+    let lacks = || outcome.series(metric).is_none();
+    reason(outcome).or_else(|| lacks().then(|| format!("measured without this: {}", words::lack(metric))))
+}
+
 /// What the stores are, and what a lock is worth on each.
 pub(super) fn stores(report: &Report) -> Table {
     let yes = |yes: bool| Cell::of(if yes { "yes" } else { "no" });
@@ -204,7 +210,12 @@ pub(super) fn glance(report: &Report) -> Table {
     for store in &report.stores {
         let mut row = vec![Cell::of(&store.id), Cell::of(store.guarantee.class.to_string())];
         for (_, scenario, metric, case) in &cases {
-            row.push(Cell::series(*metric, report.own(*scenario, case, store, *metric)));
+            let mut cell = Cell::series(*metric, report.own(*scenario, case, store, *metric));
+            let outcome = report.outcome(*scenario, case, &store.id, Side::Lockkit);
+            let why = outcome.and_then(|outcome| absence(outcome, *metric));
+            cell.note =
+                why.map(|why| table.note(format!("{}, {}: {why}", store.id, words::title(*scenario))));
+            row.push(cell);
         }
         table.rows.push(row);
     }
@@ -241,6 +252,19 @@ mod tests {
             Cell { text: "1.00".into(), detail: Some("0.500–3.00".into()), note: None }
         );
         assert_eq!(table.rows[0][at - 1].text, "20.0/s");
+    }
+
+    #[test]
+    fn a_glance_says_why_a_figure_is_missing() {
+        let mut report = sample::tiny([1.0; 3], [1.0; 3]);
+        let mut other = sample::store("other", "Redis", crate::report::GuaranteeClass::Volatile);
+        other.version = "7".into();
+        report.stores.push(other);
+        let verdict = Verdict::Failed { reason: "no route".into() };
+        report.outcomes.push(Outcome { store: "other".into(), verdict, ..report.outcomes[0].clone() });
+        let table = glance(&report);
+        assert_eq!(table.notes, ["other, Many names, one task each: failed: no route"]);
+        assert_eq!(table.rows[1][2].note, Some(0));
     }
 
     #[test]

@@ -62,6 +62,64 @@ pub(super) const fn explanation(scenario: Scenario) -> &'static str {
     }
 }
 
+/// What the bare driver does beside a scenario, where it does anything.
+pub(super) const fn floor(scenario: Scenario) -> Option<&'static str> {
+    Some(match scenario {
+        Scenario::Uncontended => "one client takes and gives back one name, again and again.",
+        Scenario::OwnNames => "as many clients as tasks, each with a name of its own.",
+        Scenario::Zipf => {
+            "as many clients as tasks, each with a name of its own: nobody waits for anybody. What popular names make \
+             their tasks wait is in lockkit's figures only."
+        }
+        Scenario::HotName | Scenario::Crowd => {
+            "one client takes the name, holds it for as long as the case says, and gives it back, with nobody else \
+             about: the server's part of a turn. lockkit can be faster, as it hands a lock over with one request."
+        }
+        Scenario::HandOff => {
+            "one client gives the name back and takes it again, with nobody else about: what lies between two grants \
+             at least, without the way to another client."
+        }
+        Scenario::ReadWrite => {
+            "as many clients as tasks, each with a name of its own, as if all only read. Writers that keep readers out \
+             are in lockkit's figures only."
+        }
+        Scenario::Semaphore => {
+            "as many clients as there are permits, each with a name of its own: what the permits could do if nobody \
+             had to wait for one."
+        }
+        Scenario::OpenLoop => {
+            "as many clients as names do what is due at the same rate, and their waits count from the moment it was \
+             due as well. How much is done is given by the rate, so that only waits are compared."
+        }
+        Scenario::IdleLocks | Scenario::Recovery => return None,
+    })
+}
+
+/// Why a case that was measured may lack a figure.
+pub(super) const fn lack(metric: Metric) -> &'static str {
+    match metric {
+        Metric::MostOverLeast => "too few grants for each task to call it luck or not",
+        Metric::WaitP99Us | Metric::HandOffP99Us => {
+            "with fewer than 100 in a round it would be the slowest one"
+        }
+        Metric::RequestsPerGrant | Metric::IdleRequestsPerSecond => "the server does not tell its counts",
+        _ => "there was nothing to count",
+    }
+}
+
+/// What figures don't say by themselves, for both forms of the report.
+pub(super) const NOTES: [&str; 4] = [
+    "The bare driver is the least that the store has to do for the same work: on Redis the scripts that lockkit sends, on \
+     ZooKeeper create, exists and delete, on MySQL two updates, or a transaction with a row lock. It does not retry, \
+     renew, or wait for anybody. Each scenario says what it does there.",
+    "Requests are counted by the server, which does not tell whose they are: on one that others use, theirs are among \
+     those for each grant and those of idle locks.",
+    "p99 takes 100 waits in a round at least, and is left out where there were fewer. Most ÷ least takes 20 grants for \
+     each task on average; it has no end (∞) where somebody got nothing.",
+    "Recovery is measured by killing the process. Its system closes its connections at once, which frees locks that hang \
+     on a connection; where a whole machine or its network vanishes, these take until the server notices.",
+];
+
 /// The parameters of a case, such as `64 tasks, 8 processes, 2 ms hold`.
 pub(super) fn case(case: &Case) -> String {
     let many = |count: u32, one: &str, more: &str| {

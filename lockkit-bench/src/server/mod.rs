@@ -11,11 +11,11 @@ mod zookeeper;
 use std::{fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
-use lockkit::url::StoreUrl;
+use lockkit::{Locker, url::StoreUrl};
 
 use crate::{
     Error, Result,
-    report::{Guarantee, GuaranteeClass, Setting},
+    report::{Guarantee, GuaranteeClass, ROUND_TRIP, Setting},
 };
 
 /// What there is to say about a server in the report.
@@ -29,6 +29,33 @@ pub(crate) struct Facts {
     pub(crate) settings: Vec<Setting>,
     /// What a lock is worth on it, never better than what was read.
     pub(crate) guarantee: Guarantee,
+}
+
+impl Facts {
+    /// With what a locker adds: what may break its promises on the best server, and how far away the store is.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for target.rs"))]
+    pub(crate) async fn of(mut self, locker: &Locker) -> Self {
+        let exceptions = locker.descriptor().exceptions;
+        for (applies, text) in [
+            (
+                exceptions.connection_bound,
+                "A connection that dies may free its locks before their leases end.",
+            ),
+            (exceptions.no_lease, "There is no lease: only the end of the process frees its locks."),
+            (exceptions.server_clock_step, "A step of the server's clock ends leases early or late."),
+        ] {
+            if applies {
+                self.guarantee.text.push(' ');
+                self.guarantee.text.push_str(text);
+            }
+        }
+        // The first one opens what is needed.
+        let _ = locker.health().await;
+        let trip = locker.health().await.ok().map(|health| format!("{} µs", health.round_trip.as_micros()));
+        let meaning = "from here to the server and back, one sign of life: no grant can come sooner";
+        self.settings.push(setting(ROUND_TRIP, trip.as_deref(), meaning));
+        self
+    }
 }
 
 /// A server, or the servers behind one URL.

@@ -19,9 +19,10 @@ use crate::{
 };
 
 /// What `CONFIG GET` is asked for, and what it means.
-const SETTINGS: [(&str, &str); 5] = [
+const SETTINGS: [(&str, &str); 6] = [
     ("appendonly", "whether each change is written to a file at all"),
     ("appendfsync", "when that file is on disk: always is before the answer, everysec up to a second later"),
+    ("no-appendfsync-on-rewrite", "with yes, the file is not synced while it is written anew"),
     ("save", "when snapshots are taken, which bring back old locks and not the last ones"),
     ("maxmemory-policy", "anything but noeviction may evict locks that are held"),
     ("min-replicas-to-write", "a primary that sees fewer replicas takes no locks"),
@@ -237,7 +238,12 @@ fn judge(told: &Told, has_failover: bool) -> Guarantee {
             Class::Volatile,
             "The server does not tell whether it keeps locks on disk: a restart may forget all of them.",
         ),
-        (Some("yes"), _) if may_fail_over => guarantee(
+        (Some("yes"), Some("always")) if told.config("no-appendfsync-on-rewrite") != Some("no") => guarantee(
+            Class::Volatile,
+            "While the append-only file is written anew, grants are answered before they are on disk \
+             (no-appendfsync-on-rewrite): a crash of the machine then forgets them.",
+        ),
+        (Some("yes"), Some("always")) if may_fail_over => guarantee(
             Class::AsynchronousFailover,
             "A replica that takes over may not have heard of the last grants: two may then hold the same lock.",
         ),
@@ -245,6 +251,7 @@ fn judge(told: &Told, has_failover: bool) -> Guarantee {
             Class::OneDurableServer,
             "Each grant is on disk before it is answered; while the server is down, nobody gets a lock.",
         ),
+        // Whoever takes over: the primary that comes back has forgotten grants, too.
         (Some("yes"), _) => guarantee(
             Class::Volatile,
             "A crash of the machine forgets the grants of the last second; appendfsync=always would keep them.",

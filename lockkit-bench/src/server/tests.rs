@@ -38,6 +38,10 @@ async fn redis_is_as_durable_as_its_settings() {
         (&["--appendonly", "yes"], Class::Volatile),
         (&["--appendonly", "yes", "--appendfsync", "always"], Class::OneDurableServer),
         (
+            &["--appendonly", "yes", "--appendfsync", "always", "--no-appendfsync-on-rewrite", "yes"],
+            Class::Volatile,
+        ),
+        (
             &["--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "allkeys-lru"],
             Class::OneDurableServer,
         ),
@@ -75,6 +79,22 @@ async fn a_redis_with_replicas_may_fail_over() {
         (facts.guarantee.class, value(&facts, "connected_slaves")),
         (Class::AsynchronousFailover, "1")
     );
+    // A replica makes nothing durable.
+    server.ask(["CONFIG", "SET", "appendfsync", "everysec"]).unwrap();
+    assert_eq!(self::facts(&server.url()).await.guarantee.class, Class::Volatile);
+}
+
+#[tokio::test]
+async fn what_a_locker_knows_is_added() {
+    let server = RedisServer::start().unwrap();
+    let locker = lockkit::connect(&server.url()).await.unwrap();
+    let facts = facts(&server.url()).await.of(&locker).await;
+    assert!(
+        facts.guarantee.text.ends_with("A step of the server's clock ends leases early or late."),
+        "{facts:?}"
+    );
+    assert!(value(&facts, "round trip").ends_with(" µs"), "{facts:?}");
+    locker.shutdown().await.unwrap();
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! ZooKeeper: the servers of the URL, by their four-letter words, and the ensemble, by what it says of itself.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -24,30 +24,46 @@ const PARTING: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct ZooKeeperServers {
     addresses: Vec<String>,
-    /// How many servers have a vote; `None` for a single one without an ensemble.
-    voters: Option<usize>,
+    /// What the ensemble says of itself; `None` if it does not tell this user.
+    ensemble: Option<Ensemble>,
     /// What a server has been asked so far: it counts each word as a packet.
     asked: Vec<AtomicU64>,
+    /// The words are for ports without TLS.
+    has_words: bool,
+    /// Not all servers told their counts: they won't the next time, and a refusal may take seconds.
+    is_mute: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ensemble {
+    /// A single server.
+    Standalone,
+    /// So many servers have a vote.
+    Voters(usize),
 }
 
 impl ZooKeeperServers {
     pub(crate) async fn open(url: StoreUrl) -> Result<Self> {
+        let has_words = url.scheme() != "zks";
         let config = Config::from_url(url).map_err(opening)?;
         // A session is a transaction, by which a server shows whether it waits for its disk.
         let client = config.open_bare().await.map_err(opening)?;
-        let voters = match client.get_config().await {
-            Ok((members, _)) => voters(&String::from_utf8_lossy(&members)),
-            // Not readable for everybody: then what the user says.
-            Err(_) => Some(config.addresses().len()).filter(|servers| *servers > 1),
+        let ensemble = match client.get_config().await {
+            Ok((members, _)) => Some(ensemble(&String::from_utf8_lossy(&members))),
+            // Not readable for everybody.
+            Err(_) => None,
         };
         end(client).await;
         let addresses = config.addresses();
         let asked = addresses.iter().map(|_| AtomicU64::new(0)).collect();
-        Ok(Self { addresses, voters, asked })
+        Ok(Self { addresses, ensemble, asked, has_words, is_mute: AtomicBool::new(!has_words) })
     }
 
     /// What each server answers.
     async fn ask(&self, word: &str) -> Vec<Option<String>> {
+        if !self.has_words {
+            return vec![None; self.addresses.len()];
+        }
         let answers = self.addresses.iter().zip(&self.asked).map(async |(address, asked)| {
             asked.fetch_add(1, Ordering::Relaxed);
             four_letter::ask(address, word).await
@@ -78,13 +94,18 @@ impl Server for ZooKeeperServers {
         let modes: Option<Vec<_>> = states.iter().map(|state| line(state.as_deref()?, "Mode: ")).collect();
         let syncs = metrics.iter().filter(|metrics| metrics.as_deref().is_some_and(waits_for_disk)).count();
         let told = metrics.iter().flatten().count();
+        self.is_mute.fetch_or(told < metrics.len(), Ordering::Relaxed);
+        let ensemble = self.ensemble.or_else(|| seen(modes.as_deref()?));
         let forced = (told == metrics.len()).then(|| format!("seen on {syncs} of {told}"));
-        let voters = self.voters.map_or("1, no ensemble".to_owned(), |voters| voters.to_string());
+        let voters = ensemble.map(|ensemble| match ensemble {
+            Ensemble::Standalone => "1, no ensemble".to_owned(),
+            Ensemble::Voters(voters) => voters.to_string(),
+        });
         Ok(Facts {
             product: "ZooKeeper".to_owned(),
             version: version.to_owned(),
             settings: vec![
-                setting("voters", Some(&voters), "a majority of them agrees on each grant"),
+                setting("voters", voters.as_deref(), "a majority of them agrees on each grant"),
                 setting("mode", modes.map(|modes| modes.join(", ")).as_deref(), "of the servers of the URL"),
                 setting(
                     "forceSync",
@@ -92,17 +113,22 @@ impl Server for ZooKeeperServers {
                     "whether a server waits for its disk before it confirms, as its count of syncs shows",
                 ),
             ],
-            guarantee: judge(self.voters, syncs, self.addresses.len()),
+            guarantee: judge(ensemble, syncs, self.addresses.len()),
         })
     }
 
     async fn requests(&self) -> Result<Option<u64>> {
+        if self.is_mute.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let answers = self.ask("mntr").await;
         let counts = answers.iter().zip(&self.asked).map(|(metrics, asked)| {
             let packets = metric(metrics.as_deref()?, "zk_packets_received")?;
             Some(packets.saturating_sub(asked.load(Ordering::Relaxed)))
         });
-        Ok(counts.sum())
+        let sum = counts.sum::<Option<u64>>();
+        self.is_mute.fetch_or(sum.is_none(), Ordering::Relaxed);
+        Ok(sum)
     }
 }
 
@@ -127,16 +153,42 @@ fn waits_for_disk(metrics: &str) -> bool {
 }
 
 /// Of lines such as `server.1=host:2888:3888:participant;0.0.0.0:2181`.
-fn voters(config: &str) -> Option<usize> {
+fn ensemble(config: &str) -> Ensemble {
     let members = config.lines().filter(|line| line.starts_with("server."));
-    let voters = members.filter(|line| !line.contains(":observer")).count();
-    (voters > 0).then_some(voters)
+    match members.filter(|line| !line.contains(":observer")).count() {
+        0 => Ensemble::Standalone,
+        voters => Ensemble::Voters(voters),
+    }
+}
+
+/// What the servers of the URL say that they are. Addresses alone are no voters: they may be observers, or two names of
+/// one server.
+fn seen(modes: &[&str]) -> Option<Ensemble> {
+    let count = |mode: &str| modes.iter().filter(|other| **other == mode).count();
+    match (count("leader"), count("follower"), count("standalone")) {
+        (1, followers @ 1.., 0) => Some(Ensemble::Voters(1 + followers)),
+        (0, 0, 1) if modes.len() == 1 => Some(Ensemble::Standalone),
+        _ => None,
+    }
 }
 
 /// `syncs` of the `asked` servers are known to wait for their disks.
-fn judge(voters: Option<usize>, syncs: usize, asked: usize) -> Guarantee {
+fn judge(ensemble: Option<Ensemble>, syncs: usize, asked: usize) -> Guarantee {
     use GuaranteeClass as Class;
     let all_sync = syncs == asked;
+    let Some(ensemble) = ensemble else {
+        let class = if all_sync { Class::AsynchronousFailover } else { Class::Volatile };
+        return guarantee(
+            class,
+            "It is not known how many servers agree on each grant (name all in the URL, and allow the four-letter words \
+             srvr and mntr, or let this user read /zookeeper/config): another one that takes over may have forgotten \
+             the last grants.",
+        );
+    };
+    let voters = match ensemble {
+        Ensemble::Standalone => None,
+        Ensemble::Voters(voters) => Some(voters),
+    };
     match voters {
         Some(voters @ 3..) if all_sync && syncs * 2 > voters => guarantee(
             Class::Consensus,
@@ -161,5 +213,28 @@ fn judge(voters: Option<usize>, syncs: usize, asked: usize) -> Guarantee {
             "It is not known that the server waits for its disk (allow the four-letter word mntr): if it doesn't, a \
              crash of the machine forgets the last grants.",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list of addresses in a URL makes no majority.
+    #[test]
+    fn only_a_leader_with_followers_is_an_ensemble() {
+        for (modes, expected) in [
+            (&["follower", "leader", "follower"][..], Some(Ensemble::Voters(3))),
+            (&["follower", "leader", "observer"], Some(Ensemble::Voters(2))),
+            (&["standalone"], Some(Ensemble::Standalone)),
+            (&["standalone", "standalone", "standalone"], None),
+            (&["follower", "follower", "follower"], None),
+            (&["leader"], None),
+        ] {
+            assert_eq!(seen(modes), expected, "{modes:?}");
+        }
+        assert_eq!(judge(None, 3, 3).class, GuaranteeClass::AsynchronousFailover);
+        assert_eq!(judge(None, 2, 3).class, GuaranteeClass::Volatile);
+        assert_eq!(judge(Some(Ensemble::Voters(3)), 3, 3).class, GuaranteeClass::Consensus);
     }
 }

@@ -1,10 +1,13 @@
 //! Figure by figure.
 
 use super::{Change, Comparison};
-use crate::report::{Better, Metric, Outcome, Report, Series, Side, Verdict, lookup, table, words};
+use crate::report::{Better, Metric, Outcome, Report, Scenario, Series, Side, Verdict, lookup, table, words};
 
-/// With fewer rounds than these nothing is known about the noise.
-const MIN_ROUNDS: usize = 3;
+/// With fewer rounds than these, chance alone puts all of one report beyond all of the other too often.
+const MIN_ROUNDS: usize = 5;
+
+/// Of medians: ranges that are so far apart are, however wide they are themselves.
+const CLEAR_GAP: f64 = 0.1;
 
 /// By how much medians have to differ.
 const fn threshold(metric: Metric) -> f64 {
@@ -14,9 +17,27 @@ const fn threshold(metric: Metric) -> f64 {
     }
 }
 
+/// One unlucky wait of a whole run, or what an allocator did: worth a look, and no reason to stop a release.
+const fn is_noisy(metric: Metric) -> bool {
+    matches!(metric, Metric::WaitMaxUs | Metric::BytesPerLock)
+}
+
+/// There whenever a case was measured. The others need many grants, or a server that tells what it counts.
+const fn is_always_there(metric: Metric) -> bool {
+    matches!(metric, Metric::GrantsPerSecond | Metric::WaitP50Us | Metric::HandOffP50Us | Metric::RecoveryMs)
+}
+
 pub(super) fn collect(comparison: &mut Comparison, old: &Report, new: &Report) {
     for before in own(old) {
         let after = twin(new, before, Side::Lockkit);
+        if after.is_none()
+            && let Some(reason) = not_run(new, before)
+        {
+            if !comparison.not_compared.contains(&reason) {
+                comparison.not_compared.push(reason);
+            }
+            continue;
+        }
         match (&before.verdict, after) {
             (Verdict::Measured { .. }, Some(after)) if table::reason(after).is_none() => {
                 figures(comparison, (old, before), (new, after));
@@ -31,7 +52,9 @@ pub(super) fn collect(comparison: &mut Comparison, old: &Report, new: &Report) {
             _ => {}
         }
     }
-    let is_new = |after: &&Outcome| twin(old, after, Side::Lockkit).is_none();
+    let has_twin =
+        |after: &Outcome| twin(old, after, Side::Lockkit).or_else(|| other_rate(old, after)).is_some();
+    let is_new = |after: &&Outcome| !has_twin(after);
     comparison
         .gained
         .extend(own(new).filter(is_new).map(|after| format!("{}: not in the old report", name(after))));
@@ -43,6 +66,33 @@ fn own(report: &Report) -> impl Iterator<Item = &Outcome> {
 
 fn twin<'a>(report: &'a Report, of: &Outcome, side: Side) -> Option<&'a Outcome> {
     report.outcome(of.scenario, &of.case, &of.store, side)
+}
+
+/// The open loop of a store at another rate: how long one waits depends on it.
+fn other_rate<'a>(report: &'a Report, of: &Outcome) -> Option<&'a Outcome> {
+    let is_open = |outcome: &Outcome| outcome.scenario == Scenario::OpenLoop;
+    own(report).find(|outcome| is_open(of) && is_open(outcome) && outcome.store == of.store)
+}
+
+/// Why the new report has nothing of this, if nobody tried: a choice of who ran it, and no failure.
+fn not_run(new: &Report, before: &Outcome) -> Option<String> {
+    let is_tried = |is_meant: &dyn Fn(&Outcome) -> bool| own(new).any(is_meant);
+    if !new.stores.iter().any(|store| store.id == before.store) {
+        return Some(format!("{}: not run", before.store));
+    }
+    if let Some(after) = other_rate(new, before) {
+        let (was, is) = (words::case(&before.case), words::case(&after.case));
+        return Some(format!(
+            "{}, {}: other rate, {was} and now {is}; give --rate to both runs",
+            before.store,
+            words::title(before.scenario)
+        ));
+    }
+    if !is_tried(&|after| after.scenario == before.scenario) {
+        return Some(format!("{}: not run", words::title(before.scenario)));
+    }
+    (!is_tried(&|after| after.scenario == before.scenario && after.case == before.case))
+        .then(|| format!("{}, {}: not run", words::title(before.scenario), words::case(&before.case)))
 }
 
 fn name(outcome: &Outcome) -> String {
@@ -58,17 +108,18 @@ fn figures(
     for metric in figures.keys().copied() {
         let Some(was) = before.series(metric) else { continue };
         let Some(is) = after.series(metric) else {
-            comparison.lost.push(format!("{}: no {} any more", name(before), words::metric(metric)));
+            let gone = format!("{}: no {} any more", name(before), words::metric(metric));
+            if is_always_there(metric) {
+                comparison.lost.push(gone);
+            } else {
+                comparison.not_compared.push(gone);
+            }
             continue;
         };
         let ratios = relative(old, before, metric).zip(relative(new, after, metric));
         let is_ratio = ratios.is_some();
         let (was, is) = ratios.unwrap_or_else(|| (was.clone(), is.clone()));
-        if was.0.len().min(is.0.len()) < MIN_ROUNDS {
-            comparison.too_few_rounds += 1;
-            continue;
-        }
-        comparison.compared += 1;
+        let is_short = was.0.len().min(is.0.len()) < MIN_ROUNDS;
         let change = Change {
             scenario: before.scenario,
             case: before.case.clone(),
@@ -78,7 +129,15 @@ fn figures(
             old: was,
             new: is,
         };
-        match change.is_for_the_better() {
+        let found = change.is_for_the_better();
+        if is_short {
+            comparison.too_few_rounds += 1;
+            comparison.untold.extend(found.map(|_| change));
+            continue;
+        }
+        comparison.compared += 1;
+        match found {
+            Some(_) if is_noisy(metric) => comparison.noisy.push(change),
             Some(true) => comparison.better.push(change),
             Some(false) => comparison.worse.push(change),
             None => {}
@@ -106,9 +165,22 @@ impl Change {
     /// `None` if there is nothing beyond noise.
     fn is_for_the_better(&self) -> Option<bool> {
         let part = self.part()?;
-        if self.old.overlaps(&self.new) || part.abs() <= threshold(self.metric) {
+        if part.abs() <= threshold(self.metric) || !self.is_apart() {
             return None;
         }
         Some((part > 0.0) == (self.metric.better() == Better::Higher))
+    }
+
+    /// The gap between the ranges is as wide as the wider of them, or a tenth of the median: without one, every
+    /// hundredth figure of two like runs has no common value.
+    fn is_apart(&self) -> bool {
+        let range = |series: &Series| Some((series.min()?, series.max()?));
+        let (Some(old), Some(new), Some(median)) = (range(&self.old), range(&self.new), self.old.median())
+        else {
+            return false;
+        };
+        let gap = (new.0 - old.1).max(old.0 - new.1);
+        let wider = (old.1 - old.0).max(new.1 - new.0);
+        gap > 0.0 && (gap >= wider || gap >= median.abs() * CLEAR_GAP)
     }
 }

@@ -8,8 +8,9 @@ use super::{Case, Metric, Report, Scenario, Series};
 
 /// What differs between two reports.
 ///
-/// A figure of lockkit has changed if no round of one report reaches the other's, and the medians differ by more than
-/// 5 % (requests for each grant, which are counted: 2 %). Where both reports have the bare driver's figure too, the
+/// A figure of lockkit has changed if no round of one report comes near the other's, and the medians differ by more than
+/// 5 % (requests for each grant, which are counted: 2 %). It takes five rounds in both to call it a regression, and the
+/// slowest wait and the memory for a lock, which chance decides, never are one. Where both reports have the bare driver's figure too, the
 /// ratios to that are compared, as they don't depend on the machine as much.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
@@ -19,13 +20,19 @@ pub struct Comparison {
     warnings: Vec<String>,
     worse: Vec<Change>,
     better: Vec<Change>,
-    /// What the old report has and the new one lacks.
+    /// Beyond the noise, in figures that say little by themselves.
+    noisy: Vec<Change>,
+    /// Beyond the noise, as far as a few rounds can tell.
+    untold: Vec<Change>,
+    /// What the old report has and the new one tried and could not do.
     lost: Vec<String>,
+    /// What the old report has and the new one did not try, or could not tell.
+    not_compared: Vec<String>,
     /// What only the new report has.
     gained: Vec<String>,
     /// How many figures were compared.
     compared: usize,
-    /// How many were not, for want of rounds.
+    /// How many were not, for want of rounds; what they seem to say is in `untold`.
     too_few_rounds: usize,
 }
 
@@ -50,7 +57,10 @@ pub fn compare(old: &Report, new: &Report) -> Comparison {
         warnings: circumstances::differences(old, new),
         worse: Vec::new(),
         better: Vec::new(),
+        noisy: Vec::new(),
+        untold: Vec::new(),
         lost: Vec::new(),
+        not_compared: Vec::new(),
         gained: Vec::new(),
         compared: 0,
         too_few_rounds: 0,

@@ -1,11 +1,11 @@
 use super::*;
 use crate::report::{
-    Outcome, Side, Verdict,
+    Outcome, ROUND_TRIP, Setting, Side, Verdict,
     sample::{self, measured},
 };
 
 fn series(metric: Metric, rounds: &[f64]) -> Report {
-    let mut report = sample::tiny([0.0; 3], [0.0; 3]);
+    let mut report = sample::tiny([0.0; 5], [0.0; 5]);
     report.outcomes = vec![outcome(Side::Lockkit, metric, rounds)];
     report
 }
@@ -29,7 +29,7 @@ fn a_report_is_like_itself() {
 
 #[test]
 fn worse_is_less_throughput_and_more_of_all_else() {
-    let (small, large) = (&[90.0, 91.0, 92.0][..], &[100.0, 101.0, 102.0][..]);
+    let (small, large) = (&[90.0, 91.0, 92.0, 90.5, 91.5][..], &[100.0, 101.0, 102.0, 100.5, 101.5][..]);
     let throughput = |rounds| series(Metric::GrantsPerSecond, rounds);
     let latency = |rounds| series(Metric::WaitP50Us, rounds);
     let worse = [compare(&throughput(large), &throughput(small)), compare(&latency(small), &latency(large))];
@@ -46,24 +46,24 @@ fn worse_is_less_throughput_and_more_of_all_else() {
 
 #[test]
 fn what_overlaps_is_noise_however_far_the_medians_are_apart() {
-    let old = series(Metric::GrantsPerSecond, &[100.0, 101.0, 50.0]);
-    let new = series(Metric::GrantsPerSecond, &[51.0, 50.0, 52.0]);
+    let old = series(Metric::GrantsPerSecond, &[100.0, 101.0, 50.0, 100.0, 101.0]);
+    let new = series(Metric::GrantsPerSecond, &[51.0, 50.0, 52.0, 51.0, 51.0]);
     assert_eq!(counts(&compare(&old, &new)), (0, 0));
 }
 
 #[test]
 fn less_than_five_percent_is_no_change_however_narrow_the_ranges_are() {
-    let old = series(Metric::GrantsPerSecond, &[100.0, 100.0, 100.0]);
-    assert_eq!(counts(&compare(&old, &series(Metric::GrantsPerSecond, &[95.5; 3]))), (0, 0));
-    assert_eq!(counts(&compare(&old, &series(Metric::GrantsPerSecond, &[94.5; 3]))), (1, 0));
+    let old = series(Metric::GrantsPerSecond, &[100.0; 5]);
+    assert_eq!(counts(&compare(&old, &series(Metric::GrantsPerSecond, &[95.5; 5]))), (0, 0));
+    assert_eq!(counts(&compare(&old, &series(Metric::GrantsPerSecond, &[94.5; 5]))), (1, 0));
 }
 
 #[test]
 fn requests_are_counted_so_two_percent_count() {
-    let old = series(Metric::RequestsPerGrant, &[3.0; 3]);
-    assert_eq!(counts(&compare(&old, &series(Metric::RequestsPerGrant, &[3.05; 3]))), (0, 0));
-    assert_eq!(counts(&compare(&old, &series(Metric::RequestsPerGrant, &[3.09; 3]))), (1, 0));
-    let free = series(Metric::RequestsPerGrant, &[0.0; 3]);
+    let old = series(Metric::RequestsPerGrant, &[3.0; 5]);
+    assert_eq!(counts(&compare(&old, &series(Metric::RequestsPerGrant, &[3.05; 5]))), (0, 0));
+    assert_eq!(counts(&compare(&old, &series(Metric::RequestsPerGrant, &[3.09; 5]))), (1, 0));
+    let free = series(Metric::RequestsPerGrant, &[0.0; 5]);
     let found = compare(&free, &old);
     assert_eq!(counts(&found), (1, 0));
     assert!(found.to_string().contains("from nothing"), "{found}");
@@ -72,8 +72,8 @@ fn requests_are_counted_so_two_percent_count() {
 /// A machine of half the speed, with lockkit as near to the bare driver as before.
 #[test]
 fn another_machine_is_no_regression_where_the_floor_went_along() {
-    let old = sample::tiny([100.0, 90.0, 95.0], [110.0, 100.0, 105.0]);
-    let mut new = sample::tiny([50.0, 45.0, 47.0], [55.0, 50.0, 52.0]);
+    let old = sample::tiny([100.0, 90.0, 95.0, 96.0, 94.0], [110.0, 100.0, 105.0, 106.0, 104.0]);
+    let mut new = sample::tiny([50.0, 45.0, 47.0, 48.0, 46.0], [55.0, 50.0, 52.0, 53.0, 51.0]);
     new.host.cpu = "Some slower CPU".into();
     let found = compare(&old, &new);
     assert!(!found.is_regression(), "{found}");
@@ -85,8 +85,8 @@ fn another_machine_is_no_regression_where_the_floor_went_along() {
 /// The same absolute figures, while the bare driver became twice as fast.
 #[test]
 fn a_ratio_that_falls_is_a_regression() {
-    let old = sample::tiny([100.0; 3], [110.0; 3]);
-    let new = sample::tiny([100.0; 3], [220.0; 3]);
+    let old = sample::tiny([100.0; 5], [110.0; 5]);
+    let new = sample::tiny([100.0; 5], [220.0; 5]);
     let found = compare(&old, &new);
     assert!(found.is_regression());
     assert!(found.to_string().contains("÷ bare driver 0.909"), "{found}");
@@ -105,15 +105,89 @@ fn what_failed_or_vanished_is_a_regression() {
 
     let mut vanished = old.clone();
     vanished.outcomes.remove(0);
-    assert!(compare(&old, &vanished).is_regression());
+    assert!(compare(&old, &vanished).is_regression(), "the other stores were measured in that case");
     assert_eq!(compare(&vanished, &old).gained.len(), 1);
 
     let mut poorer = old.clone();
     let Verdict::Measured { figures, .. } = &mut poorer.outcomes[0].verdict else { panic!("measured") };
-    figures.remove(&Metric::WaitP99Us);
+    figures.remove(&Metric::WaitP50Us);
     let found = compare(&old, &poorer);
     assert!(found.is_regression());
-    assert!(found.to_string().contains("no wait p99 any more"), "{found}");
+    assert!(found.to_string().contains("no wait p50 any more"), "{found}");
+}
+
+/// Another number of grants, or a server that does not tell this time: nothing of lockkit's.
+#[test]
+fn a_figure_that_is_not_always_there_is_no_loss() {
+    let old = sample::report();
+    let mut new = old.clone();
+    for metric in [Metric::MostOverLeast, Metric::WaitP99Us, Metric::RequestsPerGrant] {
+        for outcome in &mut new.outcomes {
+            let Verdict::Measured { figures, .. } = &mut outcome.verdict else { continue };
+            figures.remove(&metric);
+        }
+    }
+    let found = compare(&old, &new);
+    assert!(!found.is_regression(), "{found}");
+    assert!(found.to_string().contains("no most ÷ least any more"), "{found}");
+}
+
+/// Each run measures its own rate, unless it is told one.
+#[test]
+fn an_open_loop_at_another_rate_is_not_compared() {
+    let old = sample::report();
+    let mut new = old.clone();
+    for outcome in new.outcomes.iter_mut().filter(|outcome| outcome.scenario == Scenario::OpenLoop) {
+        outcome.case.rate_per_second = Some(210.0);
+        let Verdict::Measured { figures, .. } = &mut outcome.verdict else { continue };
+        for series in figures.values_mut() {
+            *series = Series(vec![1e9; 5]);
+        }
+    }
+    let found = compare(&old, &new);
+    assert!(!found.is_regression() && found.gained.is_empty(), "{found}");
+    assert_eq!(found.not_compared.len(), old.stores.len(), "{found}");
+    assert!(found.to_string().contains("redis, Requests at a fixed rate: other rate"), "{found}");
+}
+
+#[test]
+fn what_nobody_tried_is_not_run_and_no_regression() {
+    let old = sample::report();
+    let mut fewer_stores = old.clone();
+    fewer_stores.stores.retain(|store| store.id != "redis");
+    fewer_stores.outcomes.retain(|outcome| outcome.store != "redis");
+    let mut fewer_scenarios = old.clone();
+    fewer_scenarios.outcomes.retain(|outcome| outcome.scenario == Scenario::HotName);
+    let mut fewer_cases = old.clone();
+    fewer_cases.outcomes.retain(|outcome| outcome.case.tasks != Some(256));
+    for (new, line) in [
+        (fewer_stores, "\n  redis: not run\n"),
+        (fewer_scenarios, "\n  Recovery after a crash: not run\n"),
+        (fewer_cases, "\n  Hand-off, 256 tasks, 1 name: not run\n"),
+    ] {
+        let found = compare(&old, &new);
+        assert!(found.is_comparable() && !found.is_regression(), "{found}");
+        assert_eq!(found.to_string().matches(line).count(), 1, "{line}{found}");
+    }
+}
+
+#[test]
+fn a_single_slow_wait_is_shown_and_does_not_count() {
+    for metric in [Metric::WaitMaxUs, Metric::BytesPerLock] {
+        let found = compare(&series(metric, &[10.0; 5]), &series(metric, &[100.0; 5]));
+        assert!(!found.is_regression() && found.worse.is_empty(), "{found}");
+        assert!(found.to_string().contains("+900.0%"), "{found}");
+    }
+}
+
+/// Ranges next to one another, of which one in a hundred pairs of like runs has some.
+#[test]
+fn ranges_that_hardly_part_are_noise() {
+    let old = series(Metric::GrantsPerSecond, &[100.0, 104.0, 96.0, 101.0, 99.0]);
+    let near = series(Metric::GrantsPerSecond, &[95.0, 91.0, 93.0, 88.0, 94.0]);
+    assert_eq!(counts(&compare(&old, &near)), (0, 0));
+    let far = series(Metric::GrantsPerSecond, &[85.0, 81.0, 83.0, 78.0, 84.0]);
+    assert_eq!(counts(&compare(&old, &far)), (1, 0));
 }
 
 #[test]
@@ -137,10 +211,12 @@ fn nothing_in_common_is_no_regression_but_incomparable() {
 }
 
 #[test]
-fn two_rounds_say_nothing() {
-    let found = compare(&series(Metric::WaitP50Us, &[1.0, 1.0]), &series(Metric::WaitP50Us, &[9.0, 9.0]));
+fn four_rounds_are_too_few_to_tell() {
+    let found = compare(&series(Metric::WaitP50Us, &[1.0; 4]), &series(Metric::WaitP50Us, &[9.0; 5]));
     assert!(!found.is_regression());
-    assert!(found.to_string().contains("1 figures have fewer than 3 rounds"), "{found}");
+    let text = found.to_string();
+    assert!(text.contains("Too few rounds to tell:\n  only, Many names"), "{text}");
+    assert!(text.contains("1 figures have fewer than 5 rounds"), "{text}");
 }
 
 #[test]
@@ -150,10 +226,17 @@ fn other_settings_and_versions_are_warned_of() {
     new.stores[1].version = "8.0".into();
     new.stores[2].settings[0].value = "none".into();
     new.is_quick = true;
+    new.stores[3].url = "mysql://elsewhere/".into();
+    let trip = |value: &str| Setting { name: ROUND_TRIP.into(), value: value.into(), meaning: String::new() };
+    new.stores[0].settings.push(trip("90 µs"));
     let text = compare(&old, &new).to_string();
-    for part in
-        ["redis is another server: Redis 7.1", "zookeeper settings: durability = some", "kind of run: whole"]
-    {
+    for part in [
+        "redis is another server: Redis 7.1",
+        "zookeeper settings: durability = some",
+        "kind of run: whole",
+        "mysql-optimistic is at another address",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    assert!(!text.contains("memory settings"), "{text}");
 }

@@ -17,8 +17,11 @@ impl fmt::Display for Comparison {
         lines(f, "Lost", &self.lost)?;
         changes(f, "Better", &self.better)?;
         lines(f, "New", &self.gained)?;
+        changes(f, "Changed, in figures that chance decides", &self.noisy)?;
+        changes(f, "Too few rounds to tell", &self.untold)?;
+        lines(f, "Not compared", &self.not_compared)?;
         if self.too_few_rounds > 0 {
-            writeln!(f, "{} figures have fewer than 3 rounds, and were not compared.", self.too_few_rounds)?;
+            writeln!(f, "{} figures have fewer than 5 rounds, and count for nothing.", self.too_few_rounds)?;
         }
         let (worse, lost, better) = (self.worse.len(), self.lost.len(), self.better.len());
         let verdict = if self.is_regression() { "REGRESSION" } else { "No regression" };

@@ -117,11 +117,9 @@ fn how_to_read() -> Markup {
                     so that a slow minute of the machine hits all." }
                 li { "Where the ranges of two stores overlap, this run can't tell which is better, and no \
                     winner is named." }
-                li { "The outlined bar below a filled one is the " b { "bare driver" } ": the least that the \
-                    store has to do for the same work, with no lock library; the ratio is lockkit's figure \
-                    divided by it. Between the two lies what lockkit costs. Where many want one name, the \
-                    bare driver is measured without any contention; lockkit can be faster than that, as it \
-                    hands a lock over inside a process with one request instead of two." }
+                li { "The outlined bar below a filled one is the " b { "bare driver" } "; the ratio is lockkit's \
+                    figure divided by it. Between the two lies what lockkit costs." }
+                @for note in words::NOTES { li { (note) } }
                 li { b { "p50" } " is what half of all waits stay below, " b { "p99" } " what 99 of 100 stay \
                     below. A store with a good p50 and a bad p99 is fast for most and very slow for some." }
                 li { b { "Most ÷ least" } " compares the task that got the lock most often with the one that \
@@ -138,6 +136,7 @@ fn section(report: &Report, scenario: Scenario) -> Markup {
         section {
             h2 { (words::title(scenario)) }
             p { (words::explanation(scenario)) }
+            @if let Some(floor) = words::floor(scenario) { p.muted { "Bare driver: " (floor) } }
             (figures::of(report, scenario))
             details {
                 summary { "All figures: " (words::title(scenario)) }

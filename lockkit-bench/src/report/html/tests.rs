@@ -1,5 +1,5 @@
 use super::*;
-use crate::report::{Verdict, sample, words};
+use crate::report::{Metric, Verdict, sample, words};
 
 #[test]
 fn the_page_needs_nothing_else() {
@@ -43,6 +43,30 @@ fn servers_and_urls_cannot_write_markup() {
     assert!(page.contains("&lt;b onclick"));
     assert_eq!(page.matches("</style>").count(), 1);
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+}
+
+/// Somebody got nothing at all: a ratio without end is told, and bends no picture.
+#[test]
+fn what_has_no_end_can_be_shown() {
+    let mut report = sample::report();
+    for outcome in &mut report.outcomes {
+        let Verdict::Measured { figures, .. } = &mut outcome.verdict else { continue };
+        if let Some(series) = figures.get_mut(&Metric::MostOverLeast) {
+            series.0[0] = f64::INFINITY;
+            if outcome.store == "redis" {
+                series.0.fill(f64::INFINITY);
+            }
+        }
+    }
+    for text in [html(&report), crate::report::markdown(&report)] {
+        assert!(text.contains('∞'));
+        assert!(
+            !text.contains("NaN")
+                && !text.contains(">inf")
+                && !text.contains("\"inf")
+                && !text.contains(" inf")
+        );
+    }
 }
 
 /// A browser takes the first `class` of a tag and forgets the others.

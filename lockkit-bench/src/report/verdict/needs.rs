@@ -44,12 +44,13 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     let Some(case) = report.typical(need.scenario, need.metric) else {
         let text = vec!["Nothing was measured that would tell.".into()];
         let was_run = report.scenarios().contains(&need.scenario);
+        let figures = report.stores.iter().filter_map(|store| failures(report, need, store)).collect();
         return was_run.then(|| Answer {
             need: need.name.into(),
             measure: None,
             text,
             named: vec![],
-            figures: vec![],
+            figures,
             cautions: vec![],
         });
     };
@@ -64,7 +65,7 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
         let found = finding(report, &durable);
         if !durable.is_empty() {
             text.push(format!(
-                "Among those that keep their locks over a restart: {}",
+                "Among those that forget no grant at a restart or a failover: {}",
                 said(&found, need.metric)
             ));
         }
@@ -77,13 +78,22 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
         } else if !(need.is_met_by)(store) {
             format!("left out: {}", need.otherwise)
         } else {
-            table::reason(report.outcome(need.scenario, case, &store.id, Side::Lockkit)?)?
+            table::absence(report.outcome(need.scenario, case, &store.id, Side::Lockkit)?, need.metric)?
         };
         Some(format!("{}: {why}", store.id))
     }));
-    let cautions = named.into_iter().filter_map(caution).collect();
+    figures.extend(report.stores.iter().filter_map(|store| failures(report, need, store)));
+    let mut cautions: Vec<_> = named.iter().filter_map(|store| caution(store)).collect();
+    cautions.extend(named.iter().filter_map(|store| failures(report, need, store)));
     let named = found.named().into_iter().map(|store| store.id.clone()).collect();
     Some(Answer { need: need.name.into(), measure, text, named, figures, cautions })
+}
+
+/// That a store failed in cases like the one that is shown, or in that.
+fn failures(report: &Report, need: &Need, store: &Store) -> Option<String> {
+    let (failed, all) = report.failures(need.scenario, &store.id);
+    let scenario = words::title(need.scenario);
+    (failed > 0).then(|| format!("{} failed in {failed} of {all} cases of \"{scenario}\"", store.id))
 }
 
 /// Who still knows who has the lock after a server is gone. No figure can answer that: the class of guarantee does.

@@ -53,10 +53,10 @@ pub(super) fn rank<'a>(
 /// What may be said of a ranking.
 pub(super) fn finding<'a>(report: &Report, ranked: &[Ranked<'a>]) -> Finding<'a> {
     let [best, others @ ..] = ranked else { return Finding::Nobody };
-    let Some(next) = others.first() else { return Finding::Alone(best.clone()) };
     if report.is_quick || ranked.iter().any(|one| one.series.0.len() < MIN_ROUNDS) {
         return Finding::TooShort;
     }
+    let Some(next) = others.first() else { return Finding::Alone(best.clone()) };
     let is_like_best = |other: &&Ranked<'a>| best.series.overlaps(other.series) || factor(best, other) < SAME;
     let alike: Vec<_> = others.iter().filter(is_like_best).cloned().collect();
     if alike.is_empty() {

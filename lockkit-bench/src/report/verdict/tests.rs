@@ -90,6 +90,8 @@ fn a_quick_run_and_one_of_two_rounds_are_too_short() {
     assert!(!said(&quick, "Lowest latency").contains("too short"));
     quick.is_quick = true;
     assert!(said(&quick, "Lowest latency").contains("too short"));
+    quick.stores.truncate(1);
+    assert!(said(&quick, "Lowest latency").contains("too short"), "a store alone is no more sure");
     let two_rounds = latency(&[("a", DURABLE, &[1.0, 1.0]), ("b", DURABLE, &[9.0, 9.0])]);
     assert!(said(&two_rounds, "Lowest latency").contains("too short"));
 }
@@ -123,8 +125,8 @@ fn a_volatile_winner_comes_with_a_warning_and_an_alternative() {
         answer.text,
         [
             "quick: 1.00 µs (1.00–1.00). The next, sure: 9.00 µs (9.00–9.00), 9.00 times as much.",
-            "Among those that keep their locks over a restart: sure: 9.00 µs (9.00–9.00). The next, slow: 90.0 µs \
-             (90.0–90.0), 10.0 times as much."
+            "Among those that forget no grant at a restart or a failover: sure: 9.00 µs (9.00–9.00). The next, slow: \
+             90.0 µs (90.0–90.0), 10.0 times as much."
         ]
     );
     assert_eq!(answer.cautions.len(), 1);
@@ -189,6 +191,31 @@ fn who_failed_is_not_passed_over_in_silence() {
     let answer = answer(&report, "Lowest latency");
     assert_eq!(answer.named, ["a"]);
     assert!(answer.figures.contains(&"c: failed: down".to_owned()), "{:?}", answer.figures);
+}
+
+/// The one that did best in the case that is shown, and not at all in another one.
+#[test]
+fn a_winner_that_failed_elsewhere_comes_with_a_warning() {
+    let mut report = latency(&[("a", DURABLE, &[1.0; 3]), ("b", DURABLE, &[9.0; 3])]);
+    let mut harder = outcome("a", Scenario::Uncontended, Metric::WaitP50Us, &[]);
+    harder.case.hold_ms = Some(2.0);
+    harder.verdict = Verdict::Failed { reason: "down".into() };
+    report.outcomes.push(harder);
+    let answer = answer(&report, "Lowest latency");
+    assert_eq!(answer.named, ["a"]);
+    let warning = "a failed in 1 of 2 cases of \"One task, nobody else\"".to_owned();
+    assert!(answer.cautions.contains(&warning) && answer.figures.contains(&warning), "{answer:?}");
+}
+
+/// Who served some so seldom that there is no ratio is worse, and not absent.
+#[test]
+fn who_was_measured_without_the_figure_is_listed() {
+    let stores: [Rounds<'_>; 2] = [("a", DURABLE, &[1.2; 3]), ("b", DURABLE, &[3.0; 3])];
+    let mut report = report(Scenario::HotName, Metric::MostOverLeast, &stores);
+    report.outcomes[1] = outcome("b", Scenario::HotName, Metric::GrantsPerSecond, &[5.0; 3]);
+    let answer = answer(&report, "Fair to all who wait");
+    let line = answer.figures.iter().find(|line| line.starts_with("b: ")).unwrap();
+    assert!(line.contains("measured without this: too few grants"), "{line}");
 }
 
 #[test]
