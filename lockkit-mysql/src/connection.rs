@@ -219,6 +219,11 @@ impl Connection {
         self.server = server;
     }
 
+    /// The server's number of it, where that is another one than before: a proxy gives its own for those that it has.
+    pub(crate) fn set_thread(&mut self, thread: u64) {
+        self.server.thread = thread;
+    }
+
     /// Says goodbye in order.
     pub(crate) async fn disconnect(mut self) {
         if self.is_clean() && self.is_of_this_runtime() {

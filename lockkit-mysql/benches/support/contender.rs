@@ -151,7 +151,7 @@ impl Contender {
     }
 
     async fn release(&mut self) {
-        let statement = self.conn.prep(sql::release()).await.unwrap();
+        let statement = self.conn.prep(sql::release_in_place()).await.unwrap();
         loop {
             self.tally.statements += 1;
             let params = (KIND, NAME, &self.owner);

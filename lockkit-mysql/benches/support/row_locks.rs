@@ -102,17 +102,19 @@ async fn floor([lock, fence]: &mut [Conn; 2], form: Form, until: Instant) -> u64
     );
     let bump = fence.prep(bump).await.unwrap();
     let signed = format!(
-        "START TRANSACTION;SELECT GET_LOCK('bare.{OWNER}',0),(SELECT last.fence FROM bare_fence AS last \
-         WHERE last.kind=this.kind AND last.name=this.name) FROM bare_row AS this WHERE {this} FOR UPDATE"
+        "START TRANSACTION;SELECT GET_LOCK(CONCAT('bare.{OWNER}.',CONNECTION_ID()),0),(SELECT last.fence FROM bare_fence AS last \
+         WHERE last.kind=this.kind AND last.name=this.name),CONNECTION_ID() FROM bare_row AS this WHERE {this} FOR UPDATE"
     );
     let signed_bump = format!(
         "UPDATE bare_fence SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})) WHERE kind=? AND name=? AND fence<>? AND \
-         IS_USED_LOCK(?)<=>?"
+         IS_USED_LOCK(CONCAT(?,CONVERT(LEFT(kind,0) USING utf8mb4)))<=>?"
     );
     let signed_bump = fence.prep(signed_bump).await.unwrap();
-    let commit =
-        format!("SELECT fence,kind,RELEASE_LOCK('bare.{OWNER}') FROM bare_fence WHERE {this};COMMIT");
-    let (sign, thread) = (format!("bare.{OWNER}"), lock.id());
+    let commit = format!(
+        "SELECT fence,kind,RELEASE_LOCK(CONCAT('bare.{OWNER}.',CONNECTION_ID())) FROM bare_fence WHERE {this};COMMIT"
+    );
+    let thread = lock.id();
+    let sign = format!("bare.{OWNER}.{thread}");
     if form == Form::Ours {
         fence.exec_drop(&bump, (KIND, NAME)).await.unwrap();
     }

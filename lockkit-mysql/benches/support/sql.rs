@@ -69,7 +69,7 @@ pub(crate) fn peek() -> String {
     format!("SELECT fence,CAST(expires_us AS SIGNED)-{NOW} FROM bare_lock WHERE kind=? AND name=?")
 }
 
-/// lockkit's release.
+/// A release that wipes the row clean, as lockkit's once did.
 pub(crate) fn release() -> String {
     format!(
         "UPDATE bare_lock SET fence=fence+0*LAST_INSERT_ID(IF(expires_us>{NOW},2,1)),\
@@ -77,6 +77,7 @@ pub(crate) fn release() -> String {
     )
 }
 
+/// lockkit's release: no column changes its length.
 pub(crate) fn release_in_place() -> String {
     format!(
         "UPDATE bare_lock SET expires_us=0*LAST_INSERT_ID(IF(expires_us>{NOW},2,1)),touched_us={NOW} \

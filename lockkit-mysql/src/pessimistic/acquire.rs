@@ -61,8 +61,11 @@ impl Store {
             let sent = Clock::Boot.now();
             match connection.script(&script).await {
                 Ok(steps) => {
-                    if let Some(Last { fence, open }) = last(&steps, row) {
+                    if let Some(Last { fence, thread, open }) = last(&steps, row) {
+                        connection.set_thread(thread);
                         if !connection.in_transaction() {
+                            // It has the sign.
+                            drop(connection.give_up());
                             return Err(not_proven("the server says that there is no transaction"));
                         }
                         let hold = Hold::new(Arc::clone(self), Arc::clone(key), connection, fence, sent);
@@ -87,30 +90,45 @@ impl Store {
     /// its sign, and only from the value that was read under the lock, so that nobody was granted it since.
     ///
     /// # Errors
-    /// What the server says, or [`ErrorKind::Unavailable`] if the row was lost meanwhile. A late one changes nothing.
+    /// What the server says, or [`ErrorKind::Unavailable`] if the row was lost meanwhile. A late one changes nothing, or no
+    /// more than that the next one reads the fence once more.
     pub(super) async fn bump(&self, key: &Key, hold: &mut Hold, patience: Duration) -> Result<()> {
         let what = "raising the fence";
         let mut side = self.pool.get_side(patience).await?;
+        for _ in 0..RACES {
+            let fence = self.try_bump(&mut side, key, hold).await?;
+            if fence >= LEAST_FENCE {
+                hold.set_fence(fence);
+                return Ok(());
+            }
+            if fence > 0 {
+                return Err(error::nonsense(what));
+            }
+            // While the row is ours, only one who had it before can have raised the fence: when his connection ends, the
+            // server frees the row first, and takes his sign a moment later.
+            let reread = self.pool.checked(hold.reread().await, Phase::Read, what)?;
+            // With a strict lease the next attempt has to wait for it.
+            if !reread || self.pool.config().strict_lease {
+                break;
+            }
+        }
+        Err(not_proven("its connection was lost meanwhile, or somebody else has raised its fence"))
+    }
+
+    /// The fence that was given, or 0.
+    async fn try_bump(&self, side: &mut Checkout, key: &Key, hold: &mut Hold) -> Result<u64> {
         let mut races = 0;
         let bump = if hold.last_fence() == 0 { &self.sql.first_bump } else { &self.sql.bump };
-        let outcome = loop {
+        loop {
             let answer: Result<_, my::Error> =
                 side.run(bump, key.bump(&self.sql, hold.server(), hold.last_fence())).await;
             match answer {
                 Err(error) if error::is_race(&error) && races < RACES => races += 1,
-                answer => break self.pool.checked(answer, Phase::Read, what)?,
+                answer => {
+                    return Ok(self.pool.checked(answer, Phase::Read, "raising the fence")?.id);
+                }
             }
-        };
-        if outcome.id == 0 {
-            return Err(not_proven(
-                "its connection was lost meanwhile, or somebody else has raised its fence",
-            ));
         }
-        if outcome.id < LEAST_FENCE {
-            return Err(error::nonsense(what));
-        }
-        hold.set_fence(outcome.id);
-        Ok(())
     }
 
     /// Asks the lock's connection once more whether it stands, with its fence. Returns when that was asked.
@@ -134,18 +152,21 @@ fn not_proven(reason: &str) -> lockkit_core::Error {
 /// What the last holder left.
 struct Last {
     fence: u64,
+    /// The connection that has the row now.
+    thread: u64,
     open: Duration,
 }
 
 /// `None` if there was no row to lock.
 fn last(steps: &[Step], row: usize) -> Option<Last> {
-    let fence = value::<Option<u64>>(steps.get(row)?.rows.first()?, 1).flatten().unwrap_or(0);
+    let locked = steps.get(row)?.rows.first()?;
+    let (fence, thread) = (value::<Option<u64>>(locked, 1).flatten().unwrap_or(0), value(locked, 2)?);
     let left = steps.get(row + 1).and_then(|step| step.rows.first());
     let open = left.and_then(|left| {
         let (open_us, free_for) = (value::<u64>(left, 0)?, value::<i64>(left, 1)?);
         Some(open_us.saturating_sub(u64::try_from(free_for).unwrap_or(0)))
     });
-    Some(Last { fence, open: Duration::from_micros(open.unwrap_or(0)) })
+    Some(Last { fence, thread, open: Duration::from_micros(open.unwrap_or(0)) })
 }
 
 /// When a lease that may be open now has ended for sure.

@@ -212,6 +212,27 @@ impl Hold {
         }
     }
 
+    /// Reads the last fence anew, which is to be raised. True if the row is ours, and the fence a larger one.
+    ///
+    /// # Errors
+    /// As for [`ping`](Self::ping).
+    pub(super) async fn reread(&mut self) -> Result<bool, my::Error> {
+        let asked = self.ask(Question::Ping(None), self.key.ping(self.sql())).await;
+        let Some((_, answer)) = asked else { return Ok(false) };
+        let steps = match answer {
+            Ok(steps) => steps,
+            Err(error) if error::is_fatal(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let row = steps.first().and_then(|step| step.rows.first());
+        let fence = row.and_then(|row| value(row, 0)).unwrap_or(0);
+        let is_newer = self.is_in_transaction() && fence > self.last_fence;
+        if is_newer {
+            self.last_fence = fence;
+        }
+        Ok(is_newer)
+    }
+
     fn life(&mut self, asked: Option<(Tick, Result<Vec<Step>, my::Error>)>) -> Result<Life, my::Error> {
         let Some((sent, answer)) = asked else { return Ok(Life::Gone) };
         let steps = match answer {

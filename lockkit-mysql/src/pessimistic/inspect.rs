@@ -33,7 +33,7 @@ const NOT_OWNER: u16 = 1095;
 
 /// Whether the holder lives, on the connection that it was granted on.
 fn is_alive() -> String {
-    format!("(owner<>'' AND IS_USED_LOCK(CONVERT(CONCAT('{SIGN}',owner) USING utf8mb4))<=>thread)")
+    format!("(owner<>'' AND IS_USED_LOCK(CONVERT(CONCAT('{SIGN}',owner,'.',thread) USING utf8mb4))<=>thread)")
 }
 
 /// Who was granted a lock last.
@@ -162,7 +162,7 @@ impl Store {
         }
         // A connection that was given another lock since does not have this one any more.
         let Some(owner) = holder.owner else { return Ok(()) };
-        let sign = literal(format!("{SIGN}{owner}").as_bytes());
+        let sign = literal(format!("{SIGN}{owner}.{}", holder.thread).as_bytes());
         let question = format!("SELECT 1 FROM DUAL WHERE IS_USED_LOCK({sign})<=>{}", holder.thread);
         let steps =
             self.pool.checked(side.script(&question).await, Phase::Read, "looking for a connection")?;

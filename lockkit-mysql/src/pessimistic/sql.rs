@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A row tells by its lock that somebody has it, and not who. So each holder also has a user-level lock of the server's
-/// that nobody waits for, named after it.
+/// that nobody waits for, named after it and its connection: an earlier attempt of the same one may still have its own.
 pub(super) const SIGN: &str = "lockkit.";
 /// Stands before the user's first statement: it is gone when their transaction is.
 const MARK: &str = "SAVEPOINT lockkit_transaction";
@@ -38,15 +38,17 @@ impl Sql {
         let database = format!("`{}`", database.replace('`', "``"));
         let (row, fence) = (tables.table("row"), tables.table("fence"));
         // The sign stands while the connection that has the row does. And the fence is still the one that was read under
-        // the row's lock: nobody else can have been granted it meanwhile.
-        let ours = "IS_USED_LOCK(?)<=>?";
+        // the row's lock: nobody else can have been granted it meanwhile. The name of the sign depends on the row, by
+        // nothing of it, so that it is looked for once the row is locked: a constant one is looked for before.
+        let signed = |name: &str| format!("IS_USED_LOCK({name})<=>?");
+        let (ours, first) = (signed("CONCAT(?,CONVERT(LEFT(owner,0) USING utf8mb4))"), signed("?"));
         let bump = format!(
             "UPDATE {fence} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,acquired_us={NOW},open_us=?,server=?,\
              started_us=?,thread=?,label=? WHERE kind=? AND name=? AND fence=? AND {ours}"
         );
         let first_bump = format!(
             "INSERT INTO {fence}(fence,owner,acquired_us,open_us,server,started_us,thread,label,kind,name) \
-             SELECT LAST_INSERT_ID({NOW}),?,{NOW},?,?,?,?,?,?,? FROM DUAL WHERE {ours} \
+             SELECT LAST_INSERT_ID({NOW}),?,{NOW},?,?,?,?,?,?,? FROM DUAL WHERE {first} \
              ON DUPLICATE KEY UPDATE fence=fence+0*LAST_INSERT_ID(0)"
         );
         let reissue = format!(
@@ -111,7 +113,8 @@ impl Key {
     }
 
     /// Locks the row, and leaves a sign of life that others can see, and that goes with the connection. The second answer
-    /// has the sign and the fence, and with strict leases the third what else the last holder left.
+    /// has the sign, the fence and the connection, which a proxy may have chosen just now; and with strict leases the
+    /// third what else the last holder left.
     pub(super) fn lock(&self, sql: &Sql, patience: Option<Duration>) -> String {
         let (this, sign) = (&self.this, self.sign_name());
         let nowait = if patience.is_some() { "" } else { " NOWAIT" };
@@ -123,7 +126,8 @@ impl Key {
         );
         format!(
             "START TRANSACTION;SELECT GET_LOCK({sign},0),\
-             (SELECT last.fence FROM {fence} AS last WHERE last.kind=this.kind AND last.name=this.name) \
+             (SELECT last.fence FROM {fence} AS last WHERE last.kind=this.kind AND last.name=this.name),\
+             CONNECTION_ID() \
              FROM {row} AS this WHERE {this} FOR UPDATE{nowait}{}",
             if *strict { &left } else { "" }
         )
@@ -151,7 +155,7 @@ impl Key {
             self.name.as_str().into(),
         ];
         params.extend(Some(last).filter(|last| *last > 0).map(Value::from));
-        params.extend([format!("{SIGN}{}", self.owner).into(), server.thread.into()]);
+        params.extend([self.sign(server.thread).into(), server.thread.into()]);
         params
     }
 
@@ -195,8 +199,14 @@ impl Key {
         )
     }
 
+    /// The name of the sign on a connection.
+    pub(super) fn sign(&self, thread: u64) -> String {
+        format!("{SIGN}{}.{thread}", self.owner)
+    }
+
+    /// The same, of the connection that is asked.
     fn sign_name(&self) -> String {
-        literal(format!("{SIGN}{}", self.owner).as_bytes())
+        format!("CONCAT({},CONNECTION_ID())", literal(format!("{SIGN}{}.", self.owner).as_bytes()))
     }
 
     /// After how many seconds without a word the server ends the connection.
@@ -221,21 +231,20 @@ impl Key {
         )
     }
 
-    /// Tells whose the last fence is, as a ping does, and whether the sign was taken away, and frees the row.
+    /// Tells whose the last fence is, as a ping does, and frees the row. With strict leases it may have to wait for that,
+    /// or fail: until it is done, the sign says who has the row. Else nothing was written that a `COMMIT` could wait for.
     pub(super) fn ping_and_commit(&self, sql: &Sql, heir: Option<&Self>) -> String {
-        let (sign, Sql { fence, .. }, this) = (self.sign_name(), sql, &self.this);
-        let commit = self.settle_and_commit(sql, heir);
-        format!("SELECT fence,owner,RELEASE_LOCK({sign}) FROM {fence} WHERE {this};{commit}")
+        let (sign, Sql { fence, strict, .. }, this) = (self.sign_name(), sql, &self.this);
+        if *strict {
+            return format!("{};{}", self.ping(sql), self.commit(sql, heir));
+        }
+        format!("SELECT fence,owner,RELEASE_LOCK({sign}) FROM {fence} WHERE {this};COMMIT")
     }
 
-    /// Frees the row.
+    /// Frees the row. With strict leases it says also that nobody has to wait for this one.
     pub(super) fn commit(&self, sql: &Sql, heir: Option<&Self>) -> String {
-        format!("{};{}", self.settle_and_commit(sql, heir), self.reset())
-    }
-
-    /// Says also that nobody has to wait for this lease.
-    fn settle_and_commit(&self, sql: &Sql, heir: Option<&Self>) -> String {
-        if sql.strict { format!("{};COMMIT", self.settle(sql, heir)) } else { "COMMIT".to_owned() }
+        let settle = if sql.strict { self.settle(sql, heir) + ";" } else { String::new() };
+        format!("{settle}COMMIT;{}", self.reset())
     }
 
     /// Frees the row without anything that was done.

@@ -11,14 +11,9 @@ use lockkit_core::{
     url::StoreUrl,
 };
 use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
-use mysql_async::{Conn, Opts, prelude::Queryable as _};
+use mysql_async::{Conn, Opts, Params, Row, prelude::Queryable as _};
 
-use super::{
-    Pessimistic, Store,
-    acquire::Locked,
-    hold::End,
-    sql::{Key, SIGN},
-};
+use super::{Pessimistic, Store, acquire::Locked, hold::End, sql::Key};
 use crate::{config::Config, pool::Pool, schema};
 
 const OP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -51,6 +46,9 @@ on_each! {
     c4_a_transaction_that_ended_before_the_fence_takes_none_from_the_next,
     c4_a_server_that_restarts_between_the_steps_grants_nothing,
     c2_a_late_fence_of_one_who_is_gone_changes_nothing,
+    c4_a_fence_that_waits_for_its_row_is_not_given_to_one_who_has_died_meanwhile,
+    c8_who_has_the_row_is_granted_it_whatever_the_last_one_did_late,
+    the_fence_is_found_by_the_primary_key,
     c8_who_has_waited_reads_the_fence_that_was_given_meanwhile,
     no_sign_stays_behind,
     a_lock_and_its_release_are_five_statements,
@@ -90,17 +88,30 @@ impl World {
         self.admin().await.query_first("SELECT fence FROM lockkit_fence").await.unwrap()
     }
 
-    async fn is_signed(&self, key: &Key) -> bool {
-        let question = format!("SELECT IS_USED_LOCK('{SIGN}{}')", key.owner);
+    async fn is_signed(&self, key: &Key, thread: u64) -> bool {
+        let question = format!("SELECT IS_USED_LOCK('{}')", key.sign(thread));
         self.admin().await.query_first::<Option<u64>, _>(question).await.unwrap().flatten().is_some()
     }
 
     async fn locked(&self, key: &Arc<Key>) -> Locked {
         let connection = self.store().pool.get(OP_TIMEOUT).await.unwrap();
-        self.store().lock(connection, key, None).await.unwrap().expect("it is free")
+        // The server may not have noticed yet that the connection of an earlier hold is closed.
+        self.store().lock(connection, key, Some(OP_TIMEOUT)).await.unwrap().expect("it is free")
     }
 
     /// Another claim gets the lock. Connections that broke with a restart are found by the first who uses them.
+    /// Waits until a statement waits for a row: of this connection, or of any.
+    async fn until_waits(&self, thread: Option<u64>) {
+        let whose = thread.map_or(String::new(), |thread| format!(" AND trx_mysql_thread_id={thread}"));
+        let waits =
+            format!("SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state='LOCK WAIT'{whose}");
+        let mut admin = self.admin().await;
+        while admin.query_first::<u64, _>(&waits).await.unwrap() != Some(1) {
+            // The server renews that table only when it was not read for so long.
+            tokio::time::sleep(Duration::from_millis(110)).await;
+        }
+    }
+
     async fn token(&self) -> FencingToken {
         self.token_for(spec()).await
     }
@@ -246,6 +257,73 @@ async fn c2_a_late_fence_of_one_who_is_gone_changes_nothing(flavor: SqlFlavor) {
     assert!(world.token().await.get() > fence);
 }
 
+/// Catches a sign that is looked for before the row of the fence is locked.
+async fn c4_a_fence_that_waits_for_its_row_is_not_given_to_one_who_has_died_meanwhile(flavor: SqlFlavor) {
+    let world = World::start(flavor).await;
+    world.token().await;
+    let (first_key, second_key) = (key(), key());
+    let before = world.fence().await;
+    let mut first = world.locked(&first_key).await.hold;
+    let thread = first.server().thread;
+    let mut admin = world.admin().await;
+    admin.query_drop("BEGIN").await.unwrap();
+    admin.query_drop("SELECT * FROM lockkit_fence FOR UPDATE").await.unwrap();
+    let (store, late_key) = (Arc::clone(world.store()), Arc::clone(&first_key));
+    let late = tokio::spawn(async move { store.bump(&late_key, &mut first, OP_TIMEOUT).await });
+    world.until_waits(None).await;
+    world.kill(thread).await;
+    let mut second = world.locked(&second_key).await.hold;
+    admin.query_drop("COMMIT").await.unwrap();
+    let late = late.await.unwrap().unwrap_err();
+    assert!(late.is_temporary() && !late.is_outcome_unknown(), "{late}");
+    assert_eq!(world.fence().await, before, "it has changed something");
+    world.store().bump(&second_key, &mut second, OP_TIMEOUT).await.unwrap();
+    assert_eq!(second.finish(true).await.unwrap(), End::Done);
+}
+
+/// Between the end of a transaction and that of its connection's sign, a late fence is given. Catches a refusal of the one who
+/// has the row then, and a grant below what was given.
+async fn c8_who_has_the_row_is_granted_it_whatever_the_last_one_did_late(flavor: SqlFlavor) {
+    let world = World::start(flavor).await;
+    let mut admin = world.admin().await;
+    let mut last = 0;
+    for is_first in [true, false, false] {
+        let (store, key) = (world.store(), key());
+        let mut hold = world.locked(&key).await.hold;
+        assert_eq!(hold.last_fence(), last);
+        let ghost = if is_first {
+            "INSERT INTO lockkit_fence(kind,name,fence,owner) VALUES('mutex','a',\
+             TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))+3600000000,'x')"
+        } else {
+            "UPDATE lockkit_fence SET fence=fence+1,owner='x'"
+        };
+        admin.query_drop(ghost).await.unwrap();
+        let raised = world.fence().await.unwrap();
+        store.bump(&key, &mut hold, OP_TIMEOUT).await.unwrap();
+        assert!(hold.fence() > raised);
+        store.prove(&mut hold).await.unwrap();
+        assert_eq!(hold.finish(true).await.unwrap(), End::Done);
+        last = hold.fence();
+    }
+}
+
+async fn the_fence_is_found_by_the_primary_key(flavor: SqlFlavor) {
+    let world = World::start(flavor).await;
+    world.token().await;
+    let key = key();
+    let hold = world.locked(&key).await.hold;
+    let explain = format!("EXPLAIN {}", world.store().sql.bump);
+    let params = key.bump(&world.store().sql, hold.server(), hold.last_fence());
+    let mut admin = world.admin().await;
+    if flavor == SqlFlavor::MySql {
+        admin.query_drop("SET explain_format='TRADITIONAL'").await.unwrap();
+    }
+    let plan: Vec<Row> = admin.exec(explain, Params::Positional(params)).await.unwrap();
+    let [row] = &plan[..] else { panic!("{plan:?}") };
+    assert_eq!(row.get::<Option<String>, _>("key").unwrap().as_deref(), Some("PRIMARY"), "{row:?}");
+    assert_eq!(row.get::<Option<u64>, _>("rows").unwrap(), Some(1), "{row:?}");
+}
+
 /// Catches a read of the last fence that is older than the row's lock: the one who waited would be refused each time.
 async fn c8_who_has_waited_reads_the_fence_that_was_given_meanwhile(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
@@ -256,14 +334,7 @@ async fn c8_who_has_waited_reads_the_fence_that_was_given_meanwhile(flavor: SqlF
         let thread = connection.server().thread;
         let (store, waiting) = (Arc::clone(world.store()), Arc::clone(&second_key));
         let waiter = tokio::spawn(async move { store.lock(connection, &waiting, Some(OP_TIMEOUT)).await });
-        let mut admin = world.admin().await;
-        let waits = format!(
-            "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id={thread} AND \
-                             trx_state='LOCK WAIT'"
-        );
-        while admin.query_first::<u64, _>(&waits).await.unwrap() != Some(1) {
-            tokio::time::sleep(Duration::from_millis(110)).await;
-        }
+        world.until_waits(Some(thread)).await;
         world.store().bump(&first_key, &mut first, OP_TIMEOUT).await.unwrap();
         assert_eq!(first.finish(true).await.unwrap(), End::Done);
         let mut second = waiter.await.unwrap().unwrap().expect("it is free").hold;
@@ -277,24 +348,41 @@ async fn c8_who_has_waited_reads_the_fence_that_was_given_meanwhile(flavor: SqlF
 /// Catches a sign that stays on a connection of the pool, where it would speak for whoever uses it next.
 async fn no_sign_stays_behind(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
+    let store = world.store();
     let (holder, other) = (key(), key());
+    // The first makes the row.
     let mut hold = world.locked(&holder).await.hold;
-    assert!(world.is_signed(&holder).await);
-    let connection = world.store().pool.get(OP_TIMEOUT).await.unwrap();
-    assert!(world.store().lock(connection, &other, None).await.unwrap().is_none());
-    assert!(!world.is_signed(&other).await);
-    world.store().bump(&holder, &mut hold, OP_TIMEOUT).await.unwrap();
+    let thread = hold.server().thread;
+    assert!(world.is_signed(&holder, thread).await);
+    for patience in [None, Some(Duration::from_secs(1))] {
+        let connection = store.pool.get(OP_TIMEOUT).await.unwrap();
+        let refused = connection.server().thread;
+        assert!(store.lock(connection, &other, patience).await.unwrap().is_none());
+        let connection = store.pool.get(OP_TIMEOUT).await.unwrap();
+        assert_eq!(connection.server().thread, refused, "it was given back");
+        assert!(!world.is_signed(&other, refused).await);
+    }
+    store.bump(&holder, &mut hold, OP_TIMEOUT).await.unwrap();
     assert_eq!(hold.finish(true).await.unwrap(), End::Done);
-    assert!(!world.is_signed(&holder).await);
+    assert!(!world.is_signed(&holder, thread).await);
     for end in 0..2 {
         let mut hold = world.locked(&other).await.hold;
+        let thread = hold.server().thread;
         if end == 0 {
             hold.note_free().await
         } else {
             assert_eq!(hold.finish(false).await.unwrap(), End::Done)
         }
-        assert!(!world.is_signed(&other).await);
+        assert!(!world.is_signed(&other, thread).await);
     }
+    let mut hold = world.locked(&holder).await.hold;
+    let thread = hold.server().thread;
+    store.bump(&holder, &mut hold, OP_TIMEOUT).await.unwrap();
+    store.hand_over(&mut hold, &holder, &other, OP_TIMEOUT).await.unwrap().expect("it stands");
+    let mut hold = hold.bequeath(Arc::clone(&other));
+    assert!(!world.is_signed(&holder, thread).await && world.is_signed(&other, thread).await);
+    assert_eq!(hold.finish(true).await.unwrap(), End::Done);
+    assert!(!world.is_signed(&other, thread).await);
 }
 
 /// What the server is asked: START TRANSACTION, the row with the sign and the last fence, the fence; whose it is and that

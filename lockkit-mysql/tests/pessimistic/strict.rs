@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use lockkit_core::spi::{Attempt, Backend as _, Claim, Grant, Released, Wait};
+use lockkit_core::{
+    Kind,
+    spi::{Attempt, Backend as _, Claim, Grant, Released, Wait},
+};
 
 use crate::support::*;
 
@@ -13,6 +16,7 @@ on_each! {
     c1_one_who_never_waits_gets_it_after_that_lease_too,
     c6_one_who_gives_up_that_wait_leaves_the_lease_to_the_next,
     after_a_release_nobody_waits,
+    c14_a_release_that_has_to_wait_still_shows_its_holder,
     c1_collecting_garbage_ends_no_lease,
 }
 
@@ -101,6 +105,40 @@ async fn after_a_release_nobody_waits(flavor: SqlFlavor) {
         granted(claim.attempt(Wait::No).await);
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
+}
+
+/// Catches a sign that is taken away before the row is free, also where the release has failed.
+async fn c14_a_release_that_has_to_wait_still_shows_its_holder(flavor: SqlFlavor) {
+    let store = Store::start_with(flavor, "&strict_lease=true").await;
+    let mut claim = store.claim("a");
+    let token = granted(claim.attempt(Wait::No).await).token;
+    // Another process, as an operator's would be.
+    let operator = store.another().await;
+    let is_seen = async || {
+        let seen = operator.inspect(&mutex("a")).await.unwrap();
+        assert_eq!(seen.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(), [Some(token)]);
+        assert_eq!(operator.names(Kind::Mutex, "").await.unwrap(), [mutex("a")]);
+        // It can't be freed now, and nobody is told that it is free.
+        operator.force_release(&mutex("a"), token).await.unwrap_err();
+    };
+    store.admin.run("BEGIN").await;
+    store.admin.run("SELECT * FROM lockkit_fence FOR UPDATE").await;
+    let releasing = tokio::spawn(async move {
+        let answer = claim.release().await;
+        (claim, answer)
+    });
+    let waits = "information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE %open_us=0%'";
+    until("the release waits", || async { store.admin.count(waits).await == 1 }).await;
+    is_seen().await;
+    let (mut claim, answer) = releasing.await.unwrap();
+    assert!(answer.unwrap_err().is_temporary());
+    is_seen().await;
+    store.admin.run("ROLLBACK").await;
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    assert!(operator.inspect(&mutex("a")).await.unwrap().holders.is_empty());
+    assert!(operator.names(Kind::Mutex, "").await.unwrap().is_empty());
+    let mut next = store.claim("a");
+    assert!(granted(next.attempt(Wait::No).await).token > token);
 }
 
 async fn c1_collecting_garbage_ends_no_lease(flavor: SqlFlavor) {
