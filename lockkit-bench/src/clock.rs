@@ -14,8 +14,24 @@ pub(crate) fn nanos() -> u64 {
     sample::nanos(Duration::new(seconds, nanos))
 }
 
-/// The common instant as one of this process; one that has passed is now.
+/// The common instant as one of this process, even if it has passed: who is late must not shift what all measure.
 pub(crate) fn instant(at: u64) -> Instant {
     let (now, common) = (Instant::now(), nanos());
-    now + Duration::from_nanos(at.saturating_sub(common))
+    match at.checked_sub(common) {
+        Some(ahead) => now + Duration::from_nanos(ahead),
+        // Before this machine was started there is nothing.
+        None => now.checked_sub(Duration::from_nanos(common - at)).unwrap_or(now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_that_has_passed_stays_in_the_past() {
+        let ago = instant(nanos() - 500_000_000).elapsed();
+        assert!((Duration::from_millis(490)..Duration::from_secs(2)).contains(&ago), "{ago:?}");
+        assert!(instant(nanos() + 60_000_000_000) > Instant::now() + Duration::from_secs(50));
+    }
 }

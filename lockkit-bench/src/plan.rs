@@ -102,9 +102,9 @@ pub(crate) fn estimate(plan: &[Planned], stores: u32, slice: Duration) -> Durati
         Scenario::IdleLocks => {
             Duration::from_secs(10) + Duration::from_micros(500) * planned.case.names.unwrap_or(0)
         }
-        Scenario::Recovery => Duration::from_millis(2_500),
-        Scenario::OpenLoop => slice * 4,
-        _ if planned.case.processes > Some(1) => slice * 3 + Duration::from_millis(200),
+        Scenario::Recovery => Duration::from_millis(3_500),
+        Scenario::OpenLoop => slice * 8,
+        _ if planned.case.processes > Some(1) => slice * 3 + Duration::from_millis(400),
         _ => slice * 3,
     };
     plan.iter().map(|planned| rounds(planned) * planned.rounds * stores).sum()

@@ -48,6 +48,10 @@ impl Progress for Shown {
         }
     }
 
+    fn warns(&self, what: &str) {
+        eprintln!("warning: {what}");
+    }
+
     fn ends(&self) {
         self.bar.finish_and_clear();
     }

@@ -15,7 +15,7 @@ use crate::{
     error::{Error, Result},
     host::host,
     plan::{self, Planned},
-    report::{Metric, Outcome, Report, SCHEMA, Scenario, Side},
+    report::{Metric, Outcome, Report, SCHEMA, Scenario, Side, Verdict},
     sample::{Rounds, Sample, float},
     scenario::{self, Turn},
     target::{Address, Target},
@@ -23,6 +23,8 @@ use crate::{
 
 /// For a slice that nobody can bound otherwise: a store that grants nothing any more, and a crowd that waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// For each of many locks that are taken one after the other, held, and given back: on a slow store.
+const PATIENCE_EACH: Duration = Duration::from_millis(20);
 /// For giving back what a store was asked for.
 const FAREWELL: Duration = Duration::from_secs(15);
 /// Of what the slowest store can do at most: a rate that none of them has to queue for.
@@ -75,7 +77,8 @@ impl Options {
         plan::plan(self.is_quick, self.rounds, &self.only)
     }
 
-    fn command(&self) -> String {
+    /// With the rate that the open loop had, so that the next run can have it, too.
+    fn command(&self, rate_per_second: Option<f64>) -> String {
         let mut words = vec!["lockkit-bench".to_owned()];
         for address in &self.addresses {
             let label = address.label.as_ref().map(|label| format!("{label}=")).unwrap_or_default();
@@ -86,7 +89,7 @@ impl Options {
         }
         words.push(format!("--rounds {} --slice {}", self.rounds, humantime::format_duration(self.slice)));
         words.extend(self.only.iter().map(|scenario| format!("--only {}", name_of(*scenario))));
-        words.extend(self.rate_per_second.map(|rate| format!("--rate {rate}")));
+        words.extend(rate_per_second.or(self.rate_per_second).map(|rate| format!("--rate {rate}")));
         words.join(" ")
     }
 }
@@ -101,12 +104,17 @@ pub trait Progress: Send + Sync {
 
     /// It is over, in whatever way.
     fn ends(&self);
+
+    /// It is done, but not all is in order: what was left in a store, say.
+    fn warns(&self, what: &str) {
+        let _ = what;
+    }
 }
 
 /// Measures all stores, until that is done or `stop` is.
 ///
 /// A case that fails on a store is recorded, and the run goes on. When it is stopped, child processes are ended and locks
-/// given back before this returns.
+/// given back before this returns. What can't be given back is told by [`Progress::warns`]: it is no error.
 ///
 /// # Errors
 /// A store can't be reached at the start, or the run was stopped.
@@ -133,9 +141,15 @@ pub async fn run(
     progress.ends();
     children.all_ended().await;
     for target in &targets {
-        let closed = timeout(FAREWELL, target.close()).await;
-        if let (Ok(_), Ok(Err(error))) = (&outcome, closed) {
-            return Err(error);
+        match timeout(FAREWELL, target.close()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => progress.warns(&error.to_string()),
+            Err(_) => progress.warns(&format!(
+                "{} was not left in order within {}: locks end with their leases, and what the bare driver made \
+                 (names and tables that begin with lockkit-bench or lockkit_bench) may be left",
+                target.store.url,
+                humantime::format_duration(FAREWELL)
+            )),
         }
     }
     outcome
@@ -163,21 +177,28 @@ async fn measure(
         namespace: format!("lockkit-bench/{:012x}", rand::rng().random::<u64>() >> 16),
         progress,
     };
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut used_rate) = (Vec::new(), None);
     for (number, mut planned) in plan.into_iter().enumerate() {
         if planned.scenario == Scenario::OpenLoop {
             let rate = match options.rate_per_second {
-                Some(rate) => rate,
-                None => run.rate(&outcomes).await?,
+                Some(rate) => Ok(rate),
+                None => run.rate(&outcomes).await,
             };
-            planned.case.rate_per_second = Some(rate);
+            match rate {
+                Ok(rate) => used_rate = Some(rate),
+                Err(error) => {
+                    outcomes.extend(run.failed(&planned, &error));
+                    continue;
+                }
+            }
+            planned.case.rate_per_second = used_rate;
         }
         outcomes.extend(run.case(number, &planned).await?);
     }
     Ok(Report {
         schema: SCHEMA,
         lockkit: env!("CARGO_PKG_VERSION").to_owned(),
-        command: options.command(),
+        command: options.command(used_rate),
         started_at: started_at.to_string(),
         took_seconds: start.elapsed().as_secs_f64(),
         rounds: options.rounds,
@@ -218,8 +239,12 @@ impl Run<'_> {
         for round in (1 - warm_up)..=planned.rounds {
             // The round before the first opens connections and fills caches; nothing of it is kept.
             let slice = if round == 0 { self.slice / 4 } else { self.slice };
-            for (target, (ours, floor)) in self.targets.iter().zip(&mut sides) {
-                if round > 0 {
+            for (number, side) in turns(round, self.targets.len()) {
+                let (Some(target), Some((ours, floor))) = (self.targets.get(number), sides.get_mut(number))
+                else {
+                    continue;
+                };
+                if round > 0 && side == Side::Lockkit {
                     let (case, rounds, store) = (shown(planned), planned.rounds, &target.store.id);
                     self.progress.step(&format!("{case}, round {round} of {rounds}, {store}"));
                 }
@@ -231,13 +256,17 @@ impl Run<'_> {
                     slice,
                     children: self.children,
                 };
-                if !ours.has_ended() {
-                    keep(ours, round, self.counted(target, scenario::lockkit(&turn)).await)?;
-                }
-                if let Some(clients) = clients
-                    && !floor.has_ended()
-                {
-                    keep(floor, round, self.counted(target, scenario::floor(&turn, clients)).await)?;
+                let bound = bound(planned, slice);
+                match (side, clients) {
+                    (Side::Lockkit, _) if !ours.has_ended() => {
+                        let sample = self.counted(target, scenario::lockkit(&turn), bound).await;
+                        keep(ours, round, sample)?;
+                    }
+                    (Side::Floor, Some(clients)) if !floor.has_ended() => {
+                        let sample = self.counted(target, scenario::floor(&turn, clients), bound).await;
+                        keep(floor, round, sample)?;
+                    }
+                    _ => {}
                 }
             }
         }
@@ -259,13 +288,25 @@ impl Run<'_> {
     }
 
     /// Does the work within bounds, and counts what the server was asked for each grant.
-    async fn counted(&self, target: &Target, work: impl Future<Output = Result<Sample>>) -> Result<Sample> {
-        let before = target.server.requests().await?;
-        let bound = PATIENCE + self.slice * 10;
-        let mut sample = timeout(bound, work).await.unwrap_or_else(|_| {
+    async fn counted(
+        &self,
+        target: &Target,
+        work: impl Future<Output = Result<Sample>>,
+        bound: Duration,
+    ) -> Result<Sample> {
+        let before = target.requests().await;
+        let done = timeout(bound, work).await.unwrap_or_else(|_| {
             Err(Error::new(format!("it was not done within {}", humantime::format_duration(bound))))
-        })?;
-        let after = target.server.requests().await?;
+        });
+        if done.is_err() {
+            // Those of its children that still give back what they hold would be in the way of the next.
+            self.children.all_ended().await;
+        }
+        let mut sample = done?;
+        let after = match sample.counted_until {
+            Some(count) => Some(count),
+            None => target.requests().await,
+        };
         if let (Some(before), Some(after)) = (sample.counted_from.or(before), after)
             && sample.all_grants > 0
         {
@@ -273,6 +314,18 @@ impl Run<'_> {
             sample.put(Metric::RequestsPerGrant, each);
         }
         Ok(sample)
+    }
+
+    /// A case that could not even begin.
+    fn failed(&self, planned: &Planned, error: &Error) -> Vec<Outcome> {
+        let outcome = |target: &Target| Outcome {
+            scenario: planned.scenario,
+            case: planned.case.clone(),
+            store: target.store.id.clone(),
+            side: Side::Lockkit,
+            verdict: Verdict::Failed { reason: error.to_string() },
+        };
+        self.targets.iter().map(outcome).collect()
     }
 
     /// A share of what one client of the bare driver, or lockkit where there is none, could do on the slowest store.
@@ -289,6 +342,26 @@ impl Run<'_> {
         let slowest = slowest.ok_or_else(|| Error::new("no store could do the uncontended pair"))?;
         Ok(two_digits(slowest * OPEN_LOOP_SHARE).max(1.0))
     }
+}
+
+/// Who has a turn in a round, one after the other: every other time in the opposite order, as what slowly gets faster or
+/// slower would always favor the same ones.
+fn turns(round: u32, stores: usize) -> Vec<(usize, Side)> {
+    let mut turns: Vec<_> =
+        (0..stores).flat_map(|store| [Side::Lockkit, Side::Floor].map(|side| (store, side))).collect();
+    if round.is_multiple_of(2) {
+        turns.reverse();
+    }
+    turns
+}
+
+/// How long one turn may take at most.
+fn bound(planned: &Planned, slice: Duration) -> Duration {
+    let each = match planned.scenario {
+        Scenario::IdleLocks => PATIENCE_EACH * planned.case.names.unwrap_or(0),
+        _ => Duration::ZERO,
+    };
+    PATIENCE + slice * 10 + each
 }
 
 fn keep(rounds: &mut Rounds, round: u32, sample: Result<Sample>) -> Result<()> {
@@ -350,6 +423,24 @@ mod tests {
     }
 
     #[test]
+    fn turns_are_taken_in_the_opposite_order_every_other_round() {
+        use Side::{Floor, Lockkit};
+        let forth = [(0, Lockkit), (0, Floor), (1, Lockkit), (1, Floor)];
+        let mut back = forth;
+        back.reverse();
+        assert_eq!([1, 2, 3].map(|round| turns(round, 2)), [&forth[..], &back[..], &forth[..]]);
+    }
+
+    #[test]
+    fn ten_thousand_locks_get_more_time_than_one() {
+        let of = |scenario| {
+            let planned = plan::plan(false, 5, &[scenario]);
+            bound(&planned[0], Duration::from_millis(400))
+        };
+        assert!(of(Scenario::IdleLocks) > of(Scenario::HotName) + Duration::from_secs(100));
+    }
+
+    #[test]
     fn the_command_repeats_the_run_and_hides_passwords() {
         let address = Address { url: "redis://me:s3cret@h/".to_owned(), label: Some("mine".to_owned()) };
         let worker = WorkerCommand { program: "x".into(), arguments: Vec::new() };
@@ -357,6 +448,7 @@ mod tests {
         options.only = vec![Scenario::HotName];
         let expected =
             "lockkit-bench --url 'mine=redis://me:***@h/' --quick --rounds 3 --slice 100ms --only hot-name";
-        assert_eq!(options.command(), expected);
+        assert_eq!(options.command(None), expected);
+        assert_eq!(options.command(Some(1_200.0)), format!("{expected} --rate 1200"));
     }
 }

@@ -57,6 +57,12 @@ impl Durations {
         self.0.is_empty()
     }
 
+    /// Whether there are enough of them for one to be above the percentile: else it would be the slowest under another
+    /// name.
+    pub(crate) fn tell(&self, percentile: f64) -> bool {
+        float(self.0.len()) * (100.0 - percentile) >= 100.0
+    }
+
     /// So many of a hundred are at most that long, in microseconds.
     pub(crate) fn micros_at(&self, percentile: f64) -> f64 {
         float(self.0.value_at_percentile(percentile)) / 1_000.0
@@ -66,7 +72,8 @@ impl Durations {
         if self.is_empty() {
             return None;
         }
-        let points = PERCENTILES.iter().map(|&percentile| [percentile, self.micros_at(percentile)]);
+        let points = PERCENTILES.iter().filter(|&&percentile| percentile >= 100.0 || self.tell(percentile));
+        let points = points.map(|&percentile| [percentile, self.micros_at(percentile)]);
         Some(Curve { count: self.0.len(), points: points.collect() })
     }
 }
@@ -81,11 +88,14 @@ pub(crate) struct Sample {
     pub(crate) all_grants: u64,
     /// What the server had counted when that began, if it was not at once.
     pub(crate) counted_from: Option<u64>,
+    /// What it had counted when that was over, if more was done afterwards.
+    pub(crate) counted_until: Option<u64>,
 }
 
 impl Sample {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { figures: BTreeMap::new(), durations: Durations::new()?, all_grants: 0, counted_from: None })
+        let (figures, durations) = (BTreeMap::new(), Durations::new()?);
+        Ok(Self { figures, durations, all_grants: 0, counted_from: None, counted_until: None })
     }
 
     pub(crate) fn put(&mut self, metric: Metric, value: f64) {
@@ -190,6 +200,15 @@ mod tests {
         let (first, last) = (curve.points[0], curve.points[curve.points.len() - 1]);
         assert!((0.9..1.1).contains(&first[1]) && first[0] == 0.0, "{first:?}");
         assert!((3_990.0..4_010.0).contains(&last[1]) && last[0] == 100.0, "{last:?}");
+    }
+
+    #[test]
+    fn a_percentile_is_told_if_there_is_one_beyond_it() {
+        let of = |count| Durations::of(0..count).unwrap();
+        assert!(of(100).tell(99.0) && !of(99).tell(99.0));
+        let curve = of(200).curve().unwrap();
+        let last: Vec<_> = curve.points.iter().rev().take(2).map(|point| point[0]).collect();
+        assert_eq!(last, [100.0, 99.5]);
     }
 
     #[test]

@@ -1,9 +1,17 @@
 //! A store to be measured: what its URL says, and how it is reached.
 
-use std::{error::Error as StdError, fmt, sync::Arc};
+use std::{
+    error::Error as StdError,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use lockkit::{Locker, url::StoreUrl};
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::timeout};
 
 use crate::{
     address,
@@ -28,6 +36,11 @@ impl fmt::Debug for Address {
     }
 }
 
+/// For a server to tell what it has counted: a few bytes.
+const TO_TELL: Duration = Duration::from_secs(2);
+/// A server that has been too slow so often is not asked any more.
+const MOST_SILENCES: u32 = 3;
+
 type Clients = Vec<Box<dyn FloorClient>>;
 
 /// A store that is connected.
@@ -36,7 +49,9 @@ pub(crate) struct Target {
     pub(crate) url: String,
     pub(crate) store: Store,
     pub(crate) locker: Locker,
-    pub(crate) server: Arc<dyn Server>,
+    server: Arc<dyn Server>,
+    /// How often it has not told what it counted within [`TO_TELL`].
+    silences: AtomicU32,
     /// Or why there is none.
     floor: Result<Arc<dyn Floor>, String>,
     /// Those of the last time, and for how many tasks.
@@ -72,7 +87,14 @@ impl Target {
             is_fair: capabilities.fair,
             is_pushed: capabilities.push,
         };
-        Ok(Self { url: address.url.clone(), store, locker, server, floor, floor_clients: Mutex::default() })
+        let (url, silences, floor_clients) = (address.url.clone(), AtomicU32::new(0), Mutex::default());
+        Ok(Self { url, store, locker, server, silences, floor, floor_clients })
+    }
+
+    /// Requests that the server has had so far; `None` if it does not tell, for whatever reason: locks can be measured
+    /// without.
+    pub(crate) async fn requests(&self) -> Option<u64> {
+        told(&*self.server, &self.silences, TO_TELL).await
     }
 
     /// The same store without the process gate: each task waits in the store.
@@ -86,7 +108,7 @@ impl Target {
     }
 
     /// The URL for a holder whose death is to be noticed after so long, where that is not a matter of the lease alone.
-    pub(crate) fn url_with_session(&self, timeout: std::time::Duration) -> Result<String> {
+    pub(crate) fn url_with_session(&self, timeout: Duration) -> Result<String> {
         let url = StoreUrl::parse(&self.url).map_err(|error| Error::of("a URL can't be read", error))?;
         let mut params = url.params.clone();
         let is_set = params
@@ -140,6 +162,17 @@ impl fmt::Debug for Target {
     }
 }
 
+async fn told(server: &dyn Server, silences: &AtomicU32, within: Duration) -> Option<u64> {
+    if silences.load(Ordering::Relaxed) >= MOST_SILENCES {
+        return None;
+    }
+    let Ok(counted) = timeout(within, server.requests()).await else {
+        silences.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    counted.ok().flatten()
+}
+
 fn unique(id: String, taken: &[String]) -> String {
     let mut candidates = std::iter::once(id.clone()).chain((2..).map(|number: u32| format!("{id}-{number}")));
     candidates.find(|candidate| !taken.contains(candidate)).unwrap_or(id)
@@ -147,7 +180,48 @@ fn unique(id: String, taken: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
+
     use super::*;
+    use crate::server::Facts;
+
+    #[derive(Debug)]
+    enum Counter {
+        Tells(u64),
+        Fails,
+        Hangs(AtomicU32),
+    }
+
+    #[async_trait]
+    impl Server for Counter {
+        async fn facts(&self) -> Result<Facts> {
+            Err(Error::new("not asked"))
+        }
+
+        async fn requests(&self) -> Result<Option<u64>> {
+            match self {
+                Self::Tells(count) => Ok(Some(*count)),
+                Self::Fails => Err(Error::new("connection reset")),
+                Self::Hangs(asked) => {
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    std::future::pending().await
+                }
+            }
+        }
+    }
+
+    /// One that hands the error on fails a case whose locks are well.
+    #[tokio::test]
+    async fn a_counter_that_fails_or_hangs_is_no_counter() {
+        let (silences, within) = (AtomicU32::new(0), Duration::from_millis(10));
+        assert_eq!(told(&Counter::Tells(7), &silences, within).await, Some(7));
+        assert_eq!(told(&Counter::Fails, &silences, within).await, None);
+        let hangs = Counter::Hangs(AtomicU32::new(0));
+        for _ in 0..5 {
+            assert_eq!(told(&hangs, &silences, within).await, None);
+        }
+        assert!(matches!(hangs, Counter::Hangs(asked) if asked.load(Ordering::Relaxed) == MOST_SILENCES));
+    }
 
     #[test]
     fn a_second_store_of_a_name_gets_a_number() {

@@ -53,14 +53,20 @@ pub(crate) enum Order {
     Run { start_ns: u64, slice: Duration },
     /// Tell what holding costs for so long.
     Watch { span: Duration },
+    /// Give back what is held: not before, as others count the requests of holding.
+    GiveBack,
 }
 
 /// What a child says, a line each.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
-    /// Connected, and holding what it is to hold; or done, and holding nothing any more.
+    /// Connected; or done, and holding nothing any more.
     Ready,
+    /// The lock is held, with this lease: no shorter one than the store can do.
+    Holding {
+        ttl: Duration,
+    },
     /// All locks are held, each at the cost of so much memory.
     Held {
         bytes_per_lock: f64,
@@ -149,8 +155,10 @@ async fn serve(locker: &Locker, task: Task, orders: &mut UnboundedReceiver<Order
         }
         Task::Idle { prefix, locks, ttl } => idle(locker, &prefix, locks, ttl, orders).await,
         Task::Hold { name, ttl } => {
+            // The servers may have agreed to less than was asked for.
+            let ttl = ttl.max(locker.descriptor().min_ttl);
             let _guard = hold(locker, &name, ttl).await?;
-            say(&Answer::Ready)?;
+            say(&Answer::Holding { ttl })?;
             orders.recv().await;
             Ok(())
         }
@@ -184,6 +192,7 @@ async fn idle(
         return Err(Error::new(format!("{} was lost while it was only held", lost.name())));
     }
     say(&Answer::Watched { cpu_percent: 100.0 * used.as_secs_f64() / passed.as_secs_f64() })?;
+    let Some(Order::GiveBack) = orders.recv().await else { return Ok(()) };
     let giving = stream::iter(guards).map(|guard| async { guard.release().await.map_err(refused) });
     giving.buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
     say(&Answer::Ready)

@@ -6,7 +6,11 @@ mod redis;
 mod tests;
 mod zookeeper;
 
-use std::{fmt::Debug, sync::Arc};
+use std::{
+    fmt::Debug,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
 use lockkit::url::StoreUrl;
@@ -27,8 +31,17 @@ pub(crate) trait Floor: Send + Sync + Debug {
 /// One task at work.
 #[async_trait]
 pub(crate) trait FloorClient: Send {
-    /// Takes a name and gives it back. Nobody else uses the name.
-    async fn pair(&mut self, name: &str) -> Result<()>;
+    /// Takes a name, holds it for so long, and gives it back; tells when it had it. Nobody else uses the name.
+    async fn pair(&mut self, name: &str, hold: Duration) -> Result<Instant>;
+}
+
+/// Holds what was taken, as tasks with lockkit do, and tells since when.
+async fn held(hold: Duration) -> Instant {
+    let granted = Instant::now();
+    if !hold.is_zero() {
+        tokio::time::sleep(hold).await;
+    }
+    granted
 }
 
 /// The floor of a store; `None` where there is no driver under lockkit: the locks of `memory` are its own.

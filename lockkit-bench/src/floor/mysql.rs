@@ -1,7 +1,11 @@
 //! MySQL and MariaDB, in tables of the floor's own. For the optimistic strategy two updates by primary key, which check
 //! nothing; for the pessimistic one a transaction around a row lock, and the fence on a second connection.
 
-use std::{collections::HashSet, fmt::Write as _};
+use std::{
+    collections::HashSet,
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
 use lockkit::{
@@ -13,7 +17,7 @@ use lockkit::{
     url::StoreUrl,
 };
 
-use super::{Floor, FloorClient};
+use super::{Floor, FloorClient, held};
 use crate::{Error, Result};
 
 /// As lockkit reads the server's time, in µs.
@@ -138,13 +142,15 @@ impl Updates {
         Ok(Self { conn, owner: OwnerId::random().to_string(), make, take, free })
     }
 
-    async fn work(&mut self, name: &str) -> Result<(), my::Error> {
+    async fn work(&mut self, name: &str, hold: Duration) -> Result<Instant, my::Error> {
         self.take(name).await?;
         if self.conn.affected_rows() == 0 {
             self.conn.exec_drop(&self.make, (name,)).await?;
             self.take(name).await?;
         }
-        self.conn.exec_drop(&self.free, (name,)).await
+        let granted = held(hold).await;
+        self.conn.exec_drop(&self.free, (name,)).await?;
+        Ok(granted)
     }
 
     async fn take(&mut self, name: &str) -> Result<(), my::Error> {
@@ -154,8 +160,8 @@ impl Updates {
 
 #[async_trait]
 impl FloorClient for Updates {
-    async fn pair(&mut self, name: &str) -> Result<()> {
-        self.work(name).await.map_err(failed)
+    async fn pair(&mut self, name: &str, hold: Duration) -> Result<Instant> {
+        self.work(name, hold).await.map_err(failed)
     }
 }
 
@@ -182,7 +188,7 @@ impl RowLock {
         Ok(Self { lock, fence, table: tables.lock.clone(), bump, known: HashSet::new() })
     }
 
-    async fn work(&mut self, name: &str) -> Result<(), my::Error> {
+    async fn work(&mut self, name: &str, hold: Duration) -> Result<Instant, my::Error> {
         if !self.known.contains(name) {
             let make = format!("INSERT IGNORE INTO {}(kind,name) VALUES('m',?)", self.table);
             self.lock.exec_drop(make, (name,)).await?;
@@ -192,14 +198,16 @@ impl RowLock {
         let begin = format!("BEGIN;SELECT 1 FROM {table} WHERE kind='m' AND name={name_literal} FOR UPDATE");
         self.lock.query_drop(begin).await?;
         self.fence.exec_drop(&self.bump, (name,)).await?;
-        self.lock.query_drop("COMMIT").await
+        let granted = held(hold).await;
+        self.lock.query_drop("COMMIT").await?;
+        Ok(granted)
     }
 }
 
 #[async_trait]
 impl FloorClient for RowLock {
-    async fn pair(&mut self, name: &str) -> Result<()> {
-        self.work(name).await.map_err(failed)
+    async fn pair(&mut self, name: &str, hold: Duration) -> Result<Instant> {
+        self.work(name, hold).await.map_err(failed)
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, PoisonError},
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -18,7 +19,7 @@ use lockkit::{
     url::StoreUrl,
 };
 
-use super::{Floor, FloorClient};
+use super::{Floor, FloorClient, held};
 use crate::{Error, Result};
 
 /// As lockkit's defaults have it.
@@ -147,16 +148,19 @@ impl RedisClient {
 
 #[async_trait]
 impl FloorClient for RedisClient {
-    async fn pair(&mut self, name: &str) -> Result<()> {
+    async fn pair(&mut self, name: &str, hold: Duration) -> Result<Instant> {
         if !self.pairs.contains_key(name) {
             let pair = self.prepare(name).await?;
             self.pairs.insert(name.to_owned(), pair);
         }
-        let Some(Pair { connection, acquire, release }) = self.pairs.get_mut(name) else { return Ok(()) };
+        let Some(Pair { connection, acquire, release }) = self.pairs.get_mut(name) else {
+            return Err(Error::new("what the bare client sends to Redis was not prepared"));
+        };
         let failed = |error| Error::of("a script of the bare client on Redis", error);
         acquire.send(connection).await.map_err(failed)?;
+        let granted = held(hold).await;
         release.send(connection).await.map_err(failed)?;
-        Ok(())
+        Ok(granted)
     }
 }
 

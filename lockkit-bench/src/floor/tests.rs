@@ -1,5 +1,7 @@
 //! On real servers: that the floors send what they say, and leave nothing behind.
 
+use std::time::{Duration, Instant};
+
 use futures_util::StreamExt as _;
 use lockkit::{
     mysql::mysql_async::{Conn, Opts, prelude::Queryable as _},
@@ -22,12 +24,12 @@ async fn requests_per_pair(url: &str) -> u64 {
     let floor = open(url).await.unwrap().unwrap();
     let mut clients = floor.clients(2).await.unwrap();
     for (name, client) in clients.iter_mut().enumerate() {
-        client.pair(&format!("bench/{name}")).await.unwrap();
+        client.pair(&format!("bench/{name}"), Duration::ZERO).await.unwrap();
     }
     let before = server.requests().await.unwrap().unwrap();
     for _ in 0..PAIRS {
         for (name, client) in clients.iter_mut().enumerate() {
-            client.pair(&format!("bench/{name}")).await.unwrap();
+            client.pair(&format!("bench/{name}"), Duration::ZERO).await.unwrap();
         }
     }
     let after = server.requests().await.unwrap().unwrap();
@@ -66,7 +68,7 @@ async fn a_pair_on_a_cluster_is_two_requests_and_leaves_nothing() {
 async fn a_pair_behind_sentinels_goes_to_the_primary() {
     let group = SentinelGroup::start().unwrap();
     let floor = open(&group.url()).await.unwrap().unwrap();
-    floor.clients(1).await.unwrap().remove(0).pair("bench/0").await.unwrap();
+    floor.clients(1).await.unwrap().remove(0).pair("bench/0", Duration::ZERO).await.unwrap();
     floor.close().await.unwrap();
 }
 
@@ -80,11 +82,11 @@ async fn the_floor_on_redis_sends_what_lockkit_sends() {
     let mut client = floor.clients(1).await.unwrap().remove(0);
     // The server learns the scripts.
     mutex.lock().await.unwrap().release().await.unwrap();
-    client.pair("bench/0").await.unwrap();
+    client.pair("bench/0", Duration::ZERO).await.unwrap();
 
     let monitor = RedisClient::open(server.url()).unwrap().get_async_monitor().await.unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
-    client.pair("bench/0").await.unwrap();
+    client.pair("bench/0", Duration::ZERO).await.unwrap();
     let lines = monitor.into_on_message::<String>().filter_map(async |line| request(&line));
     let requests: Vec<_> = lines.take(4).collect().await;
     assert_eq!(requests[..2], requests[2..]);
@@ -135,9 +137,9 @@ async fn a_folder_that_the_servers_removed_is_made_anew() {
     let server = ZooKeeperServer::start().unwrap();
     let floor = open(&server.url()).await.unwrap().unwrap();
     let mut client = floor.clients(1).await.unwrap().remove(0);
-    client.pair("bench/0").await.unwrap();
+    client.pair("bench/0", Duration::ZERO).await.unwrap();
     floor.close().await.unwrap();
-    client.pair("bench/0").await.unwrap();
+    client.pair("bench/0", Duration::ZERO).await.unwrap();
     floor.close().await.unwrap();
 }
 
@@ -183,6 +185,24 @@ async fn a_table_that_may_not_be_made_is_named_with_the_right_that_lacks() {
     let url = format!("mysql://poor:hunter2@127.0.0.1:{}/poor", server.port());
     let error = open(&url).await.unwrap_err().to_string();
     assert!(error.contains("rights CREATE and DROP") && !error.contains("hunter2"), "{error}");
+}
+
+/// One that gives back at once would be compared with work that includes the hold.
+#[tokio::test]
+async fn a_pair_is_held_as_long_as_asked_after_its_grant() {
+    const HOLD: Duration = Duration::from_millis(40);
+    let redis = RedisServer::start().unwrap();
+    let zookeeper = ZooKeeperServer::start().unwrap();
+    let sql = SqlServer::start(SqlFlavor::MariaDb).unwrap();
+    let pessimistic = format!("{}?strategy=pessimistic", sql.url());
+    for url in [redis.url(), zookeeper.url(), sql.url(), pessimistic] {
+        let floor = open(&url).await.unwrap().unwrap();
+        let mut client = floor.clients(1).await.unwrap().remove(0);
+        let asked = Instant::now();
+        let granted = client.pair("bench/0", HOLD).await.unwrap();
+        assert!(granted > asked && granted.elapsed() >= HOLD, "{url}");
+        floor.close().await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::{
     collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, PoisonError},
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -18,7 +19,7 @@ use lockkit::{
     },
 };
 
-use super::{Floor, FloorClient};
+use super::{Floor, FloorClient, held};
 use crate::{Error, Result};
 
 /// How many folders are removed at once.
@@ -113,7 +114,7 @@ impl ZooKeeperClient {
         Ok(folder)
     }
 
-    async fn work(&self, folder: &str) -> Result<(), ZkError> {
+    async fn work(&self, folder: &str, hold: Duration) -> Result<Instant, ZkError> {
         let ZooKeeperFloor { config, client, .. } = &self.floor;
         let record = format!("lockkit/1 {}", self.owner);
         let path = if config.is_fair() {
@@ -129,22 +130,24 @@ impl ZooKeeperClient {
             client.create(&path, record.as_bytes(), &CreateMode::Ephemeral.with_acls(config.acls())).await?;
             path
         };
-        client.delete(&path, None).await
+        let granted = held(hold).await;
+        client.delete(&path, None).await?;
+        Ok(granted)
     }
 }
 
 #[async_trait]
 impl FloorClient for ZooKeeperClient {
-    async fn pair(&mut self, name: &str) -> Result<()> {
+    async fn pair(&mut self, name: &str, hold: Duration) -> Result<Instant> {
         let folder = match self.folders.get(name) {
             Some(folder) => folder.clone(),
             None => self.make_folder(name).await?,
         };
-        match self.work(&folder).await {
+        match self.work(&folder, hold).await {
             // The servers remove folders that are empty.
             Err(ZkError::NoNode) => {
                 let folder = self.make_folder(name).await?;
-                self.work(&folder).await.map_err(failed)
+                self.work(&folder, hold).await.map_err(failed)
             }
             answer => answer.map_err(failed),
         }

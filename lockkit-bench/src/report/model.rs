@@ -247,6 +247,8 @@ pub enum Metric {
     IdleRequestsPerSecond,
     /// Processor time of the process, in percent of one core.
     CpuPercent,
+    /// The lease as it was in force, in milliseconds: a store may not do as short a one as the case asks for.
+    LeaseMs,
 }
 
 /// Which way is better.

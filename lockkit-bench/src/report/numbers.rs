@@ -32,7 +32,7 @@ pub(super) fn shown(metric: Metric, value: f64) -> Shown {
         | Metric::WaitMaxUs
         | Metric::HandOffP50Us
         | Metric::HandOffP99Us => micros(value),
-        Metric::RecoveryMs => micros(value * 1e3),
+        Metric::RecoveryMs | Metric::LeaseMs => micros(value * 1e3),
         Metric::BytesPerLock => bytes(value),
         Metric::GrantsPerSecond | Metric::IdleRequestsPerSecond => Shown::of(value, "/s"),
         Metric::CpuPercent => Shown::of(value, "%"),

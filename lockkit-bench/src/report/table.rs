@@ -57,7 +57,7 @@ impl Table {
 }
 
 /// In the order in which they are read.
-const METRICS: [Metric; 12] = [
+const METRICS: [Metric; 13] = [
     Metric::GrantsPerSecond,
     Metric::HandOffP50Us,
     Metric::HandOffP99Us,
@@ -70,6 +70,7 @@ const METRICS: [Metric; 12] = [
     Metric::MostOverLeast,
     Metric::BytesPerLock,
     Metric::CpuPercent,
+    Metric::LeaseMs,
 ];
 
 /// The metrics that stores have of a scenario.

@@ -158,6 +158,7 @@ pub(super) const fn metric(metric: Metric) -> &'static str {
         Metric::BytesPerLock => "memory per lock",
         Metric::IdleRequestsPerSecond => "requests when idle",
         Metric::CpuPercent => "processor",
+        Metric::LeaseMs => "lease",
     }
 }
 

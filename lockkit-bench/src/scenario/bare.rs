@@ -1,25 +1,38 @@
 //! The floor: pairs by the bare driver, on names that nobody else wants.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use futures_util::future::try_join_all;
+use tokio::task::JoinSet;
 
-use super::{Turn, closed::Window, hand_off::put_gaps};
+use super::{
+    Turn,
+    closed::Window,
+    hand_off::put_gaps,
+    zipf::{self, Ranks},
+};
 use crate::{
-    error::Result,
+    error::{Error, Result},
     floor::FloorClient,
     report::{Metric, Scenario},
     sample::{Durations, Sample, float, nanos},
 };
 
+type Client = Box<dyn FloorClient>;
+
 pub(super) async fn pairs(turn: &Turn<'_>, tasks: u32) -> Result<Sample> {
-    let mut clients = turn.target.floor_clients(tasks).await?;
-    let window = Window::after_warm_up(Instant::now(), turn.slice);
-    let work = clients.iter_mut().enumerate().map(|(number, client)| {
+    let clients = turn.target.floor_clients(tasks).await?;
+    let count = u32::try_from(clients.len()).unwrap_or(u32::MAX);
+    let work = clients.into_iter().enumerate().map(|(number, client)| {
         let name = format!("{}/floor/{number}", turn.name);
-        async move { repeat(&mut **client, &name, window).await }
+        let names = match turn.scenario {
+            Scenario::Zipf => Names::Popular(name, Ranks::new(zipf::share(turn.case, count))?),
+            _ => Names::One(name),
+        };
+        Ok((client, names))
     });
-    let tallies = try_join_all(work).await?;
+    let work = work.collect::<Result<_>>()?;
+    let window = Window::after_warm_up(Instant::now(), turn.slice);
+    let (clients, tallies) = all(work, turn.hold(), window).await?;
     turn.target.keep_floor_clients(tasks, clients).await;
     let mut sample = Sample::new()?;
     let inside: u64 = tallies.iter().map(|tally| tally.inside).sum();
@@ -32,6 +45,13 @@ pub(super) async fn pairs(turn: &Turn<'_>, tasks: u32) -> Result<Sample> {
     Ok(sample)
 }
 
+/// What one client takes, apart from the names of all others.
+enum Names {
+    One(String),
+    /// Its share of many names, some more often than others.
+    Popular(String, Ranks),
+}
+
 #[derive(Default)]
 struct Tally {
     inside: u64,
@@ -40,19 +60,89 @@ struct Tally {
     took: Vec<u64>,
 }
 
-async fn repeat(client: &mut dyn FloorClient, name: &str, window: Window) -> Result<Tally> {
+/// Each client works in a task of its own, as tasks with lockkit do, so that all threads of the runtime have work.
+async fn all(
+    work: Vec<(Client, Names)>,
+    hold: Duration,
+    window: Window,
+) -> Result<(Vec<Client>, Vec<Tally>)> {
+    let mut tasks = JoinSet::new();
+    for (mut client, names) in work {
+        tasks.spawn(async move {
+            let tally = repeat(&mut *client, &names, hold, window).await?;
+            Ok::<_, Error>((client, tally))
+        });
+    }
+    let mut done = Vec::new();
+    while let Some(task) = tasks.join_next().await {
+        done.push(task.map_err(|error| Error::of("a task came to a bad end", error))??);
+    }
+    Ok(done.into_iter().unzip())
+}
+
+async fn repeat(
+    client: &mut dyn FloorClient,
+    names: &Names,
+    hold: Duration,
+    window: Window,
+) -> Result<Tally> {
     let mut tally = Tally::default();
     loop {
         let asked = Instant::now();
         if asked >= window.until {
             return Ok(tally);
         }
-        client.pair(name).await?;
+        match names {
+            Names::One(name) => client.pair(name, hold).await?,
+            Names::Popular(prefix, ranks) => {
+                client.pair(&format!("{prefix}/{}", ranks.choose()), hold).await?
+            }
+        };
         let done = Instant::now();
         tally.all += 1;
         if window.holds(done) {
             tally.inside += 1;
             tally.took.push(nanos(done - asked));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use async_trait::async_trait;
+    use tokio::{sync::mpsc, task};
+
+    use super::*;
+
+    /// Tells in which task it works.
+    struct Teller(mpsc::UnboundedSender<task::Id>);
+
+    #[async_trait]
+    impl FloorClient for Teller {
+        async fn pair(&mut self, _name: &str, _hold: Duration) -> Result<Instant> {
+            let _ = self.0.send(task::id());
+            task::yield_now().await;
+            Ok(Instant::now())
+        }
+    }
+
+    /// In one task, all clients have one core between them, and lockkit's tasks have them all.
+    #[tokio::test]
+    async fn each_client_has_a_task_of_its_own() {
+        let (sender, mut told) = mpsc::unbounded_channel();
+        let clients = (0..3).map(|number| -> (Client, Names) {
+            (Box::new(Teller(sender.clone())), Names::One(number.to_string()))
+        });
+        let window = Window::after_warm_up(Instant::now(), Duration::from_millis(20));
+        let (clients, tallies) = all(clients.collect(), Duration::ZERO, window).await.unwrap();
+        assert_eq!((clients.len(), tallies.len()), (3, 3));
+        drop((sender, clients));
+        let mut ids = HashSet::new();
+        while let Some(id) = told.recv().await {
+            ids.insert(id);
+        }
+        assert_eq!(ids.len(), 3);
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -19,8 +19,12 @@ use crate::{
     sample::{Durations, Sample, float, nanos},
 };
 
-/// With fewer grants for each, most over least says little.
+/// With fewer grants for each on average, most over least says little.
 const GRANTS_FOR_FAIRNESS: u64 = 20;
+
+/// So many windows long, those who have been served go on to ask while others still wait from within the window: a wait
+/// would end too soon if nobody else came. Who is starved waits longer than that, and counts with that much.
+const DRAIN: u32 = 4;
 
 /// What a task asks for, again and again.
 #[derive(Clone)]
@@ -65,6 +69,16 @@ impl Window {
         self.from <= instant && instant < self.until
     }
 
+    /// Whether somebody waited within it: the longest waits begin before it, or end after it, or both.
+    fn overlaps(&self, asked: Instant, granted: Instant) -> bool {
+        asked < self.until && granted >= self.from
+    }
+
+    /// When nobody asks any more, even if somebody has waited ever since the window closed.
+    fn end(&self) -> Instant {
+        self.until + (self.until - self.from) * DRAIN
+    }
+
     pub(crate) fn seconds(&self) -> f64 {
         (self.until - self.from).as_secs_f64()
     }
@@ -102,7 +116,7 @@ pub(crate) struct Tally {
     pub(crate) inside: u64,
     /// Grants before and after it, too.
     pub(crate) all: u64,
-    /// In nanoseconds, of those who asked within the window, whenever they were served: the slowest ones count, too.
+    /// In nanoseconds, all that overlap the window, whenever they were asked for and served.
     pub(crate) waits: Vec<u64>,
     /// In nanoseconds, from the release of another one.
     pub(crate) gaps: Vec<u64>,
@@ -123,8 +137,9 @@ pub(crate) async fn closed_loop(
     last: Option<Arc<LastRelease>>,
 ) -> Result<Vec<Tally>> {
     let mut tasks = JoinSet::new();
+    let waiting = Arc::new(AtomicUsize::new(wants.len()));
     for want in wants {
-        tasks.spawn(work(want, hold, window, last.clone()));
+        tasks.spawn(work(want, hold, window, Arc::clone(&waiting), last.clone()));
     }
     let mut tallies = Vec::new();
     while let Some(tally) = tasks.join_next().await {
@@ -133,24 +148,38 @@ pub(crate) async fn closed_loop(
     Ok(tallies)
 }
 
-async fn work(want: Want, hold: Duration, window: Window, last: Option<Arc<LastRelease>>) -> Result<Tally> {
+/// `waiting` is how many tasks may still wait for what they asked for within the window.
+async fn work(
+    want: Want,
+    hold: Duration,
+    window: Window,
+    waiting: Arc<AtomicUsize>,
+    last: Option<Arc<LastRelease>>,
+) -> Result<Tally> {
     let mut tally = Tally::default();
+    let mut is_served = false;
     loop {
         let asked = Instant::now();
         if asked >= window.until {
-            return Ok(tally);
+            if !is_served {
+                is_served = true;
+                waiting.fetch_sub(1, Ordering::SeqCst);
+            }
+            if waiting.load(Ordering::SeqCst) == 0 || asked >= window.end() {
+                return Ok(tally);
+            }
         }
         let guard = want.take().await.map_err(refused)?;
         let granted = Instant::now();
         tally.all += 1;
-        if window.holds(asked) {
+        if window.overlaps(asked, granted) {
             tally.waits.push(nanos(granted - asked));
         }
         if window.holds(granted) {
             tally.inside += 1;
             tally.gaps.extend(last.as_ref().and_then(|last| last.gap(granted)));
         }
-        if !hold.is_zero() && granted < window.until {
+        if !hold.is_zero() {
             sleep(hold).await;
         }
         if let Some(last) = &last {
@@ -181,16 +210,20 @@ pub(crate) fn sample(tallies: &[Tally], window: &Window) -> Result<Sample> {
 pub(crate) fn put_waits(sample: &mut Sample, waits: Durations) {
     if !waits.is_empty() {
         sample.put(Metric::WaitP50Us, waits.micros_at(50.0));
-        sample.put(Metric::WaitP99Us, waits.micros_at(99.0));
+        if waits.tell(99.0) {
+            sample.put(Metric::WaitP99Us, waits.micros_at(99.0));
+        }
         sample.put(Metric::WaitMaxUs, waits.micros_at(100.0));
     }
     sample.durations = waits;
 }
 
+/// Infinite if one was never served.
 pub(crate) fn put_fairness(sample: &mut Sample, served: &[u64]) {
+    let tasks = u64::try_from(served.len()).unwrap_or(u64::MAX);
     if let (Some(&most), Some(&least)) = (served.iter().max(), served.iter().min())
-        && served.len() > 1
-        && least >= GRANTS_FOR_FAIRNESS
+        && tasks > 1
+        && served.iter().sum::<u64>() >= tasks * GRANTS_FOR_FAIRNESS
     {
         sample.put(Metric::MostOverLeast, float(most) / float(least));
     }
@@ -203,11 +236,52 @@ mod tests {
     #[test]
     fn the_share_of_tasks_is_told_only_with_enough_grants_for_each() {
         for (served, ratio) in
-            [(&[30_u64, 20][..], Some(1.5)), (&[3_000, 19], None), (&[100], None), (&[], None)]
+            [(&[30_u64, 20][..], Some(1.5)), (&[20, 19], None), (&[100], None), (&[], None)]
         {
             let mut sample = Sample::new().unwrap();
             put_fairness(&mut sample, served);
             assert_eq!(sample.figures.get(&Metric::MostOverLeast).copied(), ratio, "{served:?}");
         }
+    }
+
+    /// One that leaves them out tells of an unfair store only when it is not too unfair.
+    #[test]
+    fn who_is_starved_is_not_left_out() {
+        for (served, ratio) in [(&[3_000_u64, 10][..], 300.0), (&[100, 100, 0], f64::INFINITY)] {
+            let mut sample = Sample::new().unwrap();
+            put_fairness(&mut sample, served);
+            assert_eq!(sample.figures.get(&Metric::MostOverLeast), Some(&ratio), "{served:?}");
+        }
+    }
+
+    #[test]
+    fn a_wait_counts_if_any_of_it_is_within_the_window() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let window = Window { from: at(100), until: at(200) };
+        for (asked, granted, counts) in [
+            (110, 120, true),
+            (0, 100, true),
+            (199, 900, true),
+            (0, 900, true),
+            (0, 99, false),
+            (200, 201, false),
+        ] {
+            assert_eq!(window.overlaps(at(asked), at(granted)), counts, "{asked} to {granted}");
+        }
+    }
+
+    /// One that stops to hold or to ask when the window closes finds short waits for the last in line.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_last_in_line_wait_as_long_as_all_others() {
+        let mutex = lockkit::Locker::memory().mutex("closed").unwrap();
+        let window = Window::after_warm_up(Instant::now(), Duration::from_millis(400));
+        let (tasks, hold) = (8, Duration::from_millis(10));
+        let wants = vec![Want::Mutex(mutex); tasks];
+        let tallies = closed_loop(wants, hold, window, None).await.unwrap();
+        let waits: Vec<_> = tallies.iter().flat_map(|tally| tally.waits.iter().copied()).collect();
+        // Seven others were before each, but for the first seven of all: they were served before the window.
+        let least = waits.iter().min().unwrap();
+        assert!(waits.len() > 20 && *least >= nanos(hold * 7), "{waits:?}");
     }
 }

@@ -27,7 +27,9 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
 pub(super) fn put_gaps(sample: &mut Sample, gaps: Durations) {
     if !gaps.is_empty() {
         sample.put(Metric::HandOffP50Us, gaps.micros_at(50.0));
-        sample.put(Metric::HandOffP99Us, gaps.micros_at(99.0));
+        if gaps.tell(99.0) {
+            sample.put(Metric::HandOffP99Us, gaps.micros_at(99.0));
+        }
     }
     sample.durations = gaps;
 }

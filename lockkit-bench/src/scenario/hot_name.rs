@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// For an order to reach all processes before it begins.
-const LEAD: Duration = Duration::from_millis(30);
+const LEAD: Duration = Duration::from_millis(200);
 
 pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     match turn.case.processes {
@@ -44,7 +44,7 @@ async fn apart(turn: &Turn<'_>, processes: u32) -> Result<Sample> {
     let mut children = try_join_all(jobs.map(|job| turn.children.start(job))).await?;
     try_join_all(children.iter_mut().map(Child::ready)).await?;
     // Without what it took to connect.
-    let counted_from = turn.target.server.requests().await?;
+    let counted_from = turn.target.requests().await;
     let order = Order::Run { start_ns: clock::nanos() + nanos(LEAD), slice: turn.slice };
     let shares = try_join_all(children.iter_mut().map(|child| async {
         child.order(&order).await?;
@@ -54,8 +54,10 @@ async fn apart(turn: &Turn<'_>, processes: u32) -> Result<Sample> {
         }
     }))
     .await?;
+    // Nor what the processes ask for when they end.
+    let counted_until = turn.target.requests().await;
     try_join_all(children.into_iter().map(Child::end)).await?;
-    Ok(Sample { counted_from, ..merge(&shares, turn.slice)? })
+    Ok(Sample { counted_from, counted_until, ..merge(&shares, turn.slice)? })
 }
 
 /// As evenly as it goes.

@@ -21,23 +21,24 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     let task = Task::Idle { prefix: turn.name.to_owned(), locks, ttl };
     let mut child = turn.children.start(Job { url: turn.target.url.clone(), task }).await?;
     let mut sample = Sample::new()?;
+    sample.put(Metric::LeaseMs, ttl.as_secs_f64() * 1_000.0);
     match child.answer().await? {
         Answer::Held { bytes_per_lock } => sample.put(Metric::BytesPerLock, bytes_per_lock),
         other => return Err(unexpected(&other)),
     }
     // The first renewals of all are over, so that the window holds whole periods.
     tokio::time::sleep(ttl / 3).await;
-    let (before, start) = (turn.target.server.requests().await?, Instant::now());
+    let (before, start) = (turn.target.requests().await, Instant::now());
     child.order(&Order::Watch { span: ttl / 3 * PERIODS }).await?;
     match child.answer().await? {
         Answer::Watched { cpu_percent } => sample.put(Metric::CpuPercent, cpu_percent),
         other => return Err(unexpected(&other)),
     }
-    // The child goes on to release them: what it asks for that before we have looked is a few requests of thousands.
-    let (after, passed) = (turn.target.server.requests().await?, start.elapsed());
+    let (after, passed) = (turn.target.requests().await, start.elapsed());
     if let (Some(before), Some(after)) = (before, after) {
         sample.put(Metric::IdleRequestsPerSecond, float(after.saturating_sub(before)) / passed.as_secs_f64());
     }
+    child.order(&Order::GiveBack).await?;
     child.ready().await?;
     child.end().await?;
     Ok(sample)

@@ -101,13 +101,15 @@ pub(crate) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
 /// How many clients of the bare driver do the least of the same work; `None` if there is nothing to compare with.
 ///
 /// A name that one owner has at a time is given back and taken by one client in a row: a hand-over can't cost a store less,
-/// but for one within the process, which is one request and not two.
+/// but for one within the process, which is one request and not two. Clients of popular names choose as lockkit's tasks do,
+/// each from its own share of the names; those of readers and writers all have names of their own, as if all only read.
 pub(crate) fn floor_clients(scenario: Scenario, case: &Case) -> Option<u32> {
     match scenario {
         Scenario::Uncontended | Scenario::HotName | Scenario::HandOff | Scenario::Crowd => Some(1),
         Scenario::OwnNames | Scenario::Zipf | Scenario::ReadWrite => case.tasks,
         Scenario::Semaphore => case.permits,
-        Scenario::IdleLocks | Scenario::Recovery | Scenario::OpenLoop => None,
+        Scenario::OpenLoop => case.names,
+        Scenario::IdleLocks | Scenario::Recovery => None,
     }
 }
 
@@ -116,7 +118,10 @@ pub(crate) fn floor_clients(scenario: Scenario, case: &Case) -> Option<u32> {
 /// # Errors
 /// What the driver says.
 pub(crate) async fn floor(turn: &Turn<'_>, clients: u32) -> Result<Sample> {
-    bare::pairs(turn, clients).await
+    match turn.scenario {
+        Scenario::OpenLoop => open_loop::floor(turn, clients).await,
+        _ => bare::pairs(turn, clients).await,
+    }
 }
 
 fn lock_error(error: lockkit::Error) -> Error {

@@ -6,15 +6,18 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::try_join_all;
 use lockkit::Mutex;
 use tokio::{
+    runtime::Handle,
     sync::{Semaphore, mpsc},
-    task::JoinSet,
+    task::{JoinError, JoinSet},
 };
 
 use super::{Turn, closed::put_waits, lock_error};
 use crate::{
     error::{Error, Result},
+    floor::FloorClient,
     report::Metric,
     sample::{Durations, Sample, float, nanos},
 };
@@ -31,76 +34,167 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     for mutex in &mutexes {
         mutex.lock().await.map_err(lock_error)?.release().await.map_err(lock_error)?;
     }
-    let rate = turn.case.rate_per_second.unwrap_or(1.0);
-    let counted_from = turn.target.server.requests().await?;
-    Ok(Sample { counted_from, ..offer(&mutexes, rate, turn.slice * SHORTEST, MOST_AT_ONCE).await? })
+    let counted_from = turn.target.requests().await;
+    Ok(Sample { counted_from, ..offer(mutexes, Times::of(turn), MOST_AT_ONCE).await? })
 }
 
-/// Asks for the locks in turn, at this rate and for so long, with no more than so many requests under way.
-async fn offer(mutexes: &[Mutex], rate: f64, span: Duration, most_at_once: usize) -> Result<Sample> {
-    let gap = Duration::from_secs_f64(1.0 / rate);
-    let start = Instant::now() + Duration::from_millis(1);
-    let mut due = arrivals(start, gap, start + span);
+/// The same requests to the bare driver: each client has its own name, and those that are due while it is busy wait for it.
+pub(super) async fn floor(turn: &Turn<'_>, clients: u32) -> Result<Sample> {
+    let mut free = turn.target.floor_clients(clients).await?;
+    let warm_up = free.iter_mut().enumerate();
+    let warm_up =
+        warm_up.map(async |(number, client)| client.pair(&name_of(turn, number), Duration::ZERO).await);
+    try_join_all(warm_up).await?;
+    let counted_from = turn.target.requests().await;
+    let named = free.into_iter().enumerate().map(|(number, client)| (name_of(turn, number), client));
+    let (free, sample) = offer_bare(named.collect(), Times::of(turn)).await?;
+    turn.target.keep_floor_clients(clients, free).await;
+    Ok(Sample { counted_from, ..sample })
+}
+
+fn name_of(turn: &Turn<'_>, number: usize) -> String {
+    format!("{}/floor/{number}", turn.name)
+}
+
+/// When requests are due.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    start: Instant,
+    gap: Duration,
+    span: Duration,
+}
+
+impl Times {
+    fn new(rate: f64, span: Duration) -> Self {
+        let start = Instant::now() + Duration::from_millis(1);
+        Self { start, gap: Duration::from_secs_f64(1.0 / rate), span }
+    }
+
+    fn of(turn: &Turn<'_>) -> Self {
+        Self::new(turn.case.rate_per_second.unwrap_or(1.0), turn.slice * SHORTEST)
+    }
+
+    fn until(&self) -> Instant {
+        self.start + self.span
+    }
+}
+
+/// When a request was due, and when it was granted.
+type Served = Result<(Instant, Instant)>;
+
+/// Asks for the locks in turn, with no more than so many requests under way.
+async fn offer(mutexes: Vec<Mutex>, times: Times, most_at_once: usize) -> Result<Sample> {
     let room = Arc::new(Semaphore::new(most_at_once));
-    let mut tasks = JoinSet::new();
-    let (mut waits, mut in_time) = (Vec::new(), 0);
-    let mut turn = mutexes.iter().cycle();
-    let mut serve = |served: Served| -> Result<()> {
-        let (due, granted) = served.map_err(|error| Error::of("a task came to a bad end", error))??;
-        waits.push(nanos(granted - due));
-        in_time += u64::from(granted < start + span);
-        Ok(())
-    };
-    while let Some(due) = due.recv().await {
-        let Some(mutex) = turn.next().cloned() else {
-            return Err(Error::new("there are no names to ask for"));
+    let (sender, mut served) = mpsc::unbounded_channel();
+    let mut number = 0;
+    let ask = move |due: Instant, tasks: &mut JoinSet<()>, runtime: &Handle| {
+        let Some(mutex) = mutexes.get(number % mutexes.len().max(1)).cloned() else { return };
+        number += 1;
+        let (room, sender) = (Arc::clone(&room), sender.clone());
+        let task = async move {
+            // Waiting for room makes the request late, as it should.
+            let _place = room.acquire().await;
+            let _ = sender.send(pair(&mutex, due).await);
         };
-        // Nothing here is measured but from `due`: waiting for room makes the request late, as it should.
-        let place = Arc::clone(&room).acquire_owned().await;
-        let place = place.map_err(|error| Error::of("can't ask for more locks", error))?;
-        tasks.spawn(async move {
-            let guard = mutex.lock().await.map_err(lock_error)?;
-            let granted = Instant::now();
-            guard.release().await.map_err(lock_error)?;
-            drop(place);
-            Ok((due, granted))
+        tasks.spawn_on(task, runtime);
+    };
+    let tasks = arrivals(times, ask);
+    let (mut waits, mut in_time) = (Vec::new(), 0);
+    while let Some(served) = served.recv().await {
+        let (due, granted) = served?;
+        waits.push(nanos(granted - due));
+        in_time += u64::from(granted < times.until());
+    }
+    all_well(tasks).await?;
+    let mut sample = sample(waits)?;
+    sample.put(Metric::GrantsPerSecond, float(in_time) / times.span.as_secs_f64());
+    Ok(sample)
+}
+
+async fn pair(mutex: &Mutex, due: Instant) -> Served {
+    let guard = mutex.lock().await.map_err(lock_error)?;
+    let granted = Instant::now();
+    guard.release().await.map_err(lock_error)?;
+    Ok((due, granted))
+}
+
+type Client = Box<dyn FloorClient>;
+
+/// Gives the requests to the clients in turn.
+async fn offer_bare(clients: Vec<(String, Client)>, times: Times) -> Result<(Vec<Client>, Sample)> {
+    let mut work = JoinSet::new();
+    let mut queues = Vec::new();
+    for (name, mut client) in clients {
+        let (queue, mut due) = mpsc::unbounded_channel::<Instant>();
+        queues.push(queue);
+        work.spawn(async move {
+            let mut waits = Vec::new();
+            while let Some(due) = due.recv().await {
+                waits.push(nanos(client.pair(&name, Duration::ZERO).await? - due));
+            }
+            Ok::<_, Error>((client, waits))
         });
-        while let Some(served) = tasks.try_join_next() {
-            serve(served)?;
+    }
+    let mut number = 0;
+    let tasks = arrivals(times, move |due, _tasks, _runtime| {
+        if let Some(queue) = queues.get(number % queues.len().max(1)) {
+            // One that has failed tells so itself.
+            let _ = queue.send(due);
         }
+        number += 1;
+    });
+    let (mut free, mut waits) = (Vec::new(), Vec::new());
+    while let Some(done) = work.join_next().await {
+        let (client, waited) = done.map_err(bad_end)??;
+        free.push(client);
+        waits.extend(waited);
     }
-    while let Some(served) = tasks.join_next().await {
-        serve(served)?;
-    }
+    all_well(tasks).await?;
+    Ok((free, sample(waits)?))
+}
+
+fn sample(waits: Vec<u64>) -> Result<Sample> {
     let mut sample = Sample::new()?;
     sample.all_grants = u64::try_from(waits.len()).unwrap_or(u64::MAX);
-    sample.put(Metric::GrantsPerSecond, float(in_time) / span.as_secs_f64());
     put_waits(&mut sample, Durations::of(waits)?);
     Ok(sample)
 }
 
-/// When a request was due, and when it was granted.
-type Served = Result<Result<(Instant, Instant)>, tokio::task::JoinError>;
+fn bad_end(error: JoinError) -> Error {
+    Error::of("a task came to a bad end", error)
+}
 
-/// The instants at which requests are due, each told when it has come. By a thread of its own: the runtime's timer counts
-/// in milliseconds, which would be most of what a fast store takes.
-fn arrivals(start: Instant, gap: Duration, until: Instant) -> mpsc::UnboundedReceiver<Instant> {
-    let (sender, receiver) = mpsc::unbounded_channel();
+/// The tasks of all requests, when the last one has come; dropped before, it stops them.
+type Tasks = mpsc::Receiver<JoinSet<()>>;
+
+async fn all_well(mut tasks: Tasks) -> Result<()> {
+    let mut tasks = tasks.recv().await.unwrap_or_default();
+    while let Some(done) = tasks.join_next().await {
+        done.map_err(bad_end)?;
+    }
+    Ok(())
+}
+
+/// Asks at the instants at which requests are due. By a thread of its own: the runtime's timer counts in milliseconds, which
+/// would be most of what a fast store takes, as a hop from task to task would be.
+fn arrivals(times: Times, mut ask: impl FnMut(Instant, &mut JoinSet<()>, &Handle) + Send + 'static) -> Tasks {
+    let (sender, receiver) = mpsc::channel(1);
+    let runtime = Handle::current();
     std::thread::spawn(move || {
-        let mut due = start;
-        while due < until {
+        let (mut tasks, mut due) = (JoinSet::new(), times.start);
+        while due < times.until() && !sender.is_closed() {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            if sender.send(due).is_err() {
-                break;
-            }
-            due += gap;
+            ask(due, &mut tasks, &runtime);
+            due += times.gap;
         }
+        let _ = sender.try_send(tasks);
     });
     receiver
 }
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
     use lockkit::Locker;
 
     use super::*;
@@ -125,12 +219,38 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
-        let (sample, ()) = tokio::join!(offer(&mutexes, 500.0, Duration::from_secs(1), 4), blocker);
+        let (sample, ()) =
+            tokio::join!(offer(mutexes, Times::new(500.0, Duration::from_secs(1)), 4), blocker);
         let sample = sample.unwrap();
         assert_eq!(sample.all_grants, 500);
         // A fifth of all were due in the stall, and half of them waited for more than half of it.
         let at = |percentile| sample.durations.micros_at(percentile);
         assert!(at(99.0) > 150_000.0 && at(85.0) > 30_000.0, "{} {}", at(99.0), at(85.0));
         assert!(at(50.0) < 30_000.0, "{}", at(50.0));
+    }
+
+    /// Takes 20 ms for a pair of which half goes before the grant.
+    struct Slow;
+
+    #[async_trait]
+    impl FloorClient for Slow {
+        async fn pair(&mut self, _name: &str, _hold: Duration) -> Result<Instant> {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let granted = Instant::now();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Ok(granted)
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn requests_that_come_while_a_bare_client_is_busy_are_late() {
+        let clients = || (0..2).map(|number| (number.to_string(), Box::new(Slow) as Client)).collect();
+        // Twice what two clients can do: the last ones wait for as long as the rest took.
+        let span = Duration::from_millis(400);
+        let (free, sample) = offer_bare(clients(), Times::new(200.0, span)).await.unwrap();
+        assert_eq!((free.len(), sample.all_grants), (2, 80));
+        assert!(sample.durations.micros_at(95.0) > 300_000.0, "{}", sample.durations.micros_at(95.0));
+        let (_, sample) = offer_bare(clients(), Times::new(20.0, span)).await.unwrap();
+        assert!(sample.durations.micros_at(50.0) < 20_000.0, "{}", sample.durations.micros_at(50.0));
     }
 }

@@ -2,17 +2,19 @@
 
 use std::time::{Duration, Instant};
 
+use rand::RngExt as _;
 use tokio::{task::JoinSet, time::sleep};
 
 use super::{Turn, lock_error};
 use crate::{
+    children::unexpected,
     error::{Error, Result},
     report::Metric,
     sample::Sample,
-    worker::{Job, Task},
+    worker::{Answer, Job, Task},
 };
 
-/// For the waiter to be in line, and for the lease to be a renewed one some of the times.
+/// For the waiter to be in line.
 const BEFORE_THE_KILL: Duration = Duration::from_millis(300);
 
 pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
@@ -20,7 +22,10 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     let url = turn.target.url_with_session(ttl)?;
     let holder = Job { url, task: Task::Hold { name: turn.name.to_owned(), ttl } };
     let mut holder = turn.children.start(holder).await?;
-    holder.ready().await?;
+    let ttl = match holder.answer().await? {
+        Answer::Holding { ttl } => ttl,
+        other => return Err(unexpected(&other)),
+    };
     let mutex = turn.target.locker.mutex(turn.name).map_err(lock_error)?;
     let mut waiting = JoinSet::new();
     waiting.spawn(async move {
@@ -29,7 +34,8 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
         guard.release().await.map_err(lock_error)?;
         Ok(granted)
     });
-    sleep(BEFORE_THE_KILL).await;
+    // Every phase of a lease and its renewals has its turn.
+    sleep(BEFORE_THE_KILL + rand::rng().random_range(Duration::ZERO..ttl * 2 / 3)).await;
     if !waiting.is_empty() && waiting.try_join_next().is_some() {
         return Err(Error::new("the lock was granted while another process held it"));
     }
@@ -39,6 +45,7 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
         .ok_or_else(|| Error::new("nobody waited"))?
         .map_err(|error| Error::of("a task came to a bad end", error))?;
     let mut sample = Sample::new()?;
+    sample.put(Metric::LeaseMs, ttl.as_secs_f64() * 1_000.0);
     sample.put(Metric::RecoveryMs, granted?.saturating_duration_since(killed).as_secs_f64() * 1_000.0);
     Ok(sample)
 }

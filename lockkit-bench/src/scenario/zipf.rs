@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    report::Case,
     sample::Sample,
 };
 
@@ -27,7 +28,31 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
 #[derive(Debug)]
 pub(crate) struct Popular {
     mutexes: Vec<Mutex>,
+    ranks: Ranks,
+}
+
+/// Numbers from 0 on, the first one most often.
+#[derive(Debug)]
+pub(super) struct Ranks {
     zipf: Zipf<f64>,
+    count: u32,
+}
+
+impl Ranks {
+    pub(super) fn new(count: u32) -> Result<Self> {
+        let zipf = Zipf::new(f64::from(count), EXPONENT);
+        let zipf = zipf.map_err(|error| Error::of("can't choose among names", error))?;
+        Ok(Self { zipf, count })
+    }
+
+    pub(super) fn choose(&self) -> usize {
+        rank_to_index(self.zipf.sample(&mut rand::rng()), self.count)
+    }
+}
+
+/// How many of the names each of so many clients of the bare driver has for itself: two of them must not meet.
+pub(super) fn share(case: &Case, clients: u32) -> u32 {
+    (case.names.unwrap_or(1) / clients.max(1)).max(1)
 }
 
 impl Popular {
@@ -35,14 +60,11 @@ impl Popular {
         let of = |error| Error::of("can't choose among names", error);
         let mutexes = (0..names).map(|number| locker.mutex(&format!("{prefix}/{number}")));
         let mutexes = mutexes.collect::<lockkit::Result<_>>().map_err(of)?;
-        let zipf = Zipf::new(f64::from(names), EXPONENT);
-        let zipf = zipf.map_err(|error| Error::of("can't choose among names", error))?;
-        Ok(Self { mutexes, zipf })
+        Ok(Self { mutexes, ranks: Ranks::new(names)? })
     }
 
     pub(crate) fn choose(&self) -> &Mutex {
-        let rank = self.zipf.sample(&mut rand::rng());
-        &self.mutexes[rank_to_index(rank, self.mutexes.len())]
+        &self.mutexes[self.ranks.choose()]
     }
 }
 
@@ -53,13 +75,21 @@ impl Popular {
     clippy::cast_sign_loss,
     reason = "a whole number between 1 and a count of names"
 )]
-fn rank_to_index(rank: f64, count: usize) -> usize {
-    (rank as usize).clamp(1, count) - 1
+fn rank_to_index(rank: f64, count: u32) -> usize {
+    (rank as u32).clamp(1, count) as usize - 1
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_of_the_driver_share_the_names_out() {
+        let case = Case { names: Some(10_000), ..Case::default() };
+        assert_eq!([64, 16, 20_000].map(|clients| share(&case, clients)), [156, 625, 1]);
+        let ranks = Ranks::new(156).unwrap();
+        assert!((0..1_000).all(|_| ranks.choose() < 156));
+    }
 
     #[tokio::test]
     async fn the_first_of_ten_thousand_names_is_chosen_about_every_tenth_time() {
