@@ -66,7 +66,7 @@ impl Target {
             |error: Box<dyn StdError + Send + Sync>| Error::of(format!("{shown} can't be measured"), error);
         let locker = lockkit::connect(&address.url).await.map_err(|error| of(error.into()))?;
         let server = server::open(&address.url).await.map_err(|error| of(error.into()))?;
-        let facts = server.facts().await.map_err(|error| of(error.into()))?;
+        let facts = server.facts().await.map_err(|error| of(error.into()))?.of(&locker).await;
         let floor = match floor::open(&address.url).await {
             Ok(Some(floor)) => Ok(floor),
             Ok(None) => Err("there is no driver under it".to_owned()),

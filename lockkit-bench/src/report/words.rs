@@ -68,8 +68,8 @@ pub(super) const fn floor(scenario: Scenario) -> Option<&'static str> {
         Scenario::Uncontended => "one client takes and gives back one name, again and again.",
         Scenario::OwnNames => "as many clients as tasks, each with a name of its own.",
         Scenario::Zipf => {
-            "as many clients as tasks, each with a name of its own: nobody waits for anybody. What popular names make \
-             their tasks wait is in lockkit's figures only."
+            "as many clients as tasks, each with its share of the names, drawn in the same way: nobody waits for anybody. \
+             What popular names make their tasks wait is in lockkit's figures only."
         }
         Scenario::HotName | Scenario::Crowd => {
             "one client takes the name, holds it for as long as the case says, and gives it back, with nobody else \

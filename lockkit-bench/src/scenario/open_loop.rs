@@ -244,7 +244,14 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn requests_that_come_while_a_bare_client_is_busy_are_late() {
-        let clients = || (0..2).map(|number| (number.to_string(), Box::new(Slow) as Client)).collect();
+        let clients = || {
+            (0..2)
+                .map(|number| {
+                    let client: Client = Box::new(Slow);
+                    (number.to_string(), client)
+                })
+                .collect()
+        };
         // Twice what two clients can do: the last ones wait for as long as the rest took.
         let span = Duration::from_millis(400);
         let (free, sample) = offer_bare(clients(), Times::new(200.0, span)).await.unwrap();

@@ -33,7 +33,6 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// With what a locker adds: what may break its promises on the best server, and how far away the store is.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for target.rs"))]
     pub(crate) async fn of(mut self, locker: &Locker) -> Self {
         let exceptions = locker.descriptor().exceptions;
         for (applies, text) in [
