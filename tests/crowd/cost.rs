@@ -26,17 +26,9 @@ const SOON: Duration = Duration::from_secs(30);
 /// How few requests a grant shall take.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
-    pub(crate) gated: Gated,
+    pub(crate) gated: f64,
     /// When each task waits in the store.
     pub(crate) ungated: f64,
-}
-
-/// How few requests a grant shall take with the gate.
-#[derive(Clone, Copy)]
-pub(crate) enum Gated {
-    PerGrant(f64),
-    /// Of those that it takes without.
-    OfUngated(f64),
 }
 
 /// Catches a gate that lets all in, hand-overs that are a release and an acquisition, and waiters that poll behind the
@@ -56,11 +48,12 @@ pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), F
                 );
                 costs.push(cost.per_grant);
             }
-            let most = match bounds.gated {
-                Gated::PerGrant(most) => most,
-                Gated::OfUngated(part) => costs[1] * part,
-            };
-            assert!(costs[0] <= most, "{:.3} requests a grant, with no gate {:.3}", costs[0], costs[1]);
+            assert!(
+                costs[0] <= bounds.gated,
+                "{:.3} requests a grant, with no gate {:.3}",
+                costs[0],
+                costs[1]
+            );
             assert!(costs[1] <= bounds.ungated, "{:.3} requests a grant with no gate", costs[1]);
         }
         Ok(())

@@ -12,7 +12,7 @@ use std::env;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::{cost::Gated, store::Store};
+use crate::store::Store;
 
 /// A store, and what it and those who wait for it may be asked to bear.
 struct Bed {
@@ -36,26 +36,26 @@ fn main() -> Result<(), Failed> {
         Bed {
             name: "redis",
             start: Store::redis,
-            cost: cost::Bounds { gated: Gated::PerGrant(1.1), ungated: 2.1 },
+            cost: cost::Bounds { gated: 1.1, ungated: 2.1 },
             shares: shares::Bounds { per_turn: 2.0, unequal: 1.3 },
         },
         Bed {
             name: "zookeeper",
             start: Store::zookeeper,
-            cost: cost::Bounds { gated: Gated::PerGrant(3.1), ungated: 5.1 },
+            cost: cost::Bounds { gated: 3.1, ungated: 5.1 },
             shares: shares::Bounds { per_turn: 5.2, unequal: 1.3 },
         },
         Bed {
             name: "mariadb",
             start: || Store::sql("optimistic"),
-            cost: cost::Bounds { gated: Gated::PerGrant(1.1), ungated: 5.0 },
+            cost: cost::Bounds { gated: 1.1, ungated: 5.0 },
             // Nobody queues in this store: whoever looks first, is next.
             shares: shares::Bounds { per_turn: 3.0, unequal: 2.0 },
         },
         Bed {
             name: "mariadb-pessimistic",
             start: || Store::sql("pessimistic"),
-            cost: cost::Bounds { gated: Gated::OfUngated(0.8), ungated: 8.2 },
+            cost: cost::Bounds { gated: 4.3, ungated: 5.2 },
             shares: shares::Bounds { per_turn: 6.0, unequal: 1.3 },
         },
     ];

@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// Fewer stores, and fewer and shorter cases: to see that all works
     #[arg(long)]
     quick: bool,
+    /// Only these: `redis` stands for `redis-durable`, too, `zookeeper`, `mariadb` and `mysql` for all of theirs
+    #[arg(long = "store", value_name = "NAME")]
+    stores: Vec<String>,
     /// Handed to lockkit-bench: `cargo xtask bench -- --only hot-name`
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -43,7 +46,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         install::servers(servers)?;
     }
     step("build", &mut cargo(&["build", "--release", "-p", "lockkit-bench"]))?;
-    let stores = Stores::start(options.quick)?;
+    let mut stores = Stores::start(options.quick)?;
+    stores.urls = chosen(stores.urls, &options.stores)?;
     if signals.pending().next().is_some() {
         bail!("interrupted");
     }
@@ -65,6 +69,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bail!("lockkit-bench failed ({status})");
     }
     Ok(())
+}
+
+/// Those that were asked for by name; all of them, if none was.
+fn chosen(stores: Vec<(String, String)>, names: &[String]) -> Result<Vec<(String, String)>> {
+    let is_meant = |name: &str, label: &str| {
+        label.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let labels: Vec<_> = stores.iter().map(|(label, _)| label.clone()).collect();
+    for name in names {
+        if !labels.iter().any(|label| is_meant(name, label)) {
+            bail!("there is no store {name} in this run; there are {}", labels.join(", "));
+        }
+    }
+    let is_wanted = |label: &str| names.is_empty() || names.iter().any(|name| is_meant(name, label));
+    Ok(stores.into_iter().filter(|(label, _)| is_wanted(label)).collect())
 }
 
 fn folder() -> PathBuf {
@@ -145,6 +164,26 @@ impl Stores {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_stands_for_all_that_begin_with_it() {
+        let stores =
+            ["redis", "redis-durable", "mysql-optimistic"].map(|label| (label.to_owned(), String::new()));
+        let labels = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            chosen(stores.to_vec(), &names)
+                .map(|stores| stores.into_iter().map(|(label, _)| label).collect::<Vec<_>>())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(labels(&[]).unwrap().len(), 3);
+        assert_eq!(labels(&["redis"]).unwrap(), ["redis", "redis-durable"]);
+        assert_eq!(labels(&["mysql", "redis-durable"]).unwrap(), ["redis-durable", "mysql-optimistic"]);
+        let error = labels(&["redi"]).unwrap_err();
+        assert_eq!(
+            error,
+            "there is no store redi in this run; there are redis, redis-durable, mysql-optimistic"
+        );
+    }
 
     #[test]
     fn the_status_of_what_ran_is_told_and_the_watch_ends_with_it() {
