@@ -5,6 +5,7 @@ mod children;
 mod cli;
 mod clock;
 mod error;
+mod family;
 mod floor;
 mod host;
 mod plan;

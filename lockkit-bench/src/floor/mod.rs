@@ -13,9 +13,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use lockkit::url::StoreUrl;
 
-use crate::{Error, Result};
+use crate::{Result, family::Family};
 
 /// The least that a store has to do for a lock, by its bare driver: no retry, no renewal, no wait.
 #[async_trait]
@@ -46,19 +45,11 @@ async fn held(hold: Duration) -> Instant {
 
 /// The floor of a store; `None` where there is no driver under lockkit: the locks of `memory` are its own.
 pub(crate) async fn open(url: &str) -> Result<Option<Arc<dyn Floor>>> {
-    let url = StoreUrl::parse(url).map_err(|error| Error::of("the store URL can't be used", error))?;
-    let scheme = url.scheme();
-    Ok(Some(if scheme == "memory" {
-        return Ok(None);
-    } else if lockkit::redis::SCHEMES.contains(&scheme) {
-        Arc::new(redis::RedisFloor::open(url).await?)
-    } else if lockkit::mysql::SCHEMES.contains(&scheme) {
-        Arc::new(mysql::MySqlFloor::open(url).await?)
-    } else if lockkit::zk::SCHEMES.contains(&scheme) {
-        Arc::new(zookeeper::ZooKeeperFloor::open(url).await?)
-    } else {
-        return Err(Error::new(format!(
-            "the store URL can't be used: there are no benchmarks for {scheme}://"
-        )));
+    let (family, url) = Family::of(url)?;
+    Ok(Some(match family {
+        Family::Memory => return Ok(None),
+        Family::MySql => Arc::new(mysql::MySqlFloor::open(url).await?),
+        Family::Redis => Arc::new(redis::RedisFloor::open(url).await?),
+        Family::ZooKeeper => Arc::new(zookeeper::ZooKeeperFloor::open(url).await?),
     }))
 }

@@ -11,10 +11,11 @@ mod zookeeper;
 use std::{fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
-use lockkit::{Locker, url::StoreUrl};
+use lockkit::Locker;
 
 use crate::{
-    Error, Result,
+    Result,
+    family::Family,
     report::{Guarantee, GuaranteeClass, ROUND_TRIP, Setting},
 };
 
@@ -70,20 +71,12 @@ pub(crate) trait Server: Send + Sync + Debug {
 
 /// A server by its URL.
 pub(crate) async fn open(url: &str) -> Result<Arc<dyn Server>> {
-    let url = StoreUrl::parse(url).map_err(|error| Error::of("the store URL can't be used", error))?;
-    let scheme = url.scheme();
-    Ok(if scheme == "memory" {
-        Arc::new(memory::MemoryServer)
-    } else if lockkit::redis::SCHEMES.contains(&scheme) {
-        Arc::new(redis::RedisServers::open(url).await?)
-    } else if lockkit::mysql::SCHEMES.contains(&scheme) {
-        Arc::new(mysql::MySqlServer::open(url).await?)
-    } else if lockkit::zk::SCHEMES.contains(&scheme) {
-        Arc::new(zookeeper::ZooKeeperServers::open(url).await?)
-    } else {
-        return Err(Error::new(format!(
-            "the store URL can't be used: there are no benchmarks for {scheme}://"
-        )));
+    let (family, url) = Family::of(url)?;
+    Ok(match family {
+        Family::Memory => Arc::new(memory::MemoryServer),
+        Family::MySql => Arc::new(mysql::MySqlServer::open(url).await?),
+        Family::Redis => Arc::new(redis::RedisServers::open(url).await?),
+        Family::ZooKeeper => Arc::new(zookeeper::ZooKeeperServers::open(url).await?),
     })
 }
 

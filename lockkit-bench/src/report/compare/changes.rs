@@ -9,6 +9,9 @@ const MIN_ROUNDS: usize = 5;
 /// Of medians: ranges that are so far apart are, however wide they are themselves.
 const CLEAR_GAP: f64 = 0.1;
 
+/// Medians so many times apart are no noise either, if the ranges have no common value.
+const CLEAR_FACTOR: f64 = 1.5;
+
 /// By how much medians have to differ.
 const fn threshold(metric: Metric) -> f64 {
     match metric {
@@ -171,8 +174,8 @@ impl Change {
         Some((part > 0.0) == (self.metric.better() == Better::Higher))
     }
 
-    /// The gap between the ranges is as wide as the wider of them, or a tenth of the median: without one, every
-    /// hundredth figure of two like runs has no common value.
+    /// The gap between the ranges is as wide as the wider of them, or a tenth of the median, or the medians are far apart:
+    /// without that, every hundredth figure of two like runs has no common value.
     fn is_apart(&self) -> bool {
         let range = |series: &Series| Some((series.min()?, series.max()?));
         let (Some(old), Some(new), Some(median)) = (range(&self.old), range(&self.new), self.old.median())
@@ -181,6 +184,8 @@ impl Change {
         };
         let gap = (new.0 - old.1).max(old.0 - new.1);
         let wider = (old.1 - old.0).max(new.1 - new.0);
-        gap > 0.0 && (gap >= wider || gap >= median.abs() * CLEAR_GAP)
+        let is_far =
+            self.part().is_some_and(|part| part + 1.0 >= CLEAR_FACTOR || part + 1.0 <= CLEAR_FACTOR.recip());
+        gap > 0.0 && (gap >= wider || gap >= median.abs() * CLEAR_GAP || is_far)
     }
 }

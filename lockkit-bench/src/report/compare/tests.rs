@@ -52,6 +52,13 @@ fn what_overlaps_is_noise_however_far_the_medians_are_apart() {
 }
 
 #[test]
+fn a_third_is_worse_however_much_the_rounds_differ() {
+    let old = [0.55, 0.8, 0.94, 1.2, 1.4];
+    let new = series(Metric::GrantsPerSecond, &old.map(|rate| rate / 3.0));
+    assert_eq!(counts(&compare(&series(Metric::GrantsPerSecond, &old), &new)), (1, 0));
+}
+
+#[test]
 fn less_than_five_percent_is_no_change_however_narrow_the_ranges_are() {
     let old = series(Metric::GrantsPerSecond, &[100.0; 5]);
     assert_eq!(counts(&compare(&old, &series(Metric::GrantsPerSecond, &[95.5; 5]))), (0, 0));

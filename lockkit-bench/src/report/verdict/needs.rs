@@ -85,9 +85,16 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     figures.extend(report.stores.iter().filter_map(|store| failures(report, need, store)));
     let mut cautions: Vec<_> = named.iter().filter_map(|store| caution(store)).collect();
     cautions.extend(named.iter().filter_map(|store| failures(report, need, store)));
+    if need.scenario == Scenario::Recovery && !named.is_empty() {
+        cautions.push(KILLED.into());
+    }
     let named = found.named().into_iter().map(|store| store.id.clone()).collect();
     Some(Answer { need: need.name.into(), measure, text, named, figures, cautions })
 }
+
+/// Else the lock of a connection would seem to be free within milliseconds, whatever becomes of its holder.
+const KILLED: &str = "only the process was killed, and its system closed its connections at once; where a machine or its \
+                      network vanishes, a lock that hangs on a connection takes until the server notices";
 
 /// That a store failed in cases like the one that is shown, or in that.
 fn failures(report: &Report, need: &Need, store: &Store) -> Option<String> {

@@ -1,0 +1,53 @@
+//! Which kind of store a URL is of.
+
+use lockkit::url::StoreUrl;
+
+use crate::error::{Error, Result};
+
+/// A kind of store that has its own way to be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Memory,
+    MySql,
+    Redis,
+    ZooKeeper,
+}
+
+impl Family {
+    /// The kind, and the parts of the URL.
+    pub(crate) fn of(url: &str) -> Result<(Self, StoreUrl)> {
+        let url = StoreUrl::parse(url).map_err(|error| Error::of("the store URL can't be used", error))?;
+        let scheme = url.scheme();
+        let all = [
+            (Self::Memory, &["memory"][..]),
+            (Self::MySql, lockkit::mysql::SCHEMES),
+            (Self::Redis, lockkit::redis::SCHEMES),
+            (Self::ZooKeeper, lockkit::zk::SCHEMES),
+        ];
+        match all.into_iter().find(|(_, schemes)| schemes.contains(&scheme)) {
+            Some((family, _)) => Ok((family, url)),
+            None => Err(Error::new(format!(
+                "the store URL can't be used: there are no benchmarks for {scheme}://"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scheme_of_a_backend_has_a_family() {
+        for (url, family) in [
+            ("memory://", Family::Memory),
+            ("mysql://h/d", Family::MySql),
+            ("rediss+cluster://h", Family::Redis),
+            ("zks://h", Family::ZooKeeper),
+        ] {
+            assert_eq!(Family::of(url).unwrap().0, family);
+        }
+        let error = Family::of("etcd://h").unwrap_err().to_string();
+        assert_eq!(error, "the store URL can't be used: there are no benchmarks for etcd://");
+    }
+}
