@@ -3,6 +3,11 @@
 //! Applications use the `lockkit` facade. Whoever writes a backend depends on this crate and implements
 //! [`spi::Backend`] and [`spi::Claim`]; everything else about a lock is written once, here.
 
+#[cfg(not(any(test, feature = "simulation")))]
+mod chance;
+#[cfg(any(test, feature = "simulation"))]
+#[doc(hidden)]
+pub mod chance;
 mod clock;
 mod driver;
 mod election;
@@ -26,6 +31,7 @@ mod registry;
 mod rwlock;
 mod semaphore;
 pub mod spi;
+mod sync;
 mod token;
 pub mod url;
 

@@ -15,7 +15,7 @@ use crate::{
 ///
 /// `signal.await` and [`wait`](Self::wait) are the same.
 #[derive(Clone)]
-pub struct Lost(Arc<Held>);
+pub struct Lost(pub(crate) Arc<Held>);
 
 impl Lost {
     pub(crate) fn new(held: Arc<Held>) -> Self {
@@ -52,6 +52,7 @@ impl Lost {
                 None if !self.0.is_held() => {}
                 None if Runtime::try_current().is_err() => rung.await,
                 None => tokio::select! {
+                    biased; // either leads to another look
                     () = rung => {}
                     () = self.0.agenda.clock.sleep_until(self.0.deadline()) => {}
                 },

@@ -2,7 +2,7 @@
 
 use std::{fmt, num::ParseIntError, str::FromStr};
 
-use rand::Rng as _;
+use crate::chance;
 
 /// A number that strictly rises from grant to grant of one name.
 ///
@@ -54,9 +54,7 @@ impl OwnerId {
     /// Draws a fresh id from the thread's cryptographic generator.
     #[must_use]
     pub fn random() -> Self {
-        let mut bytes = [0; 16];
-        rand::rng().fill_bytes(&mut bytes);
-        Self(u128::from_ne_bytes(bytes))
+        Self(chance::owner())
     }
 
     /// Wraps an id that was read back from a store.
@@ -89,15 +87,15 @@ impl FromStr for OwnerId {
     type Err = ParseOwnerIdError;
 
     fn from_str(text: &str) -> Result<Self, ParseOwnerIdError> {
-        let plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let plain = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let number = plain.then(|| u128::from_str_radix(text, 16).ok()).flatten();
         number.map(Self).ok_or(ParseOwnerIdError)
     }
 }
 
-/// A text is no owner id: that has 32 hexadecimal digits.
+/// A text is no owner id: that has 32 hexadecimal digits in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an owner id has 32 hexadecimal digits")]
+#[error("an owner id has 32 hexadecimal digits in lower case")]
 pub struct ParseOwnerIdError;
 
 #[cfg(test)]
@@ -110,7 +108,7 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!(a.to_string().len(), 32);
         assert_eq!(a.to_string().parse(), Ok(a));
-        for bad in ["", "ff", &"+".repeat(32), &"0".repeat(33)] {
+        for bad in ["", "ff", &"+".repeat(32), &"A".repeat(32), &"0".repeat(33)] {
             assert_eq!(bad.parse::<OwnerId>(), Err(ParseOwnerIdError), "{bad}");
         }
     }

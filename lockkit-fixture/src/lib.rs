@@ -1,10 +1,12 @@
 //! Real servers for lockkit's own tests: child processes on free ports of 127.0.0.1, with their data in a temporary
-//! folder, killed with the test that started them.
+//! folder, killed with the test that started them. And [names], for properties.
 
 mod cache;
 mod certificates;
 mod clock;
 mod mysql;
+pub mod names;
+mod network;
 mod ports;
 mod process;
 mod redis;
@@ -18,9 +20,9 @@ pub use self::{
     },
     process::Leashed,
     redis::{
-        ClientCertificates, REDIS_URL_VARIABLE, RedisCluster, RedisClusterOptions, RedisOptions, RedisReply,
-        RedisServer, RedisTls, SentinelGroup, SentinelOptions, SlotMigration, TestRedis,
-        redis_from_env_or_start, valkey_home, valkey_server,
+        ClientCertificates, NamespacedSentinels, REDIS_URL_VARIABLE, RedisCluster, RedisClusterOptions,
+        RedisOptions, RedisReply, RedisServer, RedisTls, SentinelGroup, SentinelOptions, SlotMigration,
+        TestRedis, redis_from_env_or_start, valkey_home, valkey_server,
     },
     zookeeper::{
         CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, NamespacedEnsemble, TestZooKeeper,

@@ -2,7 +2,7 @@
 
 use std::{fs, io::Read as _, net::TcpStream, path::PathBuf, time::Duration};
 
-use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
+use lockkit_fixture::{ClockDirection, SqlFlavor, SqlServer, mysql_is_there};
 use mysql_async::{Conn, Opts, OptsBuilder, Result, SslOpts, prelude::Queryable as _};
 
 /// Runs a test on every server that there is.
@@ -34,6 +34,7 @@ on_each! {
     a_user_may_do_all_in_his_database_and_nothing_else,
     a_bad_option_is_an_error_with_the_log,
     options_take_precedence,
+    statements_see_a_clock_of_its_own,
     the_authority_vouches_for_the_server,
     the_database_compares_without_case,
     two_servers_do_not_meet,
@@ -191,4 +192,22 @@ async fn what_happens_in_the_server_can_be_seen(flavor: SqlFlavor) {
         let processes = "SELECT COUNT(*) FROM performance_schema.processlist WHERE USER='lockkit'";
         assert_eq!(value(&mut admin, processes).await, "1");
     }
+}
+
+async fn statements_see_a_clock_of_its_own(flavor: SqlFlavor) {
+    let mut server = SqlServer::start_with_clock(flavor, ["--innodb-flush-log-at-trx-commit=1"]).unwrap();
+    let hour = Duration::from_secs(3600);
+    let mut conn = connect(&server.url()).await.unwrap();
+    let time = "SELECT CAST(UNIX_TIMESTAMP() AS CHAR)";
+    let before: i64 = value(&mut conn, time).await.parse().unwrap();
+    for (direction, least) in [(ClockDirection::Forward, 3600), (ClockDirection::Back, 0)] {
+        server.clock().unwrap().step(hour, direction).unwrap();
+        let after: i64 = value(&mut conn, time).await.parse().unwrap();
+        assert!((least..least + 60).contains(&(after - before)), "{direction:?}: {before}, then {after}");
+    }
+    server.clock().unwrap().step(hour, ClockDirection::Forward).unwrap();
+    server.restart().unwrap();
+    let mut conn = connect(&server.url()).await.unwrap();
+    let after: i64 = value(&mut conn, time).await.parse().unwrap();
+    assert!(after - before >= 3600, "a restart puts the clock back");
 }

@@ -58,7 +58,27 @@ fn end(prefix: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use lockkit_fixture::names::name;
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn c14_exactly_those_are_listed_that_begin_with_the_prefix(
+            prefix in name(),
+            rest in prop_oneof![name(), Just(String::new())],
+            other in name(),
+        ) {
+            let is_listed =
+                |name: &[u8]| name >= prefix.as_bytes() && end(&prefix).is_none_or(|end| name < &*end);
+            let longer = format!("{prefix}{rest}");
+            prop_assert!(is_listed(longer.as_bytes()));
+            prop_assert_eq!(is_listed(other.as_bytes()), other.starts_with(&prefix));
+        }
+    }
 
     #[test]
     fn c14_the_end_of_a_prefix_is_beyond_all_that_begin_with_it() {

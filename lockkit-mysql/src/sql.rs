@@ -29,7 +29,39 @@ pub(crate) fn literal(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lockkit_core::{Kind, LockName};
+    use lockkit_fixture::names::two_names;
+    use proptest::{prelude::*, sample::select};
+
     use super::*;
+
+    /// What the server makes of a literal.
+    fn read(literal: &str) -> Option<Vec<u8>> {
+        let digits = literal.strip_prefix("X'")?.strip_suffix('\'')?;
+        let pairs = digits.as_bytes().chunks(2);
+        pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
+    }
+
+    fn kind() -> impl Strategy<Value = Kind> {
+        select(vec![Kind::Election, Kind::Mutex, Kind::RwLock, Kind::Semaphore])
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Both columns are compared byte by byte, and both are long enough.
+        #[test]
+        fn c11_no_two_names_or_kinds_are_one_row((a, b) in two_names(), one in kind(), two in kind()) {
+            let row = |kind: Kind, text: &str| {
+                let name = LockName::new(kind, text).unwrap();
+                (literal(kind.as_str().as_bytes()), literal(name.as_str().as_bytes()))
+            };
+            prop_assert_ne!(row(one, &a), row(two, &b));
+            prop_assert_eq!(row(one, &a) == row(two, &a), one == two);
+            prop_assert!(a.len() <= 255 && one.as_str().len() <= 16);
+            prop_assert_eq!(read(&row(one, &a).1), Some(a.into_bytes()));
+        }
+    }
 
     #[test]
     fn c11_a_literal_has_no_room_for_tricks() {

@@ -196,8 +196,9 @@ impl RedisClaim {
         // Not before: it is this server that has the lock.
         self.store.doubt();
         match released {
-            Ok(_) => Err(error),
-            Err(_) => Err(error.with_outcome_unknown()),
+            Ok(Released::Freed) => Err(error),
+            // Not there: another server may have answered, one that has taken over meanwhile.
+            _ => Err(error.with_outcome_unknown()),
         }
     }
 

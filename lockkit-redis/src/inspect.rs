@@ -25,11 +25,7 @@ pub(crate) async fn inspect(store: &Store, keys: &Keys, kind: Kind) -> Result<In
     };
     let call = Call { script: &family.scripts().inspect, keys: &names, args: &[] };
     let reply = store.run(keys.slot, Phase::Read, &call).await?;
-    let seen = match family {
-        Family::Exclusive => exclusive(reply),
-        Family::Counted => counted(reply, kind),
-    };
-    seen.map_err(|error| error::from_redis(error, Phase::Read, store.config()))
+    seen(reply, kind, family).map_err(|error| error::from_redis(error, Phase::Read, store.config()))
 }
 
 /// Frees the grant with this token.
@@ -52,9 +48,20 @@ pub(crate) async fn force_release(store: &Store, keys: &Keys, token: FencingToke
     }
 }
 
+/// What the script of a family says.
+///
+/// # Errors
+/// No script of ours says that.
+pub(crate) fn seen(reply: Value, kind: Kind, family: Family) -> RedisResult<Inspection> {
+    match family {
+        Family::Exclusive => exclusive(reply),
+        Family::Counted => counted(reply, kind),
+    }
+}
+
 /// `{now, ttl, owner, fence, waiters}`
 fn exclusive(reply: Value) -> RedisResult<Inspection> {
-    let (now, ttl, owner, fence, waiters): (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>, u64) =
+    let (now, ttl, owner, fence, waiters): (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>, i64) =
         redis::from_redis_value(reply)?;
     let holder = owner.map(|owner| {
         let text = String::from_utf8_lossy(&owner);
@@ -68,7 +75,8 @@ fn exclusive(reply: Value) -> RedisResult<Inspection> {
             None => holder.with_label(text.into_owned()),
         }
     });
-    Ok(Inspection::new(holder.into_iter().collect(), Some(waiters)))
+    // Not as it comes: read as a `u64`, -1 would be the largest.
+    Ok(Inspection::new(holder.into_iter().collect(), u64::try_from(waiters).ok()))
 }
 
 /// `{now, limit, used, waiters, owner, end of its lease in µs, count, fence, …}`
@@ -80,7 +88,7 @@ fn counted(reply: Value, kind: Kind) -> RedisResult<Inspection> {
     };
     let limit = if let Value::Int(limit) = limit { *limit } else { 0 };
     let mut inspection = Inspection::new(Vec::new(), u64::try_from(*waiters).ok());
-    for holder in holders.chunks_exact(4) {
+    for holder in holders.chunks(4) {
         let [Value::BulkString(owner), Value::Int(deadline), Value::Int(count), Value::Int(fence)] = holder
         else {
             return Err(strange().into());

@@ -189,9 +189,10 @@ fn slot(tag: &str) -> u16 {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
+mod properties;
 
+#[cfg(test)]
+mod tests {
     use super::*;
 
     fn keyspace(raw: bool) -> Keyspace {
@@ -200,10 +201,6 @@ mod tests {
 
     fn mutex(text: &str) -> LockName {
         LockName::new(Kind::Mutex, text).unwrap()
-    }
-
-    fn all(keys: &Keys) -> Vec<&str> {
-        keys.of(keys.family())
     }
 
     #[test]
@@ -270,53 +267,5 @@ mod tests {
         }
         assert_eq!(name_of("lockkit:mutex:{a}"), Some((mutex("a"), Sign::Held)));
         assert_eq!(name_of("lockkit:mutex:{%257B}:queue"), Some((mutex("%7B"), Sign::Maybe)));
-    }
-
-    fn name() -> impl Strategy<Value = String> {
-        // Many braces and percent signs, and pieces of real keys.
-        let piece = prop_oneof![
-            "[%{}7BDb5:* a🔒]{1,4}",
-            Just("}:fence".to_owned()),
-            Just("lockkit:raw:{".to_owned()),
-            Just("%7B".to_owned()),
-            "\\PC{1,3}",
-        ];
-        prop::collection::vec(piece, 1..6).prop_map(|pieces| pieces.concat())
-    }
-
-    proptest! {
-        #[test]
-        fn c11_no_two_names_share_a_key(a in name(), b in name(), raw: bool) {
-            prop_assume!(a != b);
-            let (Ok(a), Ok(b)) = (keyspace(raw).keys(&mutex(&a)), keyspace(raw).keys(&mutex(&b))) else {
-                return Ok(());
-            };
-            for key in all(&a) {
-                prop_assert!(!all(&b).contains(&key), "{key} is a key of both");
-            }
-            prop_assert_ne!(a.slot_channels(), b.slot_channels());
-        }
-
-        #[test]
-        fn c14_names_are_found_by_their_keys(a in name()) {
-            let (keyspace, name) = (keyspace(false), mutex(&a));
-            let keys = keyspace.keys(&name).unwrap();
-            for (key, sign) in [(&keys.lock, Sign::Held), (&keys.queue, Sign::Maybe), (&keys.live, Sign::Maybe)] {
-                prop_assert_eq!(keyspace.name_of(key, Kind::Mutex), Some((name.clone(), sign)));
-            }
-            prop_assert_eq!(keyspace.name_of(&keys.fence, Kind::Mutex), None);
-        }
-
-        #[test]
-        fn c11_no_two_kinds_share_a_key(a in name(), raw: bool) {
-            let keys = |kind| keyspace(raw).keys(&LockName::new(kind, &a).unwrap());
-            let Ok(mutex) = keys(Kind::Mutex) else { return Ok(()) };
-            for kind in [Kind::Election, Kind::RwLock, Kind::Semaphore] {
-                let other = keys(kind).unwrap();
-                for key in all(&mutex) {
-                    prop_assert!(!all(&other).contains(&key));
-                }
-            }
-        }
     }
 }

@@ -108,3 +108,6 @@ impl HandedOver {
         })
     }
 }
+
+#[cfg(test)]
+mod properties;

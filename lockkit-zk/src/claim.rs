@@ -54,7 +54,6 @@ impl QueueClaim {
         if place.path().is_some() || place.adopt(self.spec.hint.clone()).await? {
             return Ok(None);
         }
-        place.settled();
         self.start_over();
         self.create().await
     }

@@ -91,8 +91,9 @@ fn is_forbidden(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use lockkit_fixture::names::{name, two_names};
     use percent_encoding::percent_decode_str;
-    use proptest::prelude::*;
+    use proptest::{prelude::*, sample::select};
 
     use super::*;
 
@@ -108,13 +109,41 @@ mod tests {
         assert_eq!(escape("\u{e000}\u{ffff}\u{85}"), "%EE%80%80%EF%BF%BF%C2%85");
     }
 
+    fn kind() -> impl Strategy<Value = Kind> {
+        select(vec![Kind::Election, Kind::Mutex, Kind::RwLock, Kind::Semaphore])
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
-        fn c11_no_two_names_meet(name in "\\PC{1,40}") {
+        fn c11_a_name_is_one_component_of_a_path_and_found_again(name in name()) {
             let escaped = escape(&name);
-            prop_assert!(!escaped.contains('/') && !escaped.chars().any(is_forbidden));
+            prop_assert!(!escaped.contains('/') && !escaped.chars().any(is_forbidden), "{escaped}");
+            prop_assert!(!matches!(escaped.as_str(), "" | "." | ".."));
             prop_assert_eq!(percent_decode_str(&escaped).decode_utf8().unwrap(), &*name);
             prop_assert_eq!(unescape(&escaped), Some(name));
+        }
+
+        #[test]
+        fn c11_no_two_names_or_kinds_meet((a, b) in two_names(), one in kind(), two in kind(), prefix in "[a-z]{1,3}(/[a-z]{1,8}){0,2}") {
+            let layout = Layout::new(&prefix);
+            let path = |kind, text: &str| layout.lock(&LockName::new(kind, text).unwrap());
+            prop_assert_ne!(path(one, &a), path(two, &b));
+            prop_assert_eq!(path(one, &a) == path(two, &a), one == two);
+            // Nor is one above the other, or a folder of ours.
+            for folder in [layout.kind(two), layout.sessions(), path(two, &b)] {
+                let is_inside = folder.starts_with(&format!("{}/", path(one, &a)));
+                prop_assert!(!is_inside, "{folder}");
+                prop_assert_ne!(&folder, &path(one, &a));
+            }
+        }
+
+        #[test]
+        fn c14_a_component_is_the_only_one_of_its_name(component in name()) {
+            if let Some(name) = unescape(&component) {
+                prop_assert_eq!(escape(&name), component);
+            }
         }
     }
 

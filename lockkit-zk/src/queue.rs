@@ -91,13 +91,24 @@ fn parse(name: &str) -> Option<(Role, i32)> {
     let (_, permits) = name.rsplit_once("-permits-")?;
     let (role, number) = permits.split_once('-')?;
     let (count, limit) = role.split_once("of")?;
-    let role = Role::Permits { count: count.parse().ok()?, limit: limit.parse().ok()? };
-    Some((role, sequence(number)?))
+    let (count, limit) = (positive(count)?, positive(limit)?);
+    // More than there are would never be granted, nor anybody behind.
+    (count <= limit).then_some(())?;
+    Some((Role::Permits { count, limit }, sequence(number)?))
 }
 
-/// Ten digits, or a sign among eleven characters at most once the server's counter has overflowed.
+/// As it is written: without a sign or zeros before it.
+fn positive(digits: &str) -> Option<NonZeroU32> {
+    if digits.starts_with(['+', '0']) { None } else { digits.parse().ok() }
+}
+
+/// As the server writes it, `%010d`: ten digits, or a sign among them once its counter has overflowed.
 fn sequence(digits: &str) -> Option<i32> {
-    if digits.len() < 10 { None } else { digits.parse().ok() }
+    let is_long = digits.len() == 11 && digits.starts_with('-') && !digits.starts_with("-0");
+    let is_written_so = (digits.len() == 10 || is_long) && !digits.starts_with('+');
+    // Nor is there a negative zero.
+    let number = digits.parse().ok().filter(|number| *number != 0 || !digits.starts_with('-'));
+    number.filter(|_| is_written_so)
 }
 
 /// Everybody in a folder, in the order of the queue.

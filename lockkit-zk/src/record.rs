@@ -44,7 +44,32 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, option, prelude::*};
+
     use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn c14_any_record_is_read_as_it_was_written(id: u128, label in option::of("\\PC{0,20}"), granted: bool) {
+            let record = Record { owner: OwnerId::new(id), label, granted };
+            prop_assert_eq!(Record::parse(&record.to_bytes()), Some(record));
+        }
+
+        #[test]
+        fn c14_whatever_is_read_was_written_so(
+            data in prop_oneof![
+                vec(any::<u8>(), 0..60),
+                "(lockkit/1 )?[0-9a-fA-F+ ]{30,33} ?.{0,6}(\ngranted)?".prop_map(String::into_bytes),
+                "lockkit/1 [0-9a-f]{31}[0-9a-fA-F]( .{0,6})?(\ngranted)?".prop_map(String::into_bytes),
+            ],
+        ) {
+            if let Some(record) = Record::parse(&data) {
+                prop_assert_eq!(record.to_bytes(), data);
+            }
+        }
+    }
 
     #[test]
     fn c14_a_record_is_read_as_it_was_written() {

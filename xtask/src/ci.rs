@@ -37,7 +37,7 @@ pub(crate) fn run() -> Result<()> {
     lints(&members()?)?;
     documentation()?;
     examples()?;
-    test::run(&["--locked".to_owned()])
+    test::run(&[test::LOCKED.to_owned()])
 }
 
 fn lints(members: &[Member]) -> Result<()> {

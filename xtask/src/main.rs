@@ -13,6 +13,7 @@ mod run;
 mod server;
 mod tally;
 mod test;
+mod torture;
 mod up;
 mod valkey;
 
@@ -40,6 +41,8 @@ enum Command {
     Ci,
     /// Measures all stores on servers of its own, and writes report.html and others to target/bench
     Bench(bench::Options),
+    /// Random work and random faults on all stores, on servers of its own, and a checker that reads every step
+    Torture(torture::Options),
     /// Serves a store on 127.0.0.1 until Ctrl-C, for trying things out
     Up { store: up::Store },
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Test { arguments } => test::run(&arguments),
         Command::Ci => ci::run(),
         Command::Bench(options) => bench::run(&options),
+        Command::Torture(options) => torture::run(&options),
         Command::Up { store } => up::run(store),
     };
     match done {

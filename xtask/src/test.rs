@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{
     install, mysql,
-    run::{cargo, shown},
+    run::{cargo, shown, target},
     server,
     tally::Tally,
     valkey,
@@ -19,6 +19,14 @@ use crate::{
 const ALL: [&str; 4] = ["test", "--workspace", "--all-features", "--no-fail-fast"];
 /// What the facade says when the feature of a store is off.
 const WITHOUT_STORES: [&str; 6] = ["test", "-p", "lockkit", "--no-default-features", "--test", "bad_input"];
+
+/// The models of what threads agree on without a lock: loom tries every interleaving of them.
+const MODELS: [&str; 5] = ["test", "-p", "lockkit-core", "--lib", "loom_"];
+/// So many switches of threads where none has to wait; each known way to break a model shows with fewer.
+const MOST_PREEMPTIONS: &str = "3";
+
+/// What CI adds; it chooses no tests.
+pub(crate) const LOCKED: &str = "--locked";
 
 /// Installs what is missing, and runs the tests; `arguments` go to `cargo test`.
 ///
@@ -31,11 +39,23 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     valkey::offer();
     let mut tally = Tally::default();
     let mut failed = Vec::new();
-    for words in [&WITHOUT_STORES[..], &ALL] {
-        let mut command = cargo(words);
+    let mut commands = vec![cargo(&WITHOUT_STORES), cargo(&ALL)];
+    for command in &mut commands {
         command.args(arguments);
+    }
+    // Who asks for certain tests does not mean these.
+    let chooses_none = arguments.iter().all(|argument| argument == LOCKED);
+    if chooses_none {
+        let mut models = models();
+        models.args(arguments);
+        commands.push(models);
+    }
+    for mut command in commands {
         println!("\n==> {}", shown(&command));
-        if !count(&mut command, &mut stdout().lock(), &mut tally)? {
+        let before = tally.ran();
+        let success = count(&mut command, &mut stdout().lock(), &mut tally)?;
+        // Without the flag that makes them, there would be no model.
+        if !success || (chooses_none && tally.ran() == before) {
             failed.push(shown(&command));
         }
     }
@@ -49,6 +69,18 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         bail!("no test ran");
     }
     Ok(())
+}
+
+/// With build results of their own: of everything that they are made of, another one is built.
+fn models() -> Command {
+    let mut command = cargo(&MODELS);
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    command.arg("--target-dir").arg(target().join("loom"));
+    // It would come before the other one.
+    command.env_remove("CARGO_ENCODED_RUSTFLAGS");
+    command.env("RUSTFLAGS", format!("{flags} --cfg lockkit_loom").trim_start());
+    command.env("LOOM_MAX_PREEMPTIONS", MOST_PREEMPTIONS);
+    command
 }
 
 /// Passes the output on as it comes, and counts the tests in it.

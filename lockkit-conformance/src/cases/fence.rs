@@ -1,13 +1,13 @@
 //! Tokens that can be raised, and leases of another length: what a quorum and a manual renewal are built on.
 
 use lockkit_core::{
-    FencingToken,
+    Clock, FencingToken, Tick,
     spi::{Attempt, Claim, Lease, Pulse, Released, Wait},
 };
 
 use crate::{
     case::{Ability, Needs, cases},
-    env::{Env, long},
+    env::{Env, give_back, long, take},
     wait::ms,
 };
 
@@ -20,6 +20,8 @@ cases! {
         "a floor that is written without a look at the owner";
     c3_an_extended_lease_is_that_long: Needs::MUTEX.ability(Ability::Extend),
         "an extension by the old ttl, or one that shortens";
+    c2_no_renewal_takes_from_what_was_confirmed: Needs::MUTEX.ability(Ability::Extend),
+        "a renewal for less than what is left, after which the holder believes less";
     c2_a_past_owner_extends_nothing: Needs::MUTEX.ability(Ability::Extend),
         "an extension that re-creates, or takes from the next owner";
 }
@@ -115,6 +117,41 @@ async fn c3_an_extended_lease_is_that_long(env: Env) {
         assert!(remaining > options.ttl * 3, "C2: it was shortened to {remaining:?}");
     }
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+async fn c2_no_renewal_takes_from_what_was_confirmed(env: Env) {
+    let locker = env.locker().await;
+    let options = env.fleeting(2_000);
+    let (ttl, lock) = (options.ttl, env.lock(&locker, "x", options));
+    let guard = take(&lock).await;
+    // Never less than so much later on, whatever is asked for meanwhile.
+    let clock = Clock::Boot;
+    let now = clock.now();
+    let mut confirmed = now.after(guard.remaining());
+    let mut check = |what: &str, asked: Tick| {
+        // The clock is read on both sides of the question, so that a busy machine takes nothing.
+        let before = clock.now();
+        let left = guard.remaining();
+        let end = clock.now().after(left);
+        // By what stores round to, and by the time for which an answer grew old on its way.
+        let tolerance = ms(5) + asked.until(before);
+        assert!(end.after(tolerance) >= confirmed, "C2: {what} took {:?}", end.until(confirmed));
+        confirmed = before.after(left);
+    };
+    let asked = clock.now();
+    guard.extend(ttl / 4).await.unwrap();
+    check("a shorter extension", asked);
+    let asked = clock.now();
+    guard.extend(ttl * 4).await.unwrap();
+    check("an extension", asked);
+    let asked = clock.now();
+    guard.renew().await.unwrap();
+    check("a renewal", asked);
+    let asked = clock.now();
+    guard.extend(ttl).await.unwrap();
+    check("an extension by the ttl", asked);
+    give_back(guard).await;
+    locker.shutdown().await.unwrap();
 }
 
 async fn c2_a_past_owner_extends_nothing(env: Env) {

@@ -52,7 +52,8 @@ pub struct Direction {
     /// Bytes are read and thrown away. A connection that lost some is reset when this is lifted: no TCP stream goes
     /// on behind a hole.
     pub discard: bool,
-    /// Each connection is reset after exactly this many bytes.
+    /// Each connection is reset when so many bytes more have passed: counted from its start, or from when this was
+    /// set, whichever was later. Where what was sent at once would end just there, it lacks its last byte.
     pub cut_after: Option<u64>,
 }
 
@@ -65,6 +66,10 @@ struct State {
     client_resets: u64,
     /// The argument of the last one.
     late: Duration,
+    /// Counts calls of `heal`.
+    heals: u64,
+    /// Counts changes of a `cut_after`.
+    cuts: u64,
 }
 
 impl Proxy {
@@ -88,12 +93,15 @@ impl Proxy {
 
     /// Changes what happens to the connections.
     pub fn set(&self, change: impl FnOnce(&mut Toxics)) {
-        self.state.send_modify(|state| change(&mut state.toxics));
+        self.state.send_modify(|state| state.change(change));
     }
 
-    /// Ends all faults. Held bytes arrive now.
+    /// Ends all faults. Held and delayed bytes arrive now, in their order.
     pub fn heal(&self) {
-        self.set(|toxics| *toxics = Toxics::default());
+        self.state.send_modify(|state| {
+            state.change(|toxics| *toxics = Toxics::default());
+            state.heals += 1;
+        });
     }
 
     /// Resets every live connection, at both ends; bytes under way are lost.
@@ -108,6 +116,15 @@ impl Proxy {
             state.client_resets += 1;
             state.late = late;
         });
+    }
+}
+
+impl State {
+    fn change(&mut self, change: impl FnOnce(&mut Toxics)) {
+        let cuts = |toxics: &Toxics| (toxics.up.cut_after, toxics.down.cut_after);
+        let before = cuts(&self.toxics);
+        change(&mut self.toxics);
+        self.cuts += u64::from(cuts(&self.toxics) != before);
     }
 }
 

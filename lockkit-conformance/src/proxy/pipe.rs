@@ -16,6 +16,8 @@ pub(super) type Which = fn(&Toxics) -> &Direction;
 #[derive(Debug)]
 pub(super) struct Piece {
     due: Instant,
+    /// How often all had been healed when it was read.
+    heals: u64,
     bytes: Vec<u8>,
 }
 
@@ -41,14 +43,17 @@ pub(super) async fn fill(
         if length == 0 {
             return Ok(());
         }
-        let direction = which(&state.borrow().toxics).clone();
+        let (direction, heals) = {
+            let state = state.borrow();
+            (which(&state.toxics).clone(), state.heals)
+        };
         if direction.discard {
             torn = true;
             continue;
         }
         let due = Instant::now() + direction.delay + some_of(direction.jitter);
         let bytes = buffer.get(..length).unwrap_or_default().to_vec();
-        if queue.send(Piece { due, bytes }).is_err() {
+        if queue.send(Piece { due, heals, bytes }).is_err() {
             return Err(reset());
         }
     }
@@ -61,23 +66,31 @@ pub(super) async fn drain(
     mut state: watch::Receiver<State>,
     which: Which,
 ) -> io::Result<()> {
-    let mut sent: u64 = 0;
-    while let Some(Piece { due, mut bytes }) = queue.recv().await {
-        sleep_until(due).await;
-        let cut_after = match state.wait_for(|s| !which(&s.toxics).hold).await {
-            Ok(state) => which(&state.toxics).cut_after,
+    let (mut sent, mut since): (u64, u64) = (0, state.borrow().cuts);
+    while let Some(Piece { due, heals, mut bytes }) = queue.recv().await {
+        tokio::select! {
+            () = sleep_until(due) => {}
+            _ = state.wait_for(|s| s.heals != heals) => {}
+        }
+        let (cut_after, cuts) = match state.wait_for(|s| !which(&s.toxics).hold).await {
+            Ok(state) => (which(&state.toxics).cut_after, state.cuts),
             Err(_) => return Err(reset()),
         };
+        if cuts != since {
+            (sent, since) = (0, cuts);
+        }
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let room = cut_after.map_or(u64::MAX, |limit| limit.saturating_sub(sent));
-        let cut = u64::try_from(bytes.len()).is_ok_and(|length| length >= room);
+        let cut = length >= room;
         if cut {
-            bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
+            // Never all of it: an end between two messages is no cut.
+            bytes.truncate(usize::try_from(room.min(length.saturating_sub(1))).unwrap_or(usize::MAX));
         }
         to.write_all(&bytes).await?;
         if cut {
             return Err(reset());
         }
-        sent = sent.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        sent = sent.saturating_add(length);
     }
     to.shutdown().await
 }

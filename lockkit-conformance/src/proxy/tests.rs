@@ -123,6 +123,48 @@ async fn cuts_after_n_bytes() {
 }
 
 #[tokio::test]
+async fn a_cut_counts_from_when_it_was_set_and_comes_within_a_message() {
+    for limit in 1..=8 {
+        let (proxy, mut client, _ear) = start().await;
+        for _ in 0..10 {
+            round_trip(&mut client).await.unwrap();
+        }
+        proxy.set(|t| t.down.cut_after = Some(limit));
+        let mut replies = Vec::new();
+        // One at a time, so that each is a message of its own.
+        while let Ok(length @ 1..) = async {
+            client.write_all(b"ping").await?;
+            client.read_buf(&mut replies).await
+        }
+        .await
+        {
+            assert!(length <= 4);
+        }
+        let limit = usize::try_from(limit).unwrap();
+        // The reset may overtake what it cuts.
+        assert!(replies.len() >= (limit - 1) / 4 * 4 && replies.len() <= limit, "{limit}: {replies:?}");
+        assert!(limit % 4 != 0 || replies.len() < limit, "{limit}: cut between messages");
+    }
+}
+
+#[tokio::test]
+async fn a_heal_delivers_what_is_late_at_once_and_in_order() {
+    let (proxy, mut client, mut ear) = start().await;
+    proxy.set(|t| t.up.delay = LONG * 6);
+    for n in 0..5_u8 {
+        client.write_all(&[n]).await.unwrap();
+    }
+    // The proxy must have read them before the heal.
+    tokio::time::sleep(SHORT).await;
+    ear.try_recv().unwrap_err();
+    proxy.heal();
+    client.write_all(&[5]).await.unwrap();
+    let mut replies = [0; 6];
+    timeout(LONG, client.read_exact(&mut replies)).await.expect("nothing is late any more").unwrap();
+    assert_eq!(replies, [0, 1, 2, 3, 4, 5]);
+}
+
+#[tokio::test]
 async fn resets_all_with_rst() {
     let (proxy, mut client, _ear) = start().await;
     round_trip(&mut client).await.unwrap();

@@ -1,11 +1,7 @@
 //! Taking a lock: attempts inline on the caller's task, waits between them. What is dropped midway moves to the
 //! keeper.
 
-use std::{
-    pin::pin,
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::{task::consume_budget, time};
 use tracing::Span;
@@ -239,7 +235,7 @@ async fn compete(
     loop {
         // Hears what comes from here on, also before it is polled: tokio promises that for `notify_waiters`.
         let mut closing = pin!(agenda.closing.notified());
-        agenda.check_open()?;
+        agenda.check_open().map_err(|error| bid.doubted(error))?;
         let asked = clock.now();
         let left = asked.until(stop);
         let patience = descriptor.max_patience.min(left.saturating_sub(reserve));
@@ -251,11 +247,11 @@ async fn compete(
         // Try is bounded by the request's own budget, a wait also by its bound.
         let cut = if matches!(bound, Bound::Try) { Duration::MAX } else { left };
         attempts += 1;
-        held.rung.store(false, Relaxed); // this attempt looks after what was rung before
+        held.rung.begin_attempt();
         let answer = tokio::select! {
             biased;
             answer = within(cut, bid.attempt(wait)) => answer,
-            () = closing.as_mut() => return Err(agenda.closed()),
+            () = closing.as_mut() => return Err(bid.doubted(agenda.closed())),
         };
         let now = clock.now();
         let waited = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
@@ -263,17 +259,20 @@ async fn compete(
         let mut retry_after = Duration::MAX;
         match answer {
             None if attempts == 1 && waited.is_zero() && !queued => return Err(no_answer(left)),
-            None => return trouble.at_the_bound(),
+            None => return trouble.at_the_bound().map_err(|error| bid.doubted(error)),
             // The shutdown has begun: it would be lost at once.
-            Some(Ok(Attempt::Granted(_))) if agenda.is_draining() => return Err(agenda.closed()),
+            Some(Ok(Attempt::Granted(_))) if agenda.is_draining() => {
+                return Err(bid.doubted(agenda.closed()));
+            }
             Some(Ok(Attempt::Granted(grant))) => {
                 if held.extend(asked, grant.lease) > now {
-                    bid.win(grant, request, now)?;
+                    bid.win(grant, request, now).map_err(|error| bid.doubted(error))?;
                     if let Some(turn) = turn {
                         turn.wins(&held);
                     }
                     return Ok(Some(attempts));
                 }
+                bid.misses();
                 trouble.store_is_too_slow(asked, limits);
             }
             Some(Ok(Attempt::Busy { retry_after: lapse, .. })) => {
@@ -287,7 +286,7 @@ async fn compete(
                     if let Some(turn) = &turn {
                         turn.meets_trouble();
                     }
-                    return Err(error);
+                    return Err(bid.doubted(error));
                 }
                 trouble.goes_on(asked, error);
             }
@@ -298,7 +297,7 @@ async fn compete(
         if let Bound::Forever = bound
             && let Some(error) = trouble.outlasts(now, limits)
         {
-            return Err(error);
+            return Err(bid.doubted(error));
         }
         let left = now.until(stop);
         // The last attempt shall end before the bound; what comes after it, waits for a wake-up only.
@@ -308,6 +307,7 @@ async fn compete(
         let pause = if well { backoff.jittered().min(retry_after) } else { trouble.pause() };
         if !left.is_zero() {
             tokio::select! {
+                biased; // each of them leads to the next attempt
                 // The watch of a broken connection may end at once, each time.
                 () = bid.changed(), if well => {}
                 () = held.bell.notified() => {}
@@ -316,11 +316,12 @@ async fn compete(
             }
         }
         // Its runtime may have gone meanwhile, and what it left to do may be what this call waits for.
-        request.keeper.ensure()?;
+        request.keeper.ensure().map_err(|error| bid.doubted(error))?;
         if clock.now() >= stop {
             let grace = if well { LEAVING.max(round_trip * 2) } else { Duration::ZERO };
+            let refused = trouble.at_the_bound().map_err(|error| bid.doubted(error));
             bid.leave(grace.min(limits.op_timeout)).await;
-            return trouble.at_the_bound();
+            return refused;
         }
     }
 }

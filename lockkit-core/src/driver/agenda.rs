@@ -8,7 +8,7 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{
-            AtomicBool, AtomicU64, AtomicUsize,
+            AtomicBool, AtomicU64,
             Ordering::{Relaxed, SeqCst},
         },
     },
@@ -18,7 +18,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, oneshot};
 
-use super::{bid::Attempting, gate::Gates, held::Held, keeper::Keeper, live::LiveClaim};
+use super::{bid::Attempting, gate::Gates, held::Held, keeper::Keeper, live::LiveClaim, shared::Roll};
 use crate::{
     clock::{Clock, Tick},
     error::{Error, ErrorKind, Result},
@@ -87,8 +87,7 @@ pub(crate) struct Agenda {
     /// Wakes the shutdown when the last claim is gone.
     quiet: Notify,
     observers: Vec<Arc<dyn Observer>>,
-    draining: AtomicBool,
-    live_claims: AtomicUsize,
+    roll: Roll,
     /// In nanoseconds: of any claim so far.
     longest_ttl: AtomicU64,
     ids: AtomicU64,
@@ -134,8 +133,7 @@ impl Agenda {
             closing: Notify::new(),
             quiet: Notify::new(),
             observers,
-            draining: AtomicBool::new(false),
-            live_claims: AtomicUsize::new(0),
+            roll: Roll::new(),
             longest_ttl: AtomicU64::new(0),
             ids: AtomicU64::new(0),
             state: Mutex::new(State {
@@ -314,7 +312,7 @@ impl Agenda {
                 state.insert(&held, Tick::NEVER);
             }
         }
-        self.draining.store(true, SeqCst);
+        self.roll.drain();
         self.closing.notify_waiters();
         self.bell.notify_one();
     }
@@ -338,15 +336,15 @@ impl Agenda {
                 return true;
             }
             tokio::select! {
+                biased;
                 () = quiet => {}
                 () = self.clock.sleep_until(begun.after(patience)) => return false,
             }
         }
     }
 
-    /// Either a claim that was born sees this, or the one who began the shutdown sees the claim.
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(SeqCst)
+        self.roll.is_draining()
     }
 
     /// # Errors
@@ -364,7 +362,7 @@ impl Agenda {
     }
 
     pub(crate) fn claim_born(&self, ttl: Duration) {
-        self.live_claims.fetch_add(1, SeqCst);
+        self.roll.born();
         let ttl = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
         if self.longest_ttl.load(Relaxed) < ttl {
             self.longest_ttl.fetch_max(ttl, Relaxed);
@@ -372,14 +370,14 @@ impl Agenda {
     }
 
     pub(crate) fn claim_died(&self) {
-        if self.live_claims.fetch_sub(1, SeqCst) == 1 && self.is_draining() {
+        if self.roll.died() {
             self.quiet.notify_waiters();
             self.bell.notify_one();
         }
     }
 
     pub(crate) fn live_claims(&self) -> usize {
-        self.live_claims.load(SeqCst)
+        self.roll.live()
     }
 
     /// The task is gone with its runtime. Timers stay for the next task; a hold without a deadline has nobody left
@@ -447,7 +445,7 @@ impl State {
             return false;
         }
         let end = self.closing_end(held);
-        let due = if held.rung.load(SeqCst) { AT_ONCE } else { due.min(held.deadline()).min(end).min(LAST) };
+        let due = if held.rung.is_rung() { AT_ONCE } else { due.min(held.deadline()).min(end).min(LAST) };
         self.remove(held);
         held.timer.due.store(due.nanos(), Relaxed);
         self.timers.insert((due, held.timer.id), Arc::clone(held));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::spi::Poll;
+use crate::{chance::between, spi::Poll};
 
 /// The pause before the next attempt of a waiter that nothing wakes.
 #[derive(Debug)]
@@ -24,11 +24,6 @@ impl Backoff {
     pub(crate) fn grow(&mut self) {
         self.pause = (self.pause * 2).min(self.max);
     }
-}
-
-/// A random duration between two shares of `duration`.
-pub(crate) fn between(duration: Duration, low: f64, high: f64) -> Duration {
-    duration.mul_f64(low + (high - low) * rand::random::<f64>())
 }
 
 #[cfg(test)]

@@ -71,6 +71,20 @@ impl<'a> Bid<'a> {
         answer
     }
 
+    /// The store granted it, too late for a hold.
+    pub(super) fn misses(&mut self) {
+        self.unknown = true;
+    }
+
+    /// C5: an error says nothing for certain while an earlier attempt may be applied, or one is in flight, or a place in
+    /// the queue is left that the store may grant.
+    pub(super) fn doubted(&self, error: Error) -> Error {
+        if self.dirty || matches!(self.state, State::Trying(_)) {
+            return error.with_outcome_unknown();
+        }
+        error
+    }
+
     /// The attempt owns the claim, so that it can move to the keeper midway; the budget sits inside, so that the
     /// claim survives it.
     fn start(&self, claim: LiveClaim, wait: Wait) -> Attempting {

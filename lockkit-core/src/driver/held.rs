@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use futures_util::task::AtomicWaker;
 use tokio::sync::{Mutex, Notify};
 use tracing::{Level, Span};
 
@@ -21,6 +20,7 @@ use super::{
     gate::Ticket,
     line::UNCLAIMED,
     live::LiveClaim,
+    shared::{Abandoned, Rung, Told, Unclaimed},
 };
 use crate::{
     clock::Tick,
@@ -70,15 +70,14 @@ pub(crate) struct Held {
     pub(crate) bell: Notify,
     /// Where its timer stands in the agenda; changed only under the agenda's lock.
     pub(crate) timer: Timer,
-    /// A hint came that no attempt or renewal has looked after yet: the next renewal is due at once.
-    pub(crate) rung: AtomicBool,
+    /// Once it is granted, a hint that nobody has looked after yet makes the next renewal due at once.
+    pub(super) rung: Rung,
     /// How often its release was put back into the agenda.
     pub(crate) comebacks: AtomicU8,
     /// How many renewals in a row had an unknown outcome.
     pub(crate) unknown_renewals: AtomicU8,
     /// Its timer never goes back into the agenda; changed only under the agenda's lock.
     pub(crate) retired: AtomicBool,
-    granted: AtomicBool,
     token: AtomicU64,
     /// [`Tick::NEVER`] before the grant.
     granted_at: AtomicU64,
@@ -88,11 +87,8 @@ pub(crate) struct Held {
     extras: OnceLock<Box<Extras>>,
     /// With which it keeps the process gate closed; zero: it does not.
     ticket: AtomicU64,
-    /// It was handed over, and its caller has not looked yet.
-    unclaimed: AtomicBool,
-    /// Nobody waits for the attempt in flight any more.
-    abandoned: AtomicBool,
-    attempting: AtomicWaker,
+    unclaimed: Unclaimed,
+    abandoned: Abandoned,
 }
 
 /// What few stores say of a grant; boxed, as most do not.
@@ -114,29 +110,27 @@ impl Held {
             bell: Notify::new(),
             timer: Timer::new(agenda.next_id()),
             agenda,
-            rung: AtomicBool::new(false),
+            rung: Rung::new(),
             comebacks: AtomicU8::new(0),
             unknown_renewals: AtomicU8::new(0),
             retired: AtomicBool::new(false),
-            granted: AtomicBool::new(false),
             token: AtomicU64::new(0),
             granted_at: AtomicU64::new(Tick::NEVER.nanos()),
             lease_end: AtomicU64::new(Tick::NEVER.nanos()),
             ending: OnceLock::new(),
             extras: OnceLock::new(),
             ticket: AtomicU64::new(0),
-            unclaimed: AtomicBool::new(false),
-            abandoned: AtomicBool::new(false),
-            attempting: AtomicWaker::new(),
+            unclaimed: Unclaimed::new(),
+            abandoned: Abandoned::new(),
         }
     }
 
     /// From here on a hint asks for a renewal; before, it wakes the waiter. One that came during the attempt is
-    /// found by the insert of the first renewal: `ring` and the grant each write before they read.
+    /// found by the insert of the first renewal.
     pub(crate) fn grant(&self, token: FencingToken) {
         self.token.store(token.get(), Relaxed);
         self.granted_at.store(self.agenda.clock.now().nanos(), Release);
-        self.granted.store(true, SeqCst);
+        self.rung.grant();
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -192,10 +186,18 @@ impl Held {
         let end = deadline_of(asked, lease);
         let before = self.lease_end.swap(end.nanos(), AcqRel);
         // Rare: that of a quorum shrinks when a member has lost its part. Who sleeps until the end looks anew.
-        if end.nanos() < before && self.granted.load(Relaxed) {
+        if end.nanos() < before && self.rung.is_granted() {
             self.bell.notify_waiters();
         }
         end
+    }
+
+    /// The lease that, asked for at `asked`, ends with the present one; zero where a lease has no end.
+    pub(super) fn lease_left(&self, asked: Tick) -> Duration {
+        match self.lease_end() {
+            Tick::NEVER => Duration::ZERO,
+            end => with_drift(asked.until(end)),
+        }
     }
 
     /// Exact against the deadline, and sticky: once it was seen false, a late renewal can't revive the lock.
@@ -240,12 +242,12 @@ impl Held {
     }
 
     pub(super) fn leave_unclaimed(&self) {
-        self.unclaimed.store(true, SeqCst);
+        self.unclaimed.leave();
     }
 
     /// When it is taken back unless its caller looks.
     pub(super) fn unclaimed_until(&self) -> Tick {
-        if !self.unclaimed.load(SeqCst) {
+        if !self.unclaimed.is_there() {
             return Tick::NEVER;
         }
         self.granted_at().after(UNCLAIMED)
@@ -253,7 +255,7 @@ impl Held {
 
     /// True for the one who is the first to take, or to give back, what was handed over.
     pub(super) fn claim_it(&self) -> bool {
-        self.unclaimed.swap(false, SeqCst)
+        self.unclaimed.take()
     }
 
     pub(crate) fn ending(&self) -> Option<Ending> {
@@ -267,7 +269,7 @@ impl Held {
         }
         self.bell.notify_waiters();
         self.pass_on();
-        if self.unclaimed.load(SeqCst) {
+        if self.unclaimed.is_still_there() {
             return; // nobody ever had it
         }
         let token = self.token();
@@ -282,8 +284,7 @@ impl Held {
 
     /// The caller has gone: an attempt in flight need not wait inside the store any more.
     pub(crate) fn abandon(&self) {
-        self.abandoned.store(true, SeqCst);
-        self.attempting.wake();
+        self.abandoned.set();
     }
 
     /// The holder is done with it: no loss is signalled any more. False if a loss came first, which stays a loss.
@@ -341,21 +342,21 @@ impl Drop for Held {
 
 impl Ring for Held {
     fn ring(self: Arc<Self>) {
-        let known = self.rung.swap(true, SeqCst);
-        if !self.granted.load(SeqCst) {
-            self.bell.notify_one();
-        } else if !known {
-            // The reference moves to the keeper: a claim must not be dropped inside the backend's call.
-            let agenda = Arc::clone(&self.agenda);
-            agenda.rung(self);
+        match self.rung.ring() {
+            Told::Waiter => self.bell.notify_one(),
+            Told::Keeper => {
+                // The reference moves to the keeper: a claim must not be dropped inside the backend's call.
+                let agenda = Arc::clone(&self.agenda);
+                agenda.rung(self);
+            }
+            Told::Nobody => {}
         }
     }
 }
 
 impl Attendance for Held {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.attempting.register(cx.waker());
-        if self.abandoned.load(SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+        self.abandoned.poll(cx)
     }
 }
 
@@ -371,6 +372,12 @@ pub(crate) fn deadline_of(asked: Tick, lease: Lease) -> Tick {
 /// Both clocks may be off by 0.5 %, and the timers by 2 ms.
 fn less_drift(lease: Duration) -> Duration {
     lease.saturating_sub(lease / 100 + Duration::from_millis(2))
+}
+
+/// The lease of which [`less_drift`] leaves so much, in whole milliseconds, as stores count.
+fn with_drift(left: Duration) -> Duration {
+    let lease = (left + Duration::from_millis(2)) * 100 / 99;
+    Duration::from_millis(u64::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -93,11 +93,14 @@ impl Attendance {
                 return;
             }
             tokio::select! {
-                Some(()) = chores.next() => drain(&mut chores).await,
-                Some(()) = renewals.next() => drain(&mut renewals).await,
+                biased; // in a fixed order, that a run can be repeated: whatever it was, all that is done is taken out
+                Some(()) = renewals.next() => {}
+                Some(()) = chores.next() => {}
                 () = agenda.bell.notified() => {}
                 () = agenda.clock.watch_until(next) => {}
             }
+            drain(&mut renewals).await;
+            drain(&mut chores).await;
         }
     }
 }

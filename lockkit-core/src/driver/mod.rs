@@ -4,6 +4,7 @@
 //! * [`gate`] has the tasks of one process queue in order: [`crowd`] is what it knows of a name, [`line`] one place there.
 //! * [`bid`] is a claim that competes, with all that a cancelled call must leave to the keeper.
 //! * [`held`] is what guard, keeper, loss signal and hint share of one claim.
+//! * [`shared`] is what threads agree on about it without a lock.
 //! * [`release`] gives back, inside bounds.
 //! * [`agenda`] is what the keeper has to do: renewals that are due, and what dropped futures and guards left behind.
 //! * [`keeper`] is the one background task of a locker, which works the agenda off.
@@ -22,6 +23,7 @@ mod line;
 pub(crate) mod live;
 pub(crate) mod release;
 pub(crate) mod renew;
+mod shared;
 mod trouble;
 pub(crate) mod within;
 

@@ -1,10 +1,7 @@
 //! Renewal: by the keeper when it is due, or by the user.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::Ordering::{AcqRel, Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -12,13 +9,13 @@ use tracing::Instrument as _;
 
 use super::{
     agenda::Chore,
-    backoff::between,
-    held::{Ending, Held},
+    held::{Ending, Held, deadline_of},
     line::give_back_unclaimed,
     live::LiveClaim,
     within::within,
 };
 use crate::{
+    chance::between,
     clock::Tick,
     error::{Error, ErrorKind, Result},
     observe::What,
@@ -52,7 +49,7 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
     if now >= held.unclaimed_until() || !held.stands_at(now) || held.agenda.is_draining() {
         give_back_unclaimed(&held);
     }
-    let rung = held.rung.swap(false, AcqRel);
+    let rung = held.rung.begin_renewal();
     let mut next = NextTimer { held: &held, rung, due: None }; // dropped after `slot`
     let clock = held.agenda.clock;
     let draining = held.agenda.draining_since();
@@ -86,7 +83,9 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
         next.due = Some(due);
         return;
     }
-    match beat(&held, claim, None).await {
+    // A hint is a reason to look, but none to hold on for longer than the user wanted.
+    let wish = if held.options.options.renewal == Renewal::Manual { Wish::Look } else { Wish::Renew };
+    match beat(&held, claim, wish).await {
         Ok(()) => next.due = Some(first_due(&held, clock.now())),
         Err(error) if error.kind() == ErrorKind::Lost => left_over(&held),
         Err(_) => {
@@ -107,7 +106,9 @@ pub(crate) async fn renew_now(held: Arc<Held>, lease: Option<Duration>) -> Resul
     let outcome = match within(held.limits().op_timeout, held.slot.lock()).await {
         None => Err(Error::new(ErrorKind::Unavailable, "another renewal in flight did not end in time")),
         Some(mut slot) => match slot.as_mut() {
-            Some(claim) if held.is_held() => beat(&held, claim, lease).await,
+            Some(claim) if held.is_held() => {
+                beat(&held, claim, lease.map_or(Wish::Renew, Wish::Extend)).await
+            }
             _ => Err(held.lost_error()),
         },
     };
@@ -125,10 +126,30 @@ pub(crate) async fn renew_now(held: Arc<Held>, lease: Option<Duration>) -> Resul
     }
 }
 
+/// What a renewal is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    /// A lease of this length.
+    Extend(Duration),
+    /// To hear whether the lock is still held.
+    Look,
+    /// A lease of the ttl.
+    Renew,
+}
+
+impl Wish {
+    fn operation(self) -> &'static str {
+        match self {
+            Self::Extend(_) => "extend",
+            Self::Look | Self::Renew => "renew",
+        }
+    }
+}
+
 /// One request for renewal, and what follows from its answer.
-async fn beat(held: &Held, claim: &mut LiveClaim, lease: Option<Duration>) -> Result<()> {
+async fn beat(held: &Held, claim: &mut LiveClaim, wish: Wish) -> Result<()> {
     let (span, margin) = (held.renew_span(), held.remaining());
-    let outcome = ask(held, claim, lease).instrument(span).await;
+    let outcome = ask(held, claim, wish).instrument(span).await;
     match outcome {
         Ok(round_trip) => {
             let margin = margin.saturating_sub(round_trip);
@@ -137,7 +158,7 @@ async fn beat(held: &Held, claim: &mut LiveClaim, lease: Option<Duration>) -> Re
         }
         Err(error) if error.kind() == ErrorKind::Lost => Err(error),
         Err(error) => {
-            let error = held.explain(error, if lease.is_none() { "renew" } else { "extend" });
+            let error = held.explain(error, wish.operation());
             tracing::debug!(name = %held.name, "{error}");
             held.observe(|| What::RenewalFailed { error: &error });
             Err(error)
@@ -146,10 +167,17 @@ async fn beat(held: &Held, claim: &mut LiveClaim, lease: Option<Duration>) -> Re
 }
 
 /// How long the request took.
-async fn ask(held: &Held, claim: &mut LiveClaim, lease: Option<Duration>) -> Result<Duration> {
+async fn ask(held: &Held, claim: &mut LiveClaim, wish: Wish) -> Result<Duration> {
     let clock = held.agenda.clock;
     let asked = clock.now();
     let budget = held.limits().op_timeout.min(asked.until(held.deadline()));
+    // A shorter time than what is left would take from what was confirmed (C2): no store knows what its holder was told.
+    let kept = held.lease_left(asked);
+    let lease = match wish {
+        Wish::Extend(lease) => Some(lease.max(kept)),
+        Wish::Look | Wish::Renew if held.agenda.extends && kept > held.limits().ttl => Some(kept),
+        Wish::Look | Wish::Renew => None,
+    };
     let pulse = match lease {
         None => claim.keep_alive(budget).await?,
         Some(lease) => claim.extend(lease, budget).await?,
@@ -160,7 +188,10 @@ async fn ask(held: &Held, claim: &mut LiveClaim, lease: Option<Duration>) -> Res
             if !held.is_held() {
                 return Err(held.lost_error());
             }
-            held.extend(asked, lease);
+            // A look takes what it hears of an earlier end, such as that of a quorum which has lost a member.
+            if wish != Wish::Look || deadline_of(asked, lease) < held.lease_end() {
+                held.extend(asked, lease);
+            }
             held.unknown_renewals.store(0, Relaxed);
             Ok(asked.until(clock.now()))
         }
@@ -191,7 +222,7 @@ impl Drop for NextTimer<'_> {
     fn drop(&mut self) {
         let due = self.due.unwrap_or_else(|| {
             // Nothing was asked of the store, or no answer came: the hint still stands.
-            self.held.rung.fetch_or(self.rung, AcqRel);
+            self.held.rung.put_back(self.rung);
             let pause = (self.held.limits().ttl / 24).min(self.held.agenda.cadence.longest);
             self.held.agenda.clock.now().after(pause)
         });

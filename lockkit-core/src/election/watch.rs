@@ -15,8 +15,9 @@ use futures_util::{
 
 use super::Leader;
 use crate::{
+    chance::between,
     clock::Tick,
-    driver::{backoff::between, release::Handover},
+    driver::release::Handover,
     error::{Error, ErrorKind, ErrorStatus, Result},
     handle::Handle,
     locker::Inspector,

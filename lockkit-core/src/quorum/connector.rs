@@ -72,7 +72,11 @@ pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Ar
                 let descriptor = alike.descriptor().clone();
                 Arc::new(LateMember::new(registry.clone(), url.clone(), descriptor, need))
             }
-            (Err(error), _) => return Err(of_member(place, Some(url), &error)),
+            (Err(error), _) => {
+                // What its own backend does not take for a URL may show a piece of a password.
+                let is_url = !matches!(error.kind(), ErrorKind::InvalidUrl | ErrorKind::UnknownParameter);
+                return Err(of_member(place, Some(url).filter(|_| is_url), &error));
+            }
         };
         members.push(Member { backend, label: format!("member {} ({url})", place + 1).into() });
     }

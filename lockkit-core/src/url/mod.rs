@@ -1,6 +1,8 @@
 //! Store URLs: `scheme://user:password@host1:port,host2:port/path?parameter=value`.
 
 mod params;
+#[cfg(test)]
+mod properties;
 
 use std::{fmt, net::Ipv6Addr};
 
@@ -39,6 +41,8 @@ pub struct Host {
 impl StoreUrl {
     /// Parses a URL.
     ///
+    /// A bare `@` belongs to the part before the hosts; in a path it is written `%40`.
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`]. The text of the error never quotes the URL, which may hold a password.
     pub fn parse(text: &str) -> Result<Self> {
@@ -52,6 +56,13 @@ impl StoreUrl {
             Some((userinfo, hosts)) => (Some(userinfo), hosts),
             None => (None, authority),
         };
+        let path = tail.split(['?', '#']).next().unwrap_or_default();
+        // Of `redis://user:12/secret@host/`, `/secret@host/` would be a path, which messages show.
+        if !authority.is_empty() && path.contains('@') {
+            return Err(invalid(format!(
+                "its path has an '@', which is written %40 there; or {ENCODE}, a '/' as %2F"
+            )));
+        }
         let hosts =
             hosts.split(',').filter(|host| !host.is_empty()).map(parse_host).collect::<Result<_>>()?;
         // The url crate knows one host; ours are parsed already.
@@ -221,8 +232,13 @@ mod tests {
 
     #[test]
     fn c13_no_error_and_no_debug_text_shows_a_secret() {
-        for bad in ["redis://:hunter2#x@h/", "redis://u:hunter2@h:port/", "redis://u:hunter/2@h/", "hunter2"]
-        {
+        for bad in [
+            "redis://:hunter2#x@h/",
+            "redis://u:hunter2@h:port/",
+            "redis://u:hunter/2@h/",
+            "redis://u:1/hunter2@h/",
+            "hunter2",
+        ] {
             let error = match StoreUrl::parse(bad) {
                 Err(error) => error,
                 Ok(url) => panic!("{bad} was taken as {url:?}"),

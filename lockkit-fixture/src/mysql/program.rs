@@ -60,6 +60,16 @@ impl SqlProgram {
         first.chain(self.places.iter().cloned()).collect()
     }
 
+    /// The same, run by another program, whose words come first.
+    pub(super) fn wrapped(self, mut wrapper: Vec<OsString>) -> Self {
+        if wrapper.is_empty() {
+            return self;
+        }
+        let path = wrapper.remove(0).into();
+        let loader = wrapper.into_iter().chain([self.path.into()]).chain(self.loader).collect();
+        Self { path, loader, ..self }
+    }
+
     /// The program that makes a data folder: MariaDB has one of its own.
     pub(super) fn installer(&self) -> Result<Command> {
         match self.flavor {

@@ -20,7 +20,7 @@ use super::{
     template::{self, ADMIN, DATABASE, USER},
     tls::Tls,
 };
-use crate::{ports, process::Leashed};
+use crate::{clock::WallClock, ports, process::Leashed};
 
 /// A port that was free when we looked may be taken when the server binds it.
 const PORT_ATTEMPTS: usize = 10;
@@ -41,6 +41,7 @@ pub struct SqlServer {
     port: u16,
     arguments: Vec<OsString>,
     tls: Option<Tls>,
+    clock: Option<WallClock>,
     folder: TempDir,
 }
 
@@ -65,7 +66,23 @@ impl SqlServer {
     /// # Errors
     /// As for [`start`](Self::start).
     pub fn start_with<A: Into<String>>(flavor: SqlFlavor, args: impl IntoIterator<Item = A>) -> Result<Self> {
-        Self::start_in(folder()?, flavor, None, args.into_iter().map(|arg| arg.into().into()).collect())
+        let arguments = args.into_iter().map(|arg| arg.into().into()).collect();
+        Self::start_in(folder()?, flavor, None, None, arguments)
+    }
+
+    /// As [`start_with`](Self::start_with), with a wall clock of its own: see [`clock`](Self::clock). Its waits for locks
+    /// don't follow that.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start), and for [`WallClock::make`].
+    pub fn start_with_clock<A: Into<String>>(
+        flavor: SqlFlavor,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<Self> {
+        let folder = folder()?;
+        let clock = WallClock::make(folder.path())?;
+        let arguments = args.into_iter().map(|arg| arg.into().into()).collect();
+        Self::start_in(folder, flavor, None, Some(clock), arguments)
     }
 
     /// As [`start`](Self::start), with a certificate for 127.0.0.1 and localhost; [`tls_ca`](Self::tls_ca) has issued it.
@@ -77,21 +94,26 @@ impl SqlServer {
         let folder = folder()?;
         let tls = Tls::make(folder.path())?;
         let arguments = tls.arguments();
-        Self::start_in(folder, flavor, Some(tls), arguments)
+        Self::start_in(folder, flavor, Some(tls), None, arguments)
     }
 
     fn start_in(
         folder: TempDir,
         flavor: SqlFlavor,
         tls: Option<Tls>,
+        clock: Option<WallClock>,
         arguments: Vec<OsString>,
     ) -> Result<Self> {
         let program = SqlProgram::find(flavor).map_err(Error::msg)?;
         template::copy_to(&program, &folder.path().join("data"))?;
+        let program = match &clock {
+            Some(clock) => program.wrapped(clock.wrapper()),
+            None => program,
+        };
         for _ in 0..PORT_ATTEMPTS {
             let port = ports::free()?;
             match listen(&program, folder.path(), port, &arguments) {
-                Ok(process) => return Ok(Self { process, program, port, arguments, tls, folder }),
+                Ok(process) => return Ok(Self { process, program, port, arguments, tls, clock, folder }),
                 Err(Failure::PortTaken) => {}
                 Err(Failure::Other(error)) => return Err(error),
             }
@@ -148,6 +170,12 @@ impl SqlServer {
     #[must_use]
     pub fn tls_ca(&self) -> PathBuf {
         self.tls.as_ref().expect("the server was not started with TLS").ca()
+    }
+
+    /// The server's clock, if it has one of its own.
+    #[must_use]
+    pub fn clock(&self) -> Option<&WallClock> {
+        self.clock.as_ref()
     }
 
     /// The server's process id.

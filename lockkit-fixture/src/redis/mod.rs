@@ -1,6 +1,7 @@
 //! Redis servers of our own: one, or any of Redis's ways to run several.
 
 mod cluster;
+mod namespaced;
 mod options;
 mod program;
 mod replication;
@@ -16,6 +17,7 @@ use anyhow::Result;
 
 pub use self::{
     cluster::{RedisCluster, RedisClusterOptions, SlotMigration},
+    namespaced::NamespacedSentinels,
     options::RedisOptions,
     program::{valkey_home, valkey_server},
     resp::RedisReply,

@@ -1,6 +1,6 @@
 //! What a test may ask of its Redis.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, net::Ipv4Addr, path::PathBuf};
 
 use super::tls::ClientCertificates;
 
@@ -18,6 +18,21 @@ pub struct RedisOptions {
     pub(super) clock: bool,
     /// Set: the server is a sentinel, with this configuration.
     pub(super) sentinel: Option<String>,
+    pub(super) place: Place,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) ip: Ipv4Addr,
+    /// What to run the server by, such as a program that enters a network namespace.
+    pub(super) wrapper: Vec<OsString>,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { ip: Ipv4Addr::LOCALHOST, wrapper: Vec::new() }
+    }
 }
 
 impl RedisOptions {
@@ -39,8 +54,16 @@ impl RedisOptions {
     /// A replica of what listens on this port of 127.0.0.1: a server, or a proxy before one.
     #[must_use]
     pub fn with_primary(self, port: u16) -> Self {
-        let port = port.to_string();
-        self.with_args(["--replicaof", "127.0.0.1", &port])
+        self.with_primary_at(Ipv4Addr::LOCALHOST, port)
+    }
+
+    pub(super) fn with_primary_at(self, ip: Ipv4Addr, port: u16) -> Self {
+        self.with_args(["--replicaof".to_owned(), ip.to_string(), port.to_string()])
+    }
+
+    pub(super) fn with_place(mut self, place: Place) -> Self {
+        self.place = place;
+        self
     }
 
     /// TLS on the port, instead of plain TCP.

@@ -31,7 +31,7 @@ impl RedisServer {
         if let Some(password) = primary.password() {
             self.ask(["CONFIG", "SET", "masterauth", password])?;
         }
-        self.ask(["REPLICAOF", "127.0.0.1", &primary.port().to_string()])?;
+        self.ask(["REPLICAOF", &primary.ip().to_string(), &primary.port().to_string()])?;
         Ok(())
     }
 

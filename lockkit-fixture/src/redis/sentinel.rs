@@ -1,11 +1,14 @@
 //! Servers that are watched by sentinels.
 
-use std::time::Duration;
+use std::{
+    net::{Ipv4Addr, SocketAddrV4},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, bail};
 
 use super::{
-    options::RedisOptions,
+    options::{Place, RedisOptions},
     server::{PORT_ATTEMPTS, RedisServer, START_TIMEOUT},
     wait::wait_for,
 };
@@ -15,6 +18,9 @@ const SERVICE: &str = "lockkit";
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
 const REPLICAS: usize = 2;
+/// Where each has a network of its own.
+const SERVER_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
 
 /// How to run servers with sentinels.
 ///
@@ -91,6 +97,32 @@ impl SentinelGroup {
             servers.push(RedisServer::start_as(replica)?);
         }
         let sentinels = start_sentinels(&options, &servers)?;
+        Self::of(servers, sentinels)
+    }
+
+    /// As [`start_with`](Self::start_with), with a server and a sentinel at each place, where all ports are free.
+    pub(super) fn start_at(places: &[Place], options: &SentinelOptions) -> Result<Self> {
+        let taken = "a port is taken in a namespace that has just been made";
+        let mut servers = Vec::<RedisServer>::new();
+        for place in places {
+            let server = options.servers.clone().with_place(place.clone());
+            let server = match servers.first() {
+                None => server,
+                Some(primary) => server.with_primary_at(primary.ip(), primary.port()),
+            };
+            servers.push(RedisServer::start_at(SERVER_PORT, server)?.context(taken)?);
+        }
+        let addrs: Vec<_> = places.iter().map(|place| SocketAddrV4::new(place.ip, SENTINEL_PORT)).collect();
+        let mut sentinels = Vec::new();
+        for (place, &addr) in places.iter().zip(&addrs) {
+            let sentinel = Some(sentinel_config(options, &servers, addr, &addrs));
+            let options = RedisOptions { sentinel, place: place.clone(), ..RedisOptions::default() };
+            sentinels.push(RedisServer::start_at(SENTINEL_PORT, options)?.context(taken)?);
+        }
+        Self::of(servers, sentinels)
+    }
+
+    fn of(servers: Vec<RedisServer>, sentinels: Vec<RedisServer>) -> Result<Self> {
         let group = Self { servers, sentinels };
         for replica in &group.servers[1..] {
             replica.wait_in_sync()?;
@@ -177,21 +209,44 @@ impl SentinelGroup {
         })
     }
 
+    /// Whether every sentinel takes this server for the primary, and neither for down nor for one to be replaced.
+    ///
+    /// # Errors
+    /// When one of them does not answer.
+    pub fn all_trust(&self, index: usize) -> Result<bool> {
+        for sentinel in &self.sentinels {
+            let master = sentinel.peek(["SENTINEL", "MASTER", SERVICE])?;
+            let mut fields = master.elements().chunks_exact(2);
+            let sound = fields.any(|field| field[0].text() == "flags" && field[1].text() == "master");
+            if self.primary_of(sentinel)? != index || !sound || !knows_everybody(sentinel)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     fn primary_of(&self, sentinel: &RedisServer) -> Result<usize> {
         let addr = sentinel.peek(["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE])?;
-        let port = addr.elements().get(1).context("a sentinel knows no primary")?.text();
-        let found = self.servers.iter().position(|server| server.port().to_string() == port);
-        found.with_context(|| format!("the sentinels' primary, on port {port}, is none of ours"))
+        let [ip, port] = addr.elements() else { bail!("a sentinel knows no primary") };
+        let addr = format!("{}:{}", ip.text(), port.text());
+        let found = self.servers.iter().position(|server| server.addr() == addr);
+        found.with_context(|| format!("the sentinels' primary, {addr}, is none of ours"))
     }
 }
 
 /// Starts sentinels that know each other and the servers from the start: finding out takes them seconds.
 fn start_sentinels(options: &SentinelOptions, servers: &[RedisServer]) -> Result<Vec<RedisServer>> {
     'attempt: for _ in 0..PORT_ATTEMPTS {
+        let on = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
         let ports = (0..SENTINELS).map(|_| ports::free()).collect::<Result<Vec<_>>>()?;
         let mut sentinels = Vec::new();
         for &port in &ports {
-            let config = sentinel_config(options, servers, port, &ports);
+            let config = sentinel_config(
+                options,
+                servers,
+                on(port),
+                &ports.iter().map(|&port| on(port)).collect::<Vec<_>>(),
+            );
             let options = RedisOptions { sentinel: Some(config), ..RedisOptions::default() };
             match RedisServer::start_at(port, options)? {
                 Some(sentinel) => sentinels.push(sentinel),
@@ -206,12 +261,12 @@ fn start_sentinels(options: &SentinelOptions, servers: &[RedisServer]) -> Result
 fn sentinel_config(
     options: &SentinelOptions,
     servers: &[RedisServer],
-    own: u16,
-    sentinels: &[u16],
+    own: SocketAddrV4,
+    sentinels: &[SocketAddrV4],
 ) -> String {
     let mut lines = vec![
         format!("sentinel myid {}", sentinel_id(own)),
-        format!("sentinel monitor {SERVICE} 127.0.0.1 {} {QUORUM}", servers[0].port()),
+        format!("sentinel monitor {SERVICE} {} {} {QUORUM}", servers[0].ip(), servers[0].port()),
         format!("sentinel down-after-milliseconds {SERVICE} {}", options.down_after.as_millis()),
         format!("sentinel failover-timeout {SERVICE} {}", options.failover_timeout.as_millis()),
         // All replicas turn to a new primary at once.
@@ -223,20 +278,18 @@ fn sentinel_config(
     lines.extend(
         servers[1..]
             .iter()
-            .map(|replica| format!("sentinel known-replica {SERVICE} 127.0.0.1 {}", replica.port())),
+            .map(|replica| format!("sentinel known-replica {SERVICE} {} {}", replica.ip(), replica.port())),
     );
-    lines.extend(
-        sentinels
-            .iter()
-            .filter(|&&port| port != own)
-            .map(|&port| format!("sentinel known-sentinel {SERVICE} 127.0.0.1 {port} {}", sentinel_id(port))),
-    );
+    lines.extend(sentinels.iter().filter(|&&addr| addr != own).map(|&addr| {
+        let (ip, port, id) = (addr.ip(), addr.port(), sentinel_id(addr));
+        format!("sentinel known-sentinel {SERVICE} {ip} {port} {id}")
+    }));
     lines.join("\n") + "\n"
 }
 
 /// 40 hexadecimal digits, different for each sentinel.
-fn sentinel_id(port: u16) -> String {
-    format!("{port:040x}")
+fn sentinel_id(addr: SocketAddrV4) -> String {
+    format!("{:08x}{:032x}", addr.ip().to_bits(), addr.port())
 }
 
 /// Whether a failover would find its votes and its candidates.

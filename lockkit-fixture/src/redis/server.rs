@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     fs, io,
+    net::Ipv4Addr,
     os::unix::{fs::symlink, net::UnixStream},
     path::{Path, PathBuf},
     thread,
@@ -119,7 +120,11 @@ impl RedisServer {
     }
 
     pub(super) fn addr(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        format!("{}:{}", self.ip(), self.port)
+    }
+
+    pub(super) fn ip(&self) -> Ipv4Addr {
+        self.options.place.ip
     }
 
     /// The path of the server's Unix socket.
@@ -279,7 +284,8 @@ impl Home {
 
     fn command(&self, port: u16, options: &RedisOptions) -> Result<Vec<OsString>> {
         let dir = self.dir.path().to_str().context("the temporary folder's name is not UTF-8")?;
-        let mut command = self.clock.as_ref().map_or_else(Vec::new, WallClock::wrapper);
+        let mut command = options.place.wrapper.clone();
+        command.extend(self.clock.iter().flat_map(WallClock::wrapper));
         command.push(format!("{dir}/redis-server").into());
         if options.sentinel.is_some() {
             command.extend([format!("{dir}/sentinel.conf").into(), "--sentinel".into()]);
@@ -289,12 +295,18 @@ impl Home {
             None => vec!["--port", &port],
             Some(_) => vec!["--port", "0", "--tls-port", &port],
         };
-        let fixed = ["--bind", "127.0.0.1", "--unixsocket", &socket, "--dir", dir, "--daemonize", "no"];
+        let ip = options.place.ip.to_string();
+        // Off the loopback, a server without a password would talk to nobody.
+        let open = if options.place.ip.is_loopback() { "yes" } else { "no" };
+        let bind = ["--bind", &ip, "--protected-mode", open];
+        let fixed = ["--unixsocket", &socket, "--dir", dir, "--daemonize", "no"];
         let volatile = ["--save", "", "--appendonly", "no"];
         // A full synchronization starts at once, and a silent peer is given up after 5 s.
         let quick =
             ["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "5"];
-        command.extend(ports.into_iter().chain(fixed).chain(volatile).chain(quick).map(OsString::from));
+        command.extend(
+            ports.into_iter().chain(bind).chain(fixed).chain(volatile).chain(quick).map(OsString::from),
+        );
         command.extend(self.tls.iter().flat_map(RedisTls::arguments).map(OsString::from));
         command.extend(options.args.iter().map(OsString::from));
         Ok(command)

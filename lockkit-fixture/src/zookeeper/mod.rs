@@ -4,7 +4,6 @@ mod ensemble;
 mod four_letter;
 mod java;
 mod namespaced;
-mod network;
 mod options;
 mod server;
 #[cfg(test)]

@@ -6,9 +6,9 @@ use anyhow::{Context as _, Result};
 
 use super::{
     ensemble::{Place, ZooKeeperEnsemble},
-    network::{Network, TEST},
     options::ZooKeeperOptions,
 };
+use crate::network::{Network, TEST};
 
 const CLIENT_PORT: u16 = 2181;
 const QUORUM_PORT: u16 = 2888;
@@ -31,11 +31,7 @@ impl NamespacedEnsemble {
     /// # Errors
     /// The reason why not.
     pub fn is_possible() -> Result<(), String> {
-        Network::probe().map_err(|error| {
-            format!(
-                "servers can't be cut off from each other here, it takes Linux, root and iproute2: {error:#}"
-            )
-        })
+        Network::is_possible()
     }
 
     /// Starts `nodes` servers and waits until all of them serve.
@@ -61,11 +57,7 @@ impl NamespacedEnsemble {
     /// # Errors
     /// When `ip` fails.
     pub fn cut(&mut self, index: usize) -> Result<()> {
-        let host = host(index)?;
-        for end in self.network.ends().filter(|&end| end != host && end != TEST) {
-            self.network.cut(host, end)?;
-        }
-        Ok(())
+        self.network.cut_off(host(index)?)
     }
 
     /// Cuts the server `index` off from everything: the other servers and the clients.
@@ -108,9 +100,10 @@ fn host(index: usize) -> Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{ensemble::poll, network::possible, test_client::create},
+        super::{ensemble::poll, test_client::create},
         *,
     };
+    use crate::network::possible;
 
     #[test]
     fn a_cut_leader_is_replaced_while_clients_reach_it_and_it_follows_once_healed() {

@@ -215,6 +215,7 @@ impl ZooKeeperServer {
     /// When the port was taken meanwhile, or the server does not come up.
     pub fn restart(&mut self) -> Result<()> {
         self.kill()?;
+        remove_empty_logs(&data(self.folder.path()))?;
         self.log_start = fs::metadata(log(self.folder.path()))?.len();
         self.process = run(&self.command, self.folder.path())?;
         match self.wait()? {
@@ -329,9 +330,26 @@ fn run(command: &[OsString], folder: &Path) -> Result<Leashed> {
     Leashed::spawn(Path::new(program), args, &log(folder))
 }
 
+fn data(folder: &Path) -> PathBuf {
+    folder.join("data")
+}
+
+/// A server that is killed before it has written the first bytes of a new transaction log would not start again
+/// (ZOOKEEPER-2332). Who runs such a server removes the empty file.
+fn remove_empty_logs(data: &Path) -> Result<()> {
+    let Ok(files) = fs::read_dir(data.join("version-2")) else { return Ok(()) };
+    for file in files {
+        let file = file?;
+        if file.file_name().to_string_lossy().starts_with("log.") && file.metadata()?.len() == 0 {
+            fs::remove_file(file.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// An empty data folder, with the number of a member in it.
 fn prepare_data(folder: &Path, member: Option<u8>) -> Result<()> {
-    let data = folder.join("data");
+    let data = data(folder);
     if data.exists() {
         fs::remove_dir_all(&data)?;
     }
@@ -434,5 +452,18 @@ mod tests {
         let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
         assert!(body(&named).is_some(), "{named}");
         assert_eq!(body(&shown), body(&named), "{shown}");
+    }
+
+    #[test]
+    fn a_server_that_was_killed_before_it_wrote_a_log_starts_again() {
+        let mut server = ZooKeeperServer::start().unwrap();
+        create(server.addr(), "/kept");
+        let before = nodes(&server);
+        server.kill().unwrap();
+        let empty = data(server.folder.path()).join("version-2/log.fffffff");
+        fs::write(&empty, "").unwrap();
+        server.restart().unwrap();
+        assert!(!empty.exists());
+        assert_eq!(nodes(&server), before, "what it had is there");
     }
 }

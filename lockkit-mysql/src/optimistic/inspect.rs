@@ -76,15 +76,18 @@ fn has_holders(kind: Kind) -> bool {
 /// `None` if a column has another type than it should.
 fn seen(row: &Row) -> Option<Holder> {
     let micros = |index| Some(Duration::from_micros(u64::try_from(value::<i64>(row, index)?).unwrap_or(0)));
-    let mode = match value::<Option<String>>(row, 5).flatten().as_deref() {
+    // A mutex has no column for it.
+    let letter = if row.len() > 5 { Some(value::<String>(row, 5)?) } else { None };
+    let mode = match letter.as_deref() {
         None | Some("x") => Mode::Exclusive,
         Some("s") => Mode::Shared,
-        Some(_) => {
+        Some("p") => {
             let count = NonZeroU32::new(value(row, 6)?)?;
             // The limit went with the row of the name, if an operator has deleted it.
             let limit = value::<Option<u32>>(row, 7)?.and_then(NonZeroU32::new).unwrap_or(count);
             Mode::Permits { count, limit }
         }
+        Some(_) => return None,
     };
     let (owner, fence): (String, u64) = (value(row, 0)?, value(row, 1)?);
     let label = Some(value::<Vec<u8>>(row, 2)?).filter(|label| !label.is_empty());
@@ -96,4 +99,88 @@ fn seen(row: &Row) -> Option<Holder> {
         Ok(owner) => holder.with_grant(owner, FencingToken::new(fence)),
         Err(_) => holder,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use mysql_async::{Column, Value, consts::ColumnType};
+    use mysql_common::row::new_row;
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    fn row(values: Vec<Value>) -> Row {
+        let columns: Vec<_> = values.iter().map(|_| Column::new(ColumnType::MYSQL_TYPE_VAR_STRING)).collect();
+        new_row(values, columns.into())
+    }
+
+    /// Whatever type a column has, on the wire as text or not.
+    fn any_value() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            Just(Value::NULL),
+            vec(any::<u8>(), 0..40).prop_map(Value::Bytes),
+            "[0-9a-f]{32}".prop_map(Value::from),
+            "[xsp1-9]".prop_map(Value::from),
+            "-?[0-9]{1,25}".prop_map(Value::from),
+            any::<i64>().prop_map(Value::Int),
+            any::<u64>().prop_map(Value::UInt),
+            any::<f32>().prop_map(Value::Float),
+            any::<f64>().prop_map(Value::Double),
+            any::<(u16, u8, u8, u8, u8, u8, u32)>()
+                .prop_map(|(y, mo, d, h, mi, s, us)| Value::Date(y, mo, d, h, mi, s, us)),
+            any::<(bool, u32, u8, u8, u8, u32)>()
+                .prop_map(|(n, d, h, m, s, us)| Value::Time(n, d, h, m, s, us)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn c13_a_row_that_makes_no_sense_is_no_holder(values in vec(any_value(), 0..10)) {
+            let (columns, fence) = (values.len(), values.get(1).cloned());
+            if let Some(holder) = seen(&row(values)) {
+                prop_assert!(columns >= 5);
+                if let Some(token) = holder.token {
+                    prop_assert_eq!(mysql_async::from_value_opt::<u64>(fence.unwrap()).ok(), Some(token.get()));
+                }
+            }
+        }
+
+        #[test]
+        fn c14_a_holder_is_seen_as_it_was_written(
+            id: u128,
+            fence: u64,
+            label in "\\PC{0,20}",
+            times in any::<(i64, i64)>(),
+            mode in prop_oneof![
+                Just((None, Mode::Exclusive)),
+                Just((Some(("x", 1, Value::NULL)), Mode::Exclusive)),
+                Just((Some(("s", 1, Value::Int(0))), Mode::Shared)),
+                (1..=u32::MAX, 1..=u32::MAX).prop_map(|(count, limit)| (
+                    Some(("p", count, Value::from(limit))),
+                    Mode::Permits { count: count.try_into().unwrap(), limit: limit.try_into().unwrap() },
+                )),
+            ],
+        ) {
+            let owner = OwnerId::new(id);
+            let mut values: Vec<Value> = vec![
+                owner.to_string().into(),
+                fence.into(),
+                label.as_str().into(),
+                times.0.into(),
+                times.1.into(),
+            ];
+            let (columns, mode) = mode;
+            if let Some((letter, permits, limit)) = columns {
+                values.extend([letter.into(), permits.into(), limit]);
+            }
+            let holder = seen(&row(values)).unwrap();
+            let grant = (holder.owner, holder.token);
+            prop_assert_eq!(grant, (Some(owner), Some(FencingToken::new(fence))));
+            prop_assert_eq!((holder.label.unwrap_or_default(), holder.mode), (label, mode));
+            let left = Duration::from_micros(u64::try_from(times.1).unwrap_or(0));
+            prop_assert_eq!(holder.remaining, Some(left));
+        }
+    }
 }

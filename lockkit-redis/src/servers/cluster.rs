@@ -227,9 +227,47 @@ fn range(row: Vec<Value>, asked: &str) -> RedisResult<Range> {
     let (Some(host), Some(port)) = (primary.next(), primary.next()) else { return Err(strange().into()) };
     let host: Option<String> = redis::from_redis_value(host)?;
     let host = host.filter(|host| !host.is_empty() && host != "?").unwrap_or_else(|| asked.to_owned());
-    Ok(Range {
-        first: redis::from_redis_value(first)?,
-        last: redis::from_redis_value(last)?,
-        primary: (host, redis::from_redis_value(port)?),
-    })
+    // Read as a smaller type, a number out of its range would be another one.
+    let number = |value: Value| {
+        let number: i64 = redis::from_redis_value(value)?;
+        u16::try_from(number).map_err(|_| redis::RedisError::from(strange()))
+    };
+    Ok(Range { first: number(first)?, last: number(last)?, primary: (host, number(port)?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    fn slot() -> impl Strategy<Value = Value> {
+        prop_oneof![8 => (0..=20_000i64).prop_map(Value::Int), 1 => any::<i64>().prop_map(Value::Int), 1 => Just(Value::Nil)]
+    }
+
+    fn row() -> impl Strategy<Value = Value> {
+        let host = prop_oneof![
+            "[a-z.?]{0,6}".prop_map(|host| Value::BulkString(host.into_bytes())),
+            vec(any::<u8>(), 0..3).prop_map(Value::BulkString),
+            Just(Value::Nil),
+        ];
+        let node =
+            (vec(host, 0..2), vec(slot(), 0..2)).prop_map(|(host, port)| Value::Array([host, port].concat()));
+        (vec(slot(), 1..3), vec(node, 0..3)).prop_map(|(slots, nodes)| Value::Array([slots, nodes].concat()))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn c13_a_map_is_read_or_an_error(rows in vec(row(), 0..3)) {
+            let Ok(ranges) = ranges(Value::Array(rows.clone()), "asked") else { return Ok(()) };
+            prop_assert_eq!(ranges.len(), rows.len());
+            for (range, row) in ranges.iter().zip(rows) {
+                let Value::Array(row) = row else { unreachable!() };
+                prop_assert_eq!(&row[..2], [Value::Int(range.first.into()), Value::Int(range.last.into())]);
+                prop_assert!(!range.primary.0.is_empty());
+            }
+        }
+    }
 }

@@ -8,6 +8,8 @@ mod place;
 mod refresh;
 mod rooms;
 
+#[cfg(test)]
+pub(crate) use self::refresh::answers;
 pub(crate) use self::{
     handover::{Handover, Sighting},
     place::{DEAF, News, Place, Waiter, hears, liveness, period, window},

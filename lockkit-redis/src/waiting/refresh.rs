@@ -143,17 +143,15 @@ impl Rooms {
         sent: Tick,
         reply: &Value,
     ) -> RedisResult<i64> {
-        let Value::Array(fields) = reply else { return Err(script::strange(reply)) };
-        let [Value::Int(server_time), answers @ ..] = &**fields else { return Err(script::strange(reply)) };
-        let seen = Sighting { link: link.number(), sent, server_time: *server_time };
+        let waiters: Vec<_> = batch.rooms.iter().map(|turn| turn.waiters.len()).collect();
+        let (server_time, answers) = answers(reply, &waiters).ok_or_else(|| script::strange(reply))?;
+        let seen = Sighting { link: link.number(), sent, server_time };
         let mut inner = self.lock();
-        for (turn, answer) in batch.rooms.iter().zip(answers) {
-            let Value::Array(answer) = answer else { return Err(script::strange(reply)) };
-            let [Value::Int(ttl), waits @ ..] = &**answer else { return Err(script::strange(reply)) };
+        for (turn, (ttl, waits)) in batch.rooms.iter().zip(answers) {
             let room = inner.rooms.get_mut(&turn.keys.base);
             // Another room of the same name may have been entered since.
             if let Some(room) = room.filter(|room| Arc::ptr_eq(&room.keys, &turn.keys)) {
-                room.saw(seen, script::ttl(*ttl));
+                room.saw(seen, script::ttl(ttl));
                 if room.disturbed.is_none_or(|at| at < sent) {
                     room.refreshed = Some(sent);
                 }
@@ -166,8 +164,27 @@ impl Rooms {
                 }
             }
         }
-        Ok(*server_time)
+        Ok(server_time)
     }
+}
+
+/// How long a room's lock lasts, and which of its waiters wait on.
+type Answer<'a> = (i64, &'a [Value]);
+
+/// `{now, {ttl, whether each of its waiters waits on}, …}`, for rooms with so many waiters.
+pub(crate) fn answers<'a>(reply: &'a Value, waiters: &[usize]) -> Option<(i64, Vec<Answer<'a>>)> {
+    let Value::Array(fields) = reply else { return None };
+    let [Value::Int(now), answers @ ..] = &**fields else { return None };
+    let answers = answers.iter().map(|answer| match answer {
+        Value::Array(answer) => match &**answer {
+            [Value::Int(ttl), waits @ ..] => Some((*ttl, waits)),
+            _ => None,
+        },
+        _ => None,
+    });
+    let answers: Vec<_> = answers.collect::<Option<_>>()?;
+    let fits = answers.iter().map(|(_, waits)| waits.len()).eq(waiters.iter().copied());
+    fits.then_some((*now, answers))
 }
 
 fn millis(duration: Duration) -> i64 {

@@ -159,7 +159,65 @@ fn check(kind: Kind, roles: Vec<Role>, leaving: Vec<usize>) -> Result<(), TestCa
     Ok(())
 }
 
+fn role() -> impl Strategy<Value = Role> {
+    prop_oneof![
+        Just(Role::Lock),
+        Just(Role::Read),
+        Just(Role::Write),
+        (1..=u32::MAX, 1..=u32::MAX).prop_map(|(one, two)| permits(one.min(two), one.max(two))),
+    ]
+}
+
+/// The name of a node, or what looks like one.
+fn node() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "\\PC{0,40}",
+        (role(), any::<u32>(), any::<i32>()).prop_map(|(role, id, sequence)| name(role, id, sequence)),
+        "(_c_[0-9a-f]{2})?-(lock-|__READ__|__WRIT__|permits-[+]?[0-9]{1,2}of[+]?[0-9]{1,2}-)[-+]?0{0,3}[0-9]{7,10}",
+    ]
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn c12_what_the_server_makes_of_a_stem_is_read_as_it_was_meant(role in role(), id: u32, sequence: i32) {
+        prop_assert_eq!(parse(&name(role, id, sequence)), Some((role, sequence)));
+    }
+
+    /// The number is the server's, which writes it in one way; and so do we what we write.
+    #[test]
+    fn c13_no_other_node_is_taken_for_one_in_the_queue(node in node()) {
+        if let Some((role, sequence)) = parse(&node) {
+            let end = format!("{}{sequence:010}", role.stem(""));
+            let end = end.trim_start_matches("_c_").trim_start_matches('-');
+            prop_assert!(node.ends_with(end), "{node} is no {role:?} {sequence}");
+            if let Role::Permits { count, limit } = role {
+                prop_assert!(count <= limit, "{node} would wait for ever, and all behind it");
+            }
+        }
+    }
+
+    /// By number, also where the server's counter overflows, in whatever order the names are listed.
+    #[test]
+    fn c12_the_queue_is_the_same_for_all_who_look(
+        (first, steps, order) in (any::<i32>(), prop::collection::vec(1..200_000_000i32, 1..10))
+            .prop_flat_map(|(first, steps)| {
+                let order = Just((0..steps.len()).collect::<Vec<_>>()).prop_shuffle();
+                (prop_oneof![Just(i32::MAX - 3), Just(first)], Just(steps), order)
+            }),
+    ) {
+        let mut sequence = first;
+        let names: Vec<_> = steps.iter().zip(0u32..).map(|(step, id)| {
+            sequence = sequence.wrapping_add(*step);
+            // Ids in no order.
+            name(Role::Lock, id.wrapping_mul(0x9e37_79b9), sequence)
+        }).collect();
+        let listed = order.into_iter().map(|at| names[at].clone()).collect();
+        let sorted: Vec<_> = Queue::new(Kind::Mutex, listed).unwrap().0.into_iter().map(|member| member.name).collect();
+        prop_assert_eq!(sorted, names);
+    }
+
     #[test]
     fn c8_nobody_sleeps_through_its_turn_at_a_mutex(n in 1..8usize, leaving in prop::collection::vec(0..8usize, 8)) {
         check(Kind::Mutex, vec![Role::Lock; n], leaving)?;

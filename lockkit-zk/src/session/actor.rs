@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
-use lockkit_core::{Clock, Tick};
+use lockkit_core::{Clock, Tick, spi::Released};
 use tokio::time::sleep;
 use zookeeper_client::{Client, Error, SessionState, StateWatcher};
 
@@ -21,6 +21,8 @@ use crate::error::{Fate, fate};
 
 /// How many debts are paid at a time.
 const MOST_PAYMENTS: usize = 64;
+/// How many folders are looked into at a time.
+const MOST_LOOKS: usize = 8;
 /// After a payment whose outcome is unknown.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -38,6 +40,7 @@ pub(super) async fn run(shared: Arc<Shared>, client: Arc<Client>, pulse: Pulse, 
         due: Clock::Boot.now(),
         beat: None,
         payments: FuturesUnordered::new(),
+        looks: FuturesUnordered::new(),
     };
     while !shared.closing.load(Acquire) && !shared.over.load(Acquire) {
         actor.turn().await;
@@ -53,6 +56,11 @@ impl Drop for End<'_> {
     }
 }
 
+/// A debt, and what came of paying it.
+type Payment = BoxFuture<'static, (Debt, Result<Released, Error>)>;
+/// A folder, and what is in it.
+type Look = BoxFuture<'static, (String, Result<Vec<String>, Error>)>;
+
 struct Actor<'a> {
     shared: &'a Arc<Shared>,
     client: &'a Arc<Client>,
@@ -64,7 +72,8 @@ struct Actor<'a> {
     seen_connected: Tick,
     due: Tick,
     beat: Option<InFlight>,
-    payments: FuturesUnordered<BoxFuture<'static, (Debt, Result<(), Error>)>>,
+    payments: FuturesUnordered<Payment>,
+    looks: FuturesUnordered<Look>,
 }
 
 struct InFlight {
@@ -76,6 +85,7 @@ struct InFlight {
 impl Actor<'_> {
     async fn turn(&mut self) {
         self.look_at_state();
+        self.look_for_doubtful();
         self.take_on_payments();
         if self.connected && self.beat.is_none() && Clock::Boot.now() >= self.due {
             self.send_beat();
@@ -96,6 +106,7 @@ impl Actor<'_> {
             answer = answer => self.beat_is_over(answer),
             _ = self.state.changed() => {}
             Some((debt, outcome)) = self.payments.next() => self.payment_is_over(debt, outcome),
+            Some((folder, children)) = self.looks.next() => self.look_is_over(&folder, children),
             () = self.shared.work.notified() => {}
             () = sleep(idle) => {}
         }
@@ -148,7 +159,7 @@ impl Actor<'_> {
             let Some(mut debt) = lock(&self.shared.debts).pop() else { return };
             let client = Arc::clone(self.client);
             let payment = async move {
-                let outcome = debt.pay(&client).await.map(drop);
+                let outcome = debt.pay(&client).await;
                 if outcome.as_ref().is_err_and(|error| fate(error) == Fate::Unknown) {
                     sleep(RETRY).await;
                 }
@@ -158,8 +169,42 @@ impl Actor<'_> {
         }
     }
 
-    fn payment_is_over(&self, debt: Debt, outcome: Result<(), Error>) {
-        let Err(error) = outcome else { return };
+    /// The folders in which something may have been made after all.
+    fn look_for_doubtful(&mut self) {
+        while self.connected && self.looks.len() < MOST_LOOKS {
+            let Some(folder) = lock(&self.shared.doubts).next() else { return };
+            let client = Arc::clone(self.client);
+            let look = async move {
+                let children = client.list_children(&folder).await;
+                (folder, children)
+            };
+            self.looks.push(look.boxed());
+        }
+    }
+
+    fn look_is_over(&self, folder: &str, children: Result<Vec<String>, Error>) {
+        let children = match children {
+            Ok(children) => children,
+            // It may be made again.
+            Err(Error::NoNode) => Vec::new(),
+            Err(_) => return,
+        };
+        let found = lock(&self.shared.doubts).found(folder, &children);
+        for debt in &found {
+            tracing::debug!(target: "lockkit", ?debt, "a node was made long after its claim had given it up");
+        }
+        lock(&self.shared.debts).extend(found);
+    }
+
+    fn payment_is_over(&self, debt: Debt, outcome: Result<Released, Error>) {
+        let error = match outcome {
+            Ok(Released::NotHeld) if debt.is_unseen() => {
+                lock(&self.shared.doubts).add(debt);
+                return;
+            }
+            Ok(_) => return,
+            Err(error) => error,
+        };
         match fate(&error) {
             Fate::Unknown => lock(&self.shared.debts).push(debt),
             Fate::SessionOver => self.shared.end(),

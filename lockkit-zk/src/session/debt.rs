@@ -27,6 +27,22 @@ impl Debt {
         }
     }
 
+    /// Whether it was never seen: its request may still be under way.
+    pub(super) fn is_unseen(&self) -> bool {
+        match self {
+            Self::Place { path, .. } => path.is_none(),
+            Self::Single(single) => single.is_unseen(),
+        }
+    }
+
+    /// Whether it is one of these, by their names.
+    pub(super) fn is_among(&self, children: &[String]) -> bool {
+        children.iter().any(|name| match self {
+            Self::Place { stem, .. } => name.starts_with(stem),
+            Self::Single(single) => single.is_beside(name),
+        })
+    }
+
     /// Looks for what a request without an answer may have made.
     ///
     /// # Errors

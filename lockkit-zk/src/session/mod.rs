@@ -4,6 +4,7 @@
 mod actor;
 mod beat;
 mod debt;
+mod doubt;
 mod open;
 mod place;
 mod pool;
@@ -31,6 +32,7 @@ use lockkit_core::{
 use tokio::sync::Notify;
 use zookeeper_client::{Client, SessionState};
 
+use self::doubt::Doubts;
 pub(crate) use self::{
     debt::Debt,
     open::client as open_client,
@@ -70,6 +72,7 @@ pub(super) struct Shared {
     next_node: AtomicU64,
     nodes: Mutex<HashMap<u64, Arc<Node>>>,
     debts: Mutex<Vec<Debt>>,
+    doubts: Mutex<Doubts>,
     closing: AtomicBool,
     /// For the actor: debts, or the end.
     work: Notify,
@@ -206,6 +209,7 @@ impl Shared {
             next_node: AtomicU64::new(0),
             nodes: Mutex::default(),
             debts: Mutex::default(),
+            doubts: Mutex::default(),
             closing: AtomicBool::new(false),
             work: Notify::new(),
         }

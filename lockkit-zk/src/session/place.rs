@@ -55,8 +55,8 @@ impl Place {
             Some(Watched::new(&self.session.shared, Node { path, created, gone: false.into(), hint }));
     }
 
-    /// Looks for the node of an attempt that was not answered; `false`: it was not made, and never will be. A node
-    /// of an older session is never taken over: its name, or its folder's record, is another one.
+    /// Looks for the node of an attempt that was not answered; `false`: it is not there, and if it is made after all, the
+    /// session deletes it. A node of an older session is never taken over: its name, or its folder's record, is another one.
     ///
     /// # Errors
     /// Temporary; it is still unknown.
@@ -71,8 +71,23 @@ impl Place {
                 self.created(path, stat.czxid, hint);
                 Ok(true)
             }
-            _ => Ok(false),
+            Some(_) => {
+                self.settled();
+                Ok(false)
+            }
+            None => {
+                self.not_found();
+                Ok(false)
+            }
         }
+    }
+
+    /// Nothing of it is in the tree yet. The session goes on looking for a while.
+    fn not_found(&mut self) {
+        if let Some(debt) = self.debt.take_if(|debt| debt.is_unseen()) {
+            lock(&self.session.shared.doubts).add(debt);
+        }
+        self.settled();
     }
 
     /// The grant of an unfair mutex has given this version to the folder.
@@ -123,7 +138,7 @@ impl Place {
         let client = self.session.client()?;
         match debt.pay(&client).await {
             Ok(released) => {
-                self.settled();
+                self.not_found();
                 Ok(released)
             }
             Err(error) => {

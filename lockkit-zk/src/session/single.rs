@@ -30,7 +30,8 @@ impl Single {
     /// The try whose data this is.
     pub(crate) fn of(folder: &str, data: &[u8]) -> Option<Self> {
         let id = std::str::from_utf8(data.rsplit(|byte| *byte == b'\n').next()?).ok()?;
-        Some(Self { folder: folder.to_owned(), id: id.to_owned(), version: None })
+        let is_ours = id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        is_ours.then(|| Self { folder: folder.to_owned(), id: id.to_owned(), version: None })
     }
 
     pub(super) fn folder(&self) -> &str {
@@ -40,6 +41,16 @@ impl Single {
     /// The version that the grant gave to the folder.
     pub(super) fn granted_by(&mut self, version: i32) {
         self.version = Some(version);
+    }
+
+    /// Whether no grant of it was seen.
+    pub(super) fn is_unseen(&self) -> bool {
+        self.version.is_none()
+    }
+
+    /// Whether this is the node that stands beside its own.
+    pub(super) fn is_beside(&self, name: &str) -> bool {
+        name.strip_prefix(HELD).and_then(|rest| rest.strip_prefix('-')) == Some(&self.id)
     }
 
     /// Whether a name in the folder is one of ours.

@@ -227,3 +227,14 @@ fn who_has_mysql_learns_which_of_its_strategies_is_better_at_what() {
     assert_eq!(answer.figures.len(), 2);
     assert!(answer.figures.iter().all(|line| line.contains("crash of the holder")), "{:?}", answer.figures);
 }
+
+/// Catches a lock of a connection that is praised for its milliseconds without a word.
+#[test]
+fn who_recovers_first_is_said_with_what_was_killed() {
+    let stores: [Rounds<'_>; 2] =
+        [("link", DURABLE, &[2.0, 2.1, 2.2]), ("lease", DURABLE, &[1_500.0, 1_600.0, 1_700.0])];
+    let report = report(Scenario::Recovery, Metric::RecoveryMs, &stores);
+    let answer = answer(&report, "Quickest recovery after a crash of the holder");
+    assert_eq!(answer.named, ["link"]);
+    assert!(answer.cautions.iter().any(|text| text.starts_with("only the process was killed")), "{answer:?}");
+}

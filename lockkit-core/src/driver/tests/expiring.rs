@@ -14,7 +14,7 @@ use super::{
     secs,
     store::{Fault, Op},
 };
-use crate::spi::Released;
+use crate::spi::{Lease, Released};
 
 #[tokio::test(start_paused = true)]
 async fn c3_a_hold_that_nobody_renews_is_announced() {
@@ -123,4 +123,21 @@ fn c3_a_warning_comes_outside_a_runtime_too() {
     assert_eq!(block_on(guard.expiring(ms(1)).wait()).max(ms(1)), ms(1));
     drop((guard, mutex));
     runtime.block_on(world.clean(""));
+}
+
+/// That of a quorum shrinks when a member has lost its part, or a store's whose clock was stepped.
+#[tokio::test(start_paused = true)]
+async fn c3_a_lease_that_has_shrunk_is_announced_in_time() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+    guard.extend(secs(60)).await.unwrap();
+    let warning = tokio::spawn(guard.expiring(secs(5)).into_future());
+    time::sleep(ms(10)).await;
+    world.store.set_lease(Lease::For(secs(6)));
+    guard.renew().await.unwrap();
+    assert!(guard.remaining() < secs(6));
+    let left = warning.await.unwrap();
+    assert!(left > ms(4_900), "warned with {left:?} left");
+    drop(guard);
+    world.clean("").await;
 }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::{runtime::Builder, time};
+use tokio::{
+    runtime::Builder,
+    time::{self, Instant},
+};
 
 use super::{
     TTL, World,
@@ -17,14 +20,14 @@ use crate::{
         renew::renew_due,
     },
     error::ErrorKind,
-    spi::{LossReason, Released},
+    spi::{Lease, LossReason, Released, Ring as _},
 };
 
 #[tokio::test(start_paused = true)]
 async fn a_manual_guard_ends_with_its_lease_and_is_never_renewed_by_itself() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex_with("a", manual()).lock().await.unwrap();
-    let start = time::Instant::now();
+    let start = Instant::now();
     assert_eq!(guard.lost().await, LossReason::Expired);
     assert!(start.elapsed() < TTL);
     assert_eq!(world.store.count(Op::KeepAlive), 0);
@@ -196,4 +199,35 @@ async fn c7_many_renewals_in_flight_do_not_keep_a_release_from_being_sent() {
         assert_eq!(world.store.count(Op::Release), 1, "{kind:?}");
         world.clean(&format!("{kind:?}")).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_a_manual_hold_does_not_make_it_longer() {
+    let world = World::new(Kind::Push);
+    world.store.set_lease(Lease::For(TTL));
+    let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+    let start = Instant::now();
+    time::sleep(TTL / 2).await;
+    world.store.ring_all();
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert!(start.elapsed() <= TTL, "{:?}", start.elapsed());
+    assert_eq!(world.store.count(Op::KeepAlive), 1, "it was looked at");
+    drop(guard);
+    world.clean("").await;
+}
+
+/// What the store tells of a long lease is as old as its answer: a look asks for all that is left.
+#[tokio::test(start_paused = true)]
+async fn c2_a_look_takes_nothing_from_an_extension() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+    guard.extend(secs(60)).await.unwrap();
+    let before = guard.remaining();
+    world.store.set_latency(ms(400));
+    guard.lost().0.ring();
+    time::sleep(ms(500)).await;
+    let now = guard.remaining();
+    assert!(now >= before - ms(505), "{:?} are gone", before - now);
+    drop(guard);
+    world.clean("").await;
 }

@@ -8,7 +8,10 @@ use super::{
     ms, options, secs,
     store::{Fault, Op},
 };
-use crate::error::{ErrorKind, ErrorStatus};
+use crate::{
+    error::{ErrorKind, ErrorStatus},
+    spi::Lease,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_without_a_bound_outlives_trouble_that_is_shorter_than_the_ttl() {
@@ -87,6 +90,72 @@ async fn a_permanent_error_comes_at_once() {
         assert!(start.elapsed() < ms(10));
         assert_eq!(world.store.count(Op::Attempt), 1);
         world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+/// Found by the simulation of lockkit-torture: the last error was told as it was, whatever an earlier attempt had done.
+#[tokio::test(start_paused = true)]
+async fn c5_an_error_says_nothing_for_certain_after_an_attempt_that_may_have_been_applied() {
+    let (denied, refused) = (Fault::Fail(ErrorKind::PermissionDenied), Fault::Fail(ErrorKind::Unavailable));
+    for (faults, unknown) in [
+        (vec![refused, denied], false),
+        (vec![Fault::LoseReply, denied], true),
+        // In flight at the bound.
+        (vec![refused, Fault::HangAfter], true),
+    ] {
+        for kind in KINDS {
+            let world = World::new(kind);
+            world.store.once(Op::Attempt, faults.clone());
+            let error = world.mutex("a").lock_timeout(ms(500)).await.unwrap_err();
+            assert_eq!(error.is_outcome_unknown(), unknown, "{kind:?} {faults:?}: {error}");
+            world.clean(&format!("{kind:?}")).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c5_a_grant_that_comes_too_late_for_a_hold_is_no_failure_for_certain() {
+    let world = World::new(Kind::Ttl);
+    world.store.set_lease(Lease::For(ms(1)));
+    let error = world.mutex("a").lock_timeout(ms(500)).await.unwrap_err();
+    assert!(error.to_string().contains("took longer than the lease"), "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    world.clean("").await;
+}
+
+/// Whoever gives the lock back may give it to the first in the queue, who is not asked.
+#[tokio::test(start_paused = true)]
+async fn c5_an_error_with_a_place_in_the_queue_says_nothing_for_certain() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        let holder = world.mutex("a").lock().await.unwrap();
+        let mutex = world.mutex("a");
+        let waiting = tokio::spawn(async move { mutex.lock_timeout(ms(1_500)).await.unwrap_err() });
+        time::sleep(ms(100)).await;
+        let queued = world.store.queued() > 0;
+        world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
+        world.store.ring_all();
+        let error = waiting.await.unwrap();
+        assert!(error.is_outcome_unknown() || !queued, "{kind:?}: {error}");
+        world.store.heal();
+        drop(holder);
+        world.clean(&format!("{kind:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c5_a_shutdown_during_an_attempt_says_nothing_for_certain() {
+    for kind in KINDS {
+        let world = World::new(kind);
+        world.store.once(Op::Attempt, [Fault::HangAfter]);
+        let mutex = world.mutex("a");
+        let locking = tokio::spawn(async move { mutex.lock().await.unwrap_err() });
+        time::sleep(ms(100)).await;
+        assert_eq!(world.store.holders(), 1, "{kind:?}");
+        world.locker.shutdown().await.unwrap();
+        let error = locking.await.unwrap();
+        assert_eq!(error.kind(), ErrorKind::Closed);
+        assert!(error.is_outcome_unknown(), "{kind:?}: {error}");
     }
 }
 

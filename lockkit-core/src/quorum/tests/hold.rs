@@ -1,7 +1,5 @@
 //! What was won: renewed, lost, given back.
 
-use std::future::IntoFuture as _;
-
 use tokio::time::Instant;
 
 use super::{
@@ -189,9 +187,9 @@ async fn c5_after_a_loss_the_next_attempt_is_a_new_grant() {
     assert!(matches!(claim.attempt(Wait::No).await, Ok(crate::spi::Attempt::Granted(_))));
 }
 
-/// What a quorum has left can shrink: its longest leases may be those of members that forget it.
+/// The longest leases of a quorum may be those of members that forget it.
 #[tokio::test(start_paused = true)]
-async fn c3_a_lease_that_has_shrunk_is_announced_in_time() {
+async fn c2_a_renewal_gives_a_member_that_missed_an_extension_what_the_others_have() {
     let fakes = fakes(3);
     let locker = Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT).with_renewal(Renewal::Manual);
@@ -199,13 +197,10 @@ async fn c3_a_lease_that_has_shrunk_is_announced_in_time() {
     fakes[2].on(Op::KeepAlive, Act::Down);
     guard.extend(TTL * 20).await.unwrap();
     fakes[2].on(Op::KeepAlive, Act::Pass);
-    let warning = tokio::spawn(guard.expiring(ms(5_000)).into_future());
     tokio::time::sleep(ms(1)).await;
     evict(&fakes[0]).await;
     guard.renew().await.unwrap();
-    assert!(guard.remaining() <= TTL);
-    let left = warning.await.unwrap();
-    assert!(left > ms(4_900), "warned with {left:?} left");
+    assert!(guard.remaining() > TTL * 19, "{:?}", guard.remaining());
     drop(guard);
     locker.shutdown().await.unwrap();
 }

@@ -33,7 +33,7 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// Some hosts, and the test.
 #[derive(Debug)]
-pub(super) struct Network {
+pub(crate) struct Network {
     name: String,
     link: String,
     subnet: [u8; 3],
@@ -42,19 +42,28 @@ pub(super) struct Network {
 }
 
 /// The test itself, as an end of a cut. The hosts are counted from 1.
-pub(super) const TEST: u8 = 0;
+pub(crate) const TEST: u8 = 0;
 
 impl Network {
     /// Makes a network and removes it, to see whether that is possible.
-    pub(super) fn probe() -> Result<()> {
+    pub(crate) fn probe() -> Result<()> {
         let network = Self::new(1)?;
         let mut words = network.wrapper(1).into_iter().chain(["true".into()]);
         let program = words.next().context("no program")?;
         output(Command::new(program).args(words)).map(drop)
     }
 
+    /// Whether networks can be made here; the text says why not.
+    pub(crate) fn is_possible() -> Result<(), String> {
+        Self::probe().map_err(|error| {
+            format!(
+                "servers can't be cut off from each other here, it takes Linux, root and iproute2: {error:#}"
+            )
+        })
+    }
+
     /// Joins the namespaces of `hosts` new hosts with that of the test.
-    pub(super) fn new(hosts: u8) -> Result<Self> {
+    pub(crate) fn new(hosts: u8) -> Result<Self> {
         remove_stale()?;
         let (pid, number) = (process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let network = Self {
@@ -70,31 +79,39 @@ impl Network {
     }
 
     /// Where a host is.
-    pub(super) fn addr(&self, host: u8) -> Ipv4Addr {
+    pub(crate) fn addr(&self, host: u8) -> Ipv4Addr {
         let [a, b, c] = self.subnet;
         Ipv4Addr::new(a, b, c, host + 1)
     }
 
     /// The words to put before a command that is to run on a host.
-    pub(super) fn wrapper(&self, host: u8) -> Vec<OsString> {
+    pub(crate) fn wrapper(&self, host: u8) -> Vec<OsString> {
         // Not by `ip netns exec`, which mounts things on the way.
         vec!["nsenter".into(), format!("--net={NAMESPACES}/{}", self.namespace(host)).into(), "--".into()]
     }
 
     /// Lets every packet between two ends vanish.
-    pub(super) fn cut(&mut self, one: u8, other: u8) -> Result<()> {
+    pub(crate) fn cut(&mut self, one: u8, other: u8) -> Result<()> {
         self.cuts.insert((one.min(other), one.max(other)));
         self.introduce()
     }
 
+    /// Lets every packet between a host and the other hosts vanish.
+    pub(crate) fn cut_off(&mut self, host: u8) -> Result<()> {
+        for end in self.ends().filter(|&end| end != host && end != TEST) {
+            self.cut(host, end)?;
+        }
+        Ok(())
+    }
+
     /// Undoes every cut.
-    pub(super) fn heal(&mut self) -> Result<()> {
+    pub(crate) fn heal(&mut self) -> Result<()> {
         self.cuts.clear();
         self.introduce()
     }
 
     /// Every end of the network.
-    pub(super) fn ends(&self) -> impl Iterator<Item = u8> + use<> {
+    pub(crate) fn ends(&self) -> impl Iterator<Item = u8> + use<> {
         TEST..=self.hosts
     }
 
@@ -265,7 +282,7 @@ fn cant_start(program: &str) -> String {
 
 /// For tests: false, and said past the test harness, where networks can't be made.
 #[cfg(test)]
-pub(super) fn possible() -> bool {
+pub(crate) fn possible() -> bool {
     let possible = Network::probe();
     if let Err(reason) = &possible {
         let _ = writeln!(std::io::stderr(), "LEFT OUT, no network namespaces here: {reason:#}");
@@ -277,10 +294,11 @@ pub(super) fn possible() -> bool {
 mod tests {
     use std::{
         net::{SocketAddr, TcpListener, TcpStream},
-        time::Duration,
+        thread,
+        time::{Duration, Instant},
     };
 
-    use super::{super::ensemble::poll, *};
+    use super::*;
 
     fn leftovers(name: &str, link: &str) -> bool {
         let namespaces = output(Command::new("ip").args(["netns", "list"])).unwrap();
@@ -310,7 +328,11 @@ mod tests {
         let (old_name, old_link) = abandoned();
         let network = Network::new(2).unwrap();
         // Another test program may be at it, too: then it is gone when that one is done.
-        poll(|| (!leftovers(&old_name, &old_link)).then_some(())).expect("what was left behind is removed");
+        let start = Instant::now();
+        while leftovers(&old_name, &old_link) {
+            assert!(start.elapsed() < Duration::from_secs(60), "what was left behind is not removed");
+            thread::sleep(Duration::from_millis(10));
+        }
         let (name, link) = (network.name.clone(), network.link.clone());
         assert!(leftovers(&name, &link));
         drop(network);

@@ -1,0 +1,43 @@
+//! What the core leaves to chance: owner ids, and the jitter of its pauses. A simulation has both come from a seed, so
+//! that a run can be repeated.
+
+#[cfg(any(test, feature = "simulation"))]
+mod seeded;
+
+use std::time::Duration;
+
+use rand::{Rng, RngExt as _};
+use tokio::time::Instant;
+
+#[cfg(any(test, feature = "simulation"))]
+pub use self::seeded::Seeded;
+
+pub(crate) fn owner() -> u128 {
+    draw(|rng| u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()))
+}
+
+/// A random duration between two shares of `duration`.
+pub(crate) fn between(duration: Duration, low: f64, high: f64) -> Duration {
+    duration.mul_f64(low + (high - low) * draw(|rng| rng.random::<f64>()))
+}
+
+#[cfg(any(test, feature = "simulation"))]
+fn draw<T>(draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
+    seeded::draw(draw)
+}
+
+#[cfg(not(any(test, feature = "simulation")))]
+fn draw<T>(draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
+    draw(&mut rand::rng())
+}
+
+/// Where this thread's tokio clock counts from, if a repeatable run says so.
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) fn zero() -> Option<Instant> {
+    seeded::zero()
+}
+
+#[cfg(not(any(test, feature = "simulation")))]
+pub(crate) fn zero() -> Option<Instant> {
+    None
+}

@@ -1,0 +1,59 @@
+//! A caller that has gone while its attempt is in flight.
+
+use std::{
+    sync::atomic::Ordering::SeqCst,
+    task::{Context, Poll},
+};
+
+use crate::sync::{AtomicBool, AtomicWaker};
+
+/// Nobody waits for the attempt in flight any more: it need not wait inside the store.
+#[derive(Debug)]
+pub(in crate::driver) struct Abandoned {
+    gone: AtomicBool,
+    attempting: AtomicWaker,
+}
+
+impl Abandoned {
+    pub(in crate::driver) fn new() -> Self {
+        Self { gone: AtomicBool::new(false), attempting: AtomicWaker::new() }
+    }
+
+    pub(in crate::driver) fn set(&self) {
+        self.gone.store(true, SeqCst);
+        self.attempting.wake();
+    }
+
+    /// Looks once the waker is in its place: whoever sets it in between wakes it.
+    pub(in crate::driver) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        #[cfg(not(all(test, lockkit_loom)))]
+        self.attempting.register(cx.waker());
+        #[cfg(all(test, lockkit_loom))]
+        self.attempting.register_by_ref(cx.waker());
+        if self.gone.load(SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+#[cfg(all(test, lockkit_loom))]
+mod models {
+    use std::future::poll_fn;
+
+    use loom::{future::block_on, sync::Arc, thread};
+
+    use super::*;
+    use crate::sync::check;
+
+    /// loom finds a sleeper that nobody wakes.
+    #[test]
+    fn loom_c6_an_attempt_hears_that_its_caller_has_gone() {
+        check(|| {
+            let abandoned = Arc::new(Abandoned::new());
+            let caller = {
+                let abandoned = Arc::clone(&abandoned);
+                thread::spawn(move || abandoned.set())
+            };
+            block_on(poll_fn(|cx| abandoned.poll(cx)));
+            caller.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,83 @@
+//! A lock that was handed to one that may not look any more.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+use crate::sync::AtomicBool;
+
+/// Set while it was handed over and its caller has not looked yet. The caller takes it, or whoever gives it back.
+#[derive(Debug)]
+pub(in crate::driver) struct Unclaimed(AtomicBool);
+
+impl Unclaimed {
+    pub(in crate::driver) fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    pub(in crate::driver) fn leave(&self) {
+        self.0.store(true, Release);
+    }
+
+    /// True for the one who is the first to take, or to give back, what was handed over. It sees all that was done
+    /// before somebody found it [still there](Self::is_still_there).
+    pub(in crate::driver) fn take(&self) -> bool {
+        self.0.swap(false, AcqRel)
+    }
+
+    pub(in crate::driver) fn is_there(&self) -> bool {
+        self.0.load(Acquire)
+    }
+
+    /// As [`is_there`](Self::is_there), in one order with all that [take](Self::take) it: a plain look may be too old,
+    /// and then both would leave it to the other to tell of a loss.
+    pub(in crate::driver) fn is_still_there(&self) -> bool {
+        self.0.fetch_or(false, AcqRel)
+    }
+}
+
+#[cfg(all(test, lockkit_loom))]
+mod models {
+    use loom::{
+        sync::{Arc, atomic::AtomicBool as Flag},
+        thread,
+    };
+
+    use super::*;
+    use crate::sync::check;
+
+    #[test]
+    fn loom_c7_exactly_one_takes_what_was_handed_over() {
+        check(|| {
+            let unclaimed = Arc::new(Unclaimed::new());
+            // Before all others: who takes it knows of it by a lock.
+            unclaimed.leave();
+            let takers = [(); 2].map(|()| {
+                let unclaimed = Arc::clone(&unclaimed);
+                thread::spawn(move || unclaimed.take())
+            });
+            let looker = unclaimed.is_there() && unclaimed.take();
+            let taken = takers.into_iter().map(|taker| usize::from(taker.join().unwrap()));
+            assert_eq!(taken.sum::<usize>() + usize::from(looker), 1);
+        });
+    }
+
+    /// `Held::lose` against `InLine::receive`.
+    #[test]
+    fn loom_c3_a_loss_in_the_moment_of_the_hand_over_is_told_or_refused_to_the_caller() {
+        check(|| {
+            let shared = Arc::new((Unclaimed::new(), Flag::new(false)));
+            shared.0.leave();
+            let loser = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (unclaimed, ended) = &*shared;
+                    ended.store(true, Release);
+                    !unclaimed.is_still_there()
+                })
+            };
+            let (unclaimed, ended) = &*shared;
+            let got_it = unclaimed.take() && !ended.load(Acquire);
+            let told = loser.join().unwrap();
+            assert!(told || !got_it, "the caller has a lock whose loss nobody tells");
+        });
+    }
+}

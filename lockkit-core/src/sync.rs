@@ -1,0 +1,94 @@
+//! What threads share without a lock. The models of [loom](https://docs.rs/loom), which try every interleaving, put
+//! their own in its place: `--cfg lockkit_loom`, in tests alone.
+
+#[cfg(not(all(test, lockkit_loom)))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+#[cfg(not(all(test, lockkit_loom)))]
+pub(crate) use futures_util::task::AtomicWaker;
+#[cfg(all(test, lockkit_loom))]
+pub(crate) use loom::future::AtomicWaker;
+
+#[cfg(all(test, lockkit_loom))]
+pub(crate) use self::model::{AtomicBool, AtomicUsize, check};
+
+/// loom takes `SeqCst` for `AcqRel`, but knows the fences. A processor without such accesses has them from fences too:
+/// one before each, or one after each. What holds by the language holds both ways, so each model is tried in both; one
+/// `SeqCst` too few shows in one of them.
+#[cfg(all(test, lockkit_loom))]
+mod model {
+    use std::cell::Cell;
+
+    use loom::sync::atomic::{self, Ordering, fence};
+
+    std::thread_local! {
+        // loom runs all threads of a model on one.
+        static FENCE_FIRST: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Tries every interleaving.
+    pub(crate) fn check(model: impl Fn() + Clone + Send + Sync + 'static) {
+        for first in [false, true] {
+            FENCE_FIRST.set(first);
+            loom::model(model.clone());
+        }
+    }
+
+    fn fenced<T>(order: Ordering, access: impl FnOnce() -> T) -> T {
+        let (is_fenced, first) = (order == Ordering::SeqCst, FENCE_FIRST.get());
+        if is_fenced && first {
+            fence(Ordering::SeqCst);
+        }
+        let seen = access();
+        if is_fenced && !first {
+            fence(Ordering::SeqCst);
+        }
+        seen
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct AtomicBool(atomic::AtomicBool);
+
+    impl AtomicBool {
+        pub(crate) fn new(value: bool) -> Self {
+            Self(atomic::AtomicBool::new(value))
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> bool {
+            fenced(order, || self.0.load(order))
+        }
+
+        pub(crate) fn store(&self, value: bool, order: Ordering) {
+            fenced(order, || self.0.store(value, order));
+        }
+
+        pub(crate) fn swap(&self, value: bool, order: Ordering) -> bool {
+            fenced(order, || self.0.swap(value, order))
+        }
+
+        pub(crate) fn fetch_or(&self, value: bool, order: Ordering) -> bool {
+            fenced(order, || self.0.fetch_or(value, order))
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct AtomicUsize(atomic::AtomicUsize);
+
+    impl AtomicUsize {
+        pub(crate) fn new(value: usize) -> Self {
+            Self(atomic::AtomicUsize::new(value))
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> usize {
+            fenced(order, || self.0.load(order))
+        }
+
+        pub(crate) fn fetch_add(&self, value: usize, order: Ordering) -> usize {
+            fenced(order, || self.0.fetch_add(value, order))
+        }
+
+        pub(crate) fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
+            fenced(order, || self.0.fetch_sub(value, order))
+        }
+    }
+}

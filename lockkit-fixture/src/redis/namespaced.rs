@@ -1,0 +1,108 @@
+//! Sentinels and servers whose network can be cut.
+
+use std::ops::{Deref, DerefMut};
+
+use anyhow::Result;
+
+use super::{
+    options::Place,
+    sentinel::{SentinelGroup, SentinelOptions},
+};
+use crate::network::{Network, TEST};
+
+const HOSTS: u8 = 3;
+
+/// A [`SentinelGroup`] on three hosts with a server and a sentinel each, every host in a network namespace of its own, on
+/// Linux, as root.
+///
+/// The namespaces and all that joins them are gone when this value is dropped; what a killed process left behind is
+/// removed by the next one that makes some.
+#[derive(Debug)]
+pub struct NamespacedSentinels {
+    // Dropped first: a namespace lives on while a process is in it.
+    group: SentinelGroup,
+    network: Network,
+}
+
+impl NamespacedSentinels {
+    /// Whether network namespaces can be made and joined here.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub fn is_possible() -> Result<(), String> {
+        Network::is_possible()
+    }
+
+    /// Starts all of them, and waits until the replicas are in sync and the sentinels know everybody.
+    ///
+    /// # Errors
+    /// As for [`SentinelGroup::start`], or it [is not possible](Self::is_possible) here.
+    pub fn start(options: &SentinelOptions) -> Result<Self> {
+        let network = Network::new(HOSTS)?;
+        let places = network.ends().filter(|&end| end != TEST);
+        let places = places.map(|host| Place { ip: network.addr(host), wrapper: network.wrapper(host) });
+        let group = SentinelGroup::start_at(&places.collect::<Vec<_>>(), options)?;
+        Ok(Self { group, network })
+    }
+
+    /// Cuts the server and the sentinel `index` off from all others; clients still reach both. Packets vanish both ways,
+    /// open connections stall. The server can still be asked through its Unix socket.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn cut(&mut self, index: usize) -> Result<()> {
+        self.network.cut_off(u8::try_from(index)? + 1)
+    }
+
+    /// Undoes every cut.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn heal(&mut self) -> Result<()> {
+        self.network.heal()
+    }
+}
+
+impl Deref for NamespacedSentinels {
+    type Target = SentinelGroup;
+
+    fn deref(&self) -> &SentinelGroup {
+        &self.group
+    }
+}
+
+impl DerefMut for NamespacedSentinels {
+    fn deref_mut(&mut self) -> &mut SentinelGroup {
+        &mut self.group
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{super::wait::wait_for, *};
+    use crate::network::possible;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_cut_primary_is_replaced_takes_writes_meanwhile_and_follows_once_healed() {
+        if !possible() {
+            return;
+        }
+        let mut group = NamespacedSentinels::start(&SentinelOptions::default()).unwrap();
+        assert!(group.all_trust(0).unwrap());
+        group.cut(0).unwrap();
+        // The sentinel beside it has not heard of the next one.
+        let next = wait_for("the next primary", TIMEOUT, || {
+            Ok((1..3).find(|&index| group.servers()[index].is_primary().unwrap_or(false)))
+        });
+        let next = next.unwrap();
+        group.servers()[0].ask(["SET", "a", "b"]).unwrap();
+        assert!(!group.all_trust(next).unwrap());
+        group.heal().unwrap();
+        wait_for("agreement", TIMEOUT, || Ok(group.all_trust(next)?.then_some(()))).unwrap();
+        assert!(!group.servers()[0].is_primary().unwrap(), "the old one goes on as a primary");
+    }
+}

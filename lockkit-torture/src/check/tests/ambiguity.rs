@@ -1,0 +1,144 @@
+use super::builder::Told;
+use crate::{
+    check::Rule,
+    history::{DIRECTOR, Event, Op, Outcome, Refusal},
+};
+
+/// A request that is refused at 50, and a look at its lock.
+fn refused(why: Refusal, look: u64) -> Told {
+    let mut told = Told::new();
+    let op = told.asks(0, 1);
+    // Who asks at the same time may have had it.
+    let other = told.asks(0, 8);
+    told.refused(1, other, Refusal::Cancelled);
+    told.refused(50, op, why).seen(look, 9, &[(op, 1)]);
+    told
+}
+
+/// A hold that is released from 49 to 50, and a look at its lock.
+fn released(outcome: Outcome, look: u64) -> Told {
+    let mut told = Told::new();
+    let op = told.holder(0, 1, 1);
+    told.early().released(49, op, outcome).seen(look, 9, &[(op, 1)]);
+    told
+}
+
+#[test]
+fn c5_what_failed_for_certain_is_not_there() {
+    refused(Refusal::Failed("no quorum".to_owned()), 50).is_fine();
+    refused(Refusal::Failed("no quorum".to_owned()), 51).breaks(Rule::Ambiguity);
+}
+
+#[test]
+fn c5_what_may_have_been_done_is_gone_when_its_lease_has_passed() {
+    for why in [Refusal::TimedOut, Refusal::Cancelled, Refusal::Unknown("reset".to_owned())] {
+        refused(why.clone(), 1150).is_fine();
+        refused(why, 1151).breaks(Rule::Ambiguity);
+    }
+}
+
+#[test]
+fn c5_what_was_busy_is_not_there_soon_after_unless_a_fault_was_at_work() {
+    refused(Refusal::Busy, 150).is_fine();
+    refused(Refusal::Busy, 151).breaks(Rule::Ambiguity);
+    for why in ["link-reset", "weather"] {
+        let mut told = refused(Refusal::Busy, 1000);
+        told.fault(10, 20, why, None, None).is_fine();
+    }
+}
+
+#[test]
+fn c5_no_fault_excuses_what_failed_for_certain() {
+    let mut told = refused(Refusal::Failed("no quorum".to_owned()), 51);
+    told.fault(10, 20, "failover", None, Some("a failover may lose a lock")).breaks(Rule::Ambiguity);
+}
+
+#[test]
+fn c7_what_was_freed_is_free() {
+    released(Outcome::Freed, 50).is_fine();
+    let violation = released(Outcome::Freed, 51).breaks(Rule::Ambiguity);
+    assert_eq!(
+        violation.what,
+        "p1.1 was told that it had freed it, and is seen as a holder by a look 1ms later"
+    );
+    // The local deadline comes before that of the store.
+    released(Outcome::NotHeld, 1150).is_fine();
+    released(Outcome::NotHeld, 1151).breaks(Rule::Ambiguity);
+}
+
+#[test]
+fn c7_an_unknown_release_is_over_when_the_lease_has_passed() {
+    let unknown = || Outcome::Unknown("reset".to_owned());
+    for outcome in [unknown(), Outcome::Dropped, Outcome::Failed("refused".to_owned())] {
+        released(outcome.clone(), 1150).is_fine();
+        released(outcome, 1151).breaks(Rule::Ambiguity);
+    }
+}
+
+#[test]
+fn c5_a_fault_gives_it_more_time() {
+    let mut told = refused(Refusal::Unknown("reset".to_owned()), 2100);
+    told.fault(1000, 1200, "pause", None, None).is_fine();
+}
+
+#[test]
+fn c9_a_dead_holder_is_gone_when_its_lease_has_passed() {
+    for (look, fine) in [(1201, true), (1202, false)] {
+        let mut told = Told::new();
+        let op = told.holder(0, 1, 1);
+        told.killed(100, 1).seen(look, 9, &[(op, 1)]);
+        if fine {
+            told.is_fine();
+        } else {
+            told.breaks(Rule::Ambiguity);
+        }
+    }
+}
+
+#[test]
+fn c7_what_a_failover_brings_back_is_documented() {
+    let mut told = released(Outcome::Freed, 100);
+    told.fault(60, 70, "failover", None, Some("a failover may bring a lock back"));
+    assert_eq!(told.is_fine().documented.len(), 1);
+}
+
+fn applied(told: &mut Told, at: u64, op: Op) -> &mut Told {
+    told.write(at, DIRECTOR, Event::Applied { op, token: 1 })
+}
+
+#[test]
+fn c5_what_failed_for_certain_was_not_applied() {
+    let mut told = Told::new();
+    let op = told.asks(0, 1);
+    applied(&mut told, 10, op).refused(20, op, Refusal::Failed("no".to_owned())).breaks(Rule::Ambiguity);
+    let mut told = Told::new();
+    let op = told.asks(0, 1);
+    told.refused(20, op, Refusal::Failed("no".to_owned()));
+    applied(&mut told, 30, op).breaks(Rule::Ambiguity);
+}
+
+#[test]
+fn c5_what_was_taken_back_or_is_unknown_may_have_been_applied() {
+    let mut told = Told::new();
+    let op = told.asks(0, 1);
+    applied(&mut told, 10, op).write(15, DIRECTOR, Event::Gone { op });
+    told.refused(20, op, Refusal::Failed("no".to_owned())).is_fine();
+    let mut told = Told::new();
+    let op = told.asks(0, 1);
+    applied(&mut told, 10, op).refused(20, op, Refusal::Unknown("reset".to_owned())).is_fine();
+}
+
+#[test]
+fn c7_a_failover_can_lose_a_release() {
+    let after = |async_failover, fault: Option<&str>| {
+        let mut told = released(Outcome::Freed, 900);
+        told.terms.async_failover = async_failover;
+        if let Some(kind) = fault {
+            told.fault(60, 200, kind, None, None);
+        }
+        told
+    };
+    after(true, Some("failover")).is_fine();
+    after(false, Some("kill")).breaks(Rule::Ambiguity);
+    after(true, None).breaks(Rule::Ambiguity);
+}

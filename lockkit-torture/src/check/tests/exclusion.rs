@@ -1,0 +1,189 @@
+use super::builder::{Told, mutex, rw_lock, semaphore};
+use crate::{
+    check::Rule,
+    history::{Mode, Op, Outcome},
+};
+
+fn with(lock: crate::history::Lock, mode: Mode) -> Told {
+    let mut told = Told::new();
+    told.of(lock, mode);
+    told
+}
+
+/// Two that ask at once; the second is granted at `at`. The first one's lease is until 1000.
+fn two(at: u64) -> (Told, Op, Op) {
+    let mut told = Told::new();
+    let (first, second) = (told.asks(0, 1), told.asks(0, 2));
+    told.granted(1, first, 1, 1000).granted(at, second, 2, at + 1000).released(
+        at + 500,
+        second,
+        Outcome::Freed,
+    );
+    (told, first, second)
+}
+
+#[test]
+fn c1_intervals_that_touch_are_fine() {
+    let (mut told, first, _) = two(50);
+    told.released(50, first, Outcome::Freed).is_fine();
+    let (mut told, first, _) = two(50);
+    told.early().lost(50, first).released(60, first, Outcome::NotHeld).is_fine();
+    let (mut told, first, _) = two(1000);
+    told.released(1010, first, Outcome::NotHeld).is_fine();
+}
+
+#[test]
+fn c1_two_that_hold_at_once_are_told_once() {
+    let (mut told, first, _) = two(50);
+    let violation = told.released(60, first, Outcome::Freed).breaks(Rule::Exclusion);
+    assert_eq!(violation.what, "p2.2 (token 2) was granted while p1.1 (token 1) held: both held for 10ms");
+    assert_eq!(violation.slice.len(), 6);
+}
+
+#[test]
+fn c1_a_renewed_lease_is_held_until_its_new_end() {
+    let (mut told, first, _) = two(1200);
+    told.renews(900, first)
+        .holds(901, first, 1900)
+        .released(1300, first, Outcome::Freed)
+        .breaks(Rule::Exclusion);
+}
+
+#[test]
+fn c1_readers_hold_together_and_no_writer_with_them() {
+    let mut told = with(rw_lock(), Mode::Shared);
+    let (one, two) = (told.holder(0, 1, 1), told.holder(0, 2, 2));
+    told.seen(5, 9, &[(one, 1), (two, 2)]);
+    told.released(10, one, Outcome::Freed).released(20, two, Outcome::Freed).is_fine();
+    let writer = told.of(rw_lock(), Mode::Exclusive).holder(15, 3, 3);
+    told.released(30, writer, Outcome::Freed).breaks(Rule::Exclusion);
+}
+
+#[test]
+fn c1_permits_add_up_to_the_limit_and_not_beyond() {
+    let mut told = with(semaphore(3), Mode::Permits(2));
+    let two = told.holder(0, 1, 1);
+    let one = told.of(semaphore(3), Mode::Permits(1)).holder(5, 2, 2);
+    told.released(50, two, Outcome::Freed).released(50, one, Outcome::Freed);
+    told.is_fine();
+    let more = told.of(semaphore(3), Mode::Permits(1)).holder(20, 3, 3);
+    let violation = told.released(30, more, Outcome::Freed).breaks(Rule::Exclusion);
+    assert_eq!(violation.what, "p3.3 (token 3) was granted, and 4 permits of 3 were held");
+}
+
+#[test]
+fn c1_a_killed_holder_holds_until_its_lease_has_passed() {
+    for (at, fine) in [(500, false), (1000, true)] {
+        let (mut told, ..) = two(at);
+        told.killed(100, 1);
+        if fine {
+            told.is_fine();
+        } else {
+            told.breaks(Rule::Exclusion);
+        }
+    }
+}
+
+#[test]
+fn c1_a_store_bound_to_connections_may_free_a_killed_holder() {
+    let (mut told, ..) = two(500);
+    told.terms.connection_bound = true;
+    told.killed(100, 1).is_fine();
+    // But not before it has died: it knew still that it held.
+    let (mut told, first, _) = two(500);
+    told.terms.connection_bound = true;
+    told.holds(600, first, 1000).killed(700, 1).breaks(Rule::Exclusion);
+    // And nobody has died here.
+    let (mut told, first, _) = two(500);
+    told.terms.connection_bound = true;
+    told.released(600, first, Outcome::Freed).breaks(Rule::Exclusion);
+}
+
+#[test]
+fn c1_an_overlap_after_a_fault_that_allows_for_it_is_documented() {
+    let words = "a failover may lose a lock";
+    for (heals, documented) in [(20, true), (3, true)] {
+        let (mut told, first, _) = two(50);
+        told.fault(2, heals, "failover", None, Some(words)).released(60, first, Outcome::Freed);
+        let verdict = told.verdict();
+        assert_eq!((verdict.violations.is_empty(), verdict.documented.len()), (documented, 1));
+        assert!(
+            verdict.documented[0].slice.iter().any(|record| record.at == 2_000_000),
+            "the fault is a part of it"
+        );
+    }
+}
+
+#[test]
+fn c1_an_overlap_long_after_such_a_fault_or_before_it_is_not() {
+    for (from, to) in [(2, 10), (2160, 2170)] {
+        let mut told = Told::new();
+        told.fault(from, to, "failover", None, Some("a failover may lose a lock"));
+        let (first, second) = (told.holder(2000, 1, 1), told.asks(2000, 2));
+        told.granted(2150, second, 2, 3150).released(2160, first, Outcome::Freed);
+        told.released(2200, second, Outcome::Freed).breaks(Rule::Exclusion);
+    }
+}
+
+#[test]
+fn c1_two_that_were_granted_after_the_heal_are_not_excused() {
+    for (asked, documented) in [(0, true), (400, false)] {
+        let mut told = Told::new();
+        told.terms.slack = super::builder::ms(1000);
+        told.fault(1, 2, "failover", None, Some("a failover may lose a lock"));
+        let one = told.asks(asked, 1);
+        told.granted(500, one, 1, 1500);
+        let two = told.holder(600, 2, 2);
+        told.released(700, one, Outcome::Freed).released(800, two, Outcome::Freed);
+        if documented {
+            assert_eq!(told.is_fine().documented.len(), 1);
+        } else {
+            told.breaks(Rule::Exclusion);
+        }
+    }
+}
+
+#[test]
+fn c1_a_fault_of_somebody_else_excuses_nothing() {
+    for (victim, documented) in [(1, true), (3, false)] {
+        let (mut told, first, _) = two(50);
+        told.fault(2, 3, "link-reset", Some(victim), Some("a connection that dies frees its lock"));
+        told.released(60, first, Outcome::Freed);
+        if documented {
+            assert_eq!(told.is_fine().documented.len(), 1);
+        } else {
+            told.breaks(Rule::Exclusion);
+        }
+    }
+}
+
+#[test]
+fn c14_one_look_at_two_is_told() {
+    let mut told = with(mutex(), Mode::Exclusive);
+    let (one, two) = (told.asks(0, 1), told.asks(0, 2));
+    told.seen(10, 9, &[(one, 1), (two, 2)]).killed(20, 1).killed(20, 2);
+    assert_eq!(told.breaks(Rule::Exclusion).what, "one look at the store shows 2 exclusive of 2 holders");
+}
+
+#[test]
+fn c1_a_history_that_is_broken_all_over_is_told_in_short() {
+    let mut told = Told::new();
+    let ops: Vec<Op> = (0..60).map(|n| told.holder(0, n, u64::from(n) + 1)).collect();
+    for op in ops {
+        told.released(50, op, Outcome::Freed);
+    }
+    let violations = told.verdict().violations;
+    assert_eq!(violations.len(), 21);
+    assert_eq!(violations[20].what, "and 1750 more of this rule, which are not told here");
+}
+
+#[test]
+fn c1_a_writer_among_many_readers_is_told_in_short() {
+    let mut told = with(rw_lock(), Mode::Shared);
+    let mut ops: Vec<Op> = (0..30).map(|n| told.holder(0, n, u64::from(n) + 1)).collect();
+    ops.push(told.of(rw_lock(), Mode::Exclusive).holder(10, 50, 50));
+    for op in ops {
+        told.released(50, op, Outcome::Freed);
+    }
+    assert_eq!(told.verdict().violations[20].what, "and 10 more of this rule, which are not told here");
+}

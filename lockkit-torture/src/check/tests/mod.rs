@@ -1,0 +1,14 @@
+//! Histories written by hand: of each rule one that is broken, and what is nearly so and right.
+
+mod ambiguity;
+mod belief;
+pub(crate) mod builder;
+mod exclusion;
+mod figures;
+mod leaks;
+mod property;
+mod register;
+mod renewal;
+mod takeover;
+mod tokens;
+mod waiting;

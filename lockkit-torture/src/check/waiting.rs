@@ -1,0 +1,76 @@
+//! (d) Each request ends, and within its bound.
+
+use std::time::Duration;
+
+use super::{
+    Rule,
+    findings::{Finding, Findings},
+    index::{Claim, Index, between, nanos},
+};
+use crate::history::{Patience, Refusal};
+
+/// What a request may take that doesn't wait: a bound on one round trip, and one to take it back.
+const ATTEMPT: Duration = Duration::from_secs(3);
+
+pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
+    let slack = nanos(index.terms.slack);
+    for claim in &index.claims {
+        let process = claim.op.process;
+        let from = index.at(claim.asks);
+        let mut add = |at: u64, what: String, last| {
+            let lock = Some(claim.lock);
+            let slice = vec![Some(claim.asks), last];
+            findings.add(Finding { rule: Rule::Waiting, at, lock, what, slice, losable: Vec::new() });
+        };
+        if let Some((place, Refusal::Busy)) = index.refusal(claim)
+            && is_idle(index, claim, index.at(place))
+        {
+            let what =
+                format!("{} was told that it was busy, and nobody else had it or asked for it", claim.op);
+            add(index.at(place), what, Some(place));
+        }
+        let Some(answer) = index.answer(claim) else {
+            if !index.was_cut_off(process) {
+                add(from, format!("{} never got an answer, and its process lived", claim.op), None);
+            }
+            continue;
+        };
+        if let (Some(releases), None) = (claim.releases, claim.released)
+            && !index.was_cut_off(process)
+        {
+            let what = format!("{} was never told how its release ended, and its process lived", claim.op);
+            add(index.at(releases), what, Some(releases));
+        }
+        let bound = match claim.patience {
+            Patience::No => nanos(ATTEMPT).max(claim.lease / 3),
+            Patience::For(bound) | Patience::UntilDropped(bound) => nanos(bound),
+            Patience::Unbounded => continue,
+        };
+        let to = index.at(answer);
+        let stood = index.stood_still(process, from, to);
+        let bound = bound.saturating_add(slack);
+        if (to - from).saturating_sub(stood) > bound {
+            let (took, bound) = (between(from, to - stood), between(0, bound));
+            add(
+                from.saturating_add(nanos(bound)),
+                format!("{} took {took:?}, not {bound:?}", claim.op),
+                Some(answer),
+            );
+        }
+    }
+}
+
+/// Whether nobody can have had the lock or stood before it up to then: nobody else asked for so long that all is over, and
+/// nothing was wrong.
+fn is_idle(index: &Index<'_>, claim: &Claim<'_>, to: u64) -> bool {
+    let Some(lock) = index.lock_number(claim.lock) else { return false };
+    let from = index.at(claim.asks).saturating_sub(index.aftermath());
+    let others = index.claims_of(lock).filter(|other| other.op != claim.op && index.at(other.asks) <= to);
+    let is_over = |other: &Claim<'_>| {
+        let died = index.death(other.op.process);
+        let end = other.released.or(other.refused).or(died);
+        end.is_some_and(|end| index.at(end) < from)
+    };
+    let disturbed = index.faults.iter().any(|fault| fault.from <= to && fault.to >= from);
+    !disturbed && { others }.all(is_over)
+}

@@ -1,0 +1,166 @@
+//! One child process, from its start to its end.
+
+use std::{
+    net::SocketAddr,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{ChildStdin, ChildStdout, Command},
+    time::timeout,
+};
+
+use super::{Answer, HUNG, Program, Role};
+use crate::error::{Error, Result};
+
+/// So long may a child take until it is at work, or says why it can't be.
+const START: Duration = Duration::from_secs(30);
+
+/// A process of ours. Dropped, it is killed.
+#[derive(Debug)]
+pub struct Child {
+    number: u32,
+    address: Option<SocketAddr>,
+    process: tokio::process::Child,
+    /// The child ends when this is closed.
+    input: ChildStdin,
+    /// Open for as long as the child may say something.
+    _output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Child {
+    /// Starts a process, and waits until it is at work.
+    ///
+    /// It is at work as well when its store can't be reached just now: it goes on trying for a while.
+    ///
+    /// If the thread that polls this dies, a stopped child goes on, as it does when all of this process dies: best poll
+    /// it on a runtime that lives for as long as the child.
+    ///
+    /// # Errors
+    /// The process can't be started, ends at once, says why it can't work, or is not at work after half a minute.
+    pub async fn start(program: &Program, role: Role) -> Result<Self> {
+        let number = role.number();
+        let mut command = Command::new(&program.program);
+        command.args(&program.arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Ctrl-C in a terminal is for the parent, which ends its children in order.
+        command.process_group(0).kill_on_drop(true);
+        let failed = |error| Error::of(format!("can't start process {number}"), error);
+        let mut process = command.spawn().map_err(failed)?;
+        let (Some(mut input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err(Error::new(format!("process {number} has no pipes")));
+        };
+        let mut output = BufReader::new(output).lines();
+        let first = timeout(START, async {
+            let line = serde_json::to_string(&role)?;
+            input.write_all(format!("{line}\n").as_bytes()).await?;
+            output.next_line().await
+        });
+        let line = first
+            .await
+            .map_err(|_| Error::new(format!("process {number} did not start within {START:?}")))?;
+        let line = line.map_err(failed)?;
+        let line = line.ok_or_else(|| Error::new(format!("process {number} ended before it was at work")))?;
+        match serde_json::from_str(&line) {
+            Ok(Answer::Ready { address }) => Ok(Self { number, address, process, input, _output: output }),
+            Ok(Answer::Failed { reason }) => Err(Error::new(format!("process {number}: {reason}"))),
+            Err(error) => Err(Error::of(format!("process {number} said what nobody understands"), error)),
+        }
+    }
+
+    /// The number in its history.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Where it listens, if it is a register.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// The system's number for it, until it has ended and that was noticed.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.process.id()
+    }
+
+    /// Kills it (SIGKILL), and returns when it is gone.
+    ///
+    /// # Errors
+    /// The system refuses.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, it is killed all the same.
+    pub async fn kill(&mut self) -> Result<()> {
+        // Not `Child::kill`, which fails when it has ended by itself.
+        if self.process.id().is_some() {
+            self.process.start_kill().map_err(|error| self.failed("kill", error))?;
+        }
+        self.process.wait().await.map(drop).map_err(|error| self.failed("kill", error))
+    }
+
+    /// Stops it (SIGSTOP).
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn stop(&self) -> Result<()> {
+        self.signal("stop", Signal::SIGSTOP)
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn go_on(&self) -> Result<()> {
+        self.signal("continue", Signal::SIGCONT)
+    }
+
+    /// Tells it to end, and waits for that. True if it did so by itself in that time; false if it had to be killed, or
+    /// had been.
+    ///
+    /// # Errors
+    /// It ended by itself and said on standard error why it could not work, such as a store that refuses the password.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, it is killed.
+    pub async fn end(self, within: Duration) -> Result<bool> {
+        let Self { number, mut process, input, _output, .. } = self;
+        drop(input);
+        let failed = |error| Error::of(format!("can't wait for process {number}"), error);
+        if let Ok(ended) = timeout(within, process.wait()).await {
+            return by_itself(number, ended.map_err(failed)?);
+        }
+        process.kill().await.map(|()| false).map_err(failed)
+    }
+
+    /// Whether it has ended, whatever ended it.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.process.try_wait(), Ok(None))
+    }
+
+    fn signal(&self, what: &str, signal: Signal) -> Result<()> {
+        let id = self.process.id().and_then(|id| i32::try_from(id).ok());
+        let id = id.ok_or_else(|| self.failed(what, "it has ended"))?;
+        kill(Pid::from_raw(id), signal).map_err(|error| self.failed(what, error))
+    }
+
+    fn failed(&self, what: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::of(format!("can't {what} process {}", self.number), error)
+    }
+}
+
+fn by_itself(number: u32, status: ExitStatus) -> Result<bool> {
+    match status.code() {
+        Some(0) => Ok(true),
+        // By a signal.
+        None | Some(HUNG) => Ok(false),
+        Some(_) => Err(Error::new(format!("process {number} could not go on, and has said why: {status}"))),
+    }
+}

@@ -1,0 +1,230 @@
+//! Servers that are hurt by commands of the user's.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::unix::process::CommandExt as _,
+    process::{Child, Command},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+
+use crate::{
+    error::{Error, Result},
+    site::{BoxError, ServerFault, Site},
+};
+
+/// A command that takes longer hangs.
+const BOUND: Duration = Duration::from_secs(60);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+
+/// A store whose servers are hurt by shell commands.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    url: String,
+    faults: Vec<(ServerFault, Lines)>,
+    /// The place of the fault that was begun last.
+    last: Option<usize>,
+}
+
+/// What is done, and how it is undone.
+#[derive(Debug)]
+struct Lines {
+    strike: String,
+    heal: Option<String>,
+}
+
+impl Commands {
+    /// Each text is `kind=…`.
+    pub(crate) fn new(url: String, strikes: &[String], heals: &[String], weakens: &[String]) -> Result<Self> {
+        let (mut heals, mut weakens) = (pairs("--heal", heals)?, pairs("--weakens", weakens)?);
+        let mut faults = Vec::new();
+        for (kind, strike) in pairs("--strike", strikes)? {
+            let heal = heals.remove(&kind);
+            let longest = if heal.is_some() { Duration::from_secs(3) } else { Duration::ZERO };
+            let fault = ServerFault {
+                // Few, and for the whole life of the process.
+                kind: kind.clone().leak(),
+                lasts: Duration::ZERO..=longest,
+                weakens: weakens.remove(&kind).map(|words| &*words.leak()),
+            };
+            faults.push((fault, Lines { strike, heal }));
+        }
+        let rest: BTreeSet<_> = heals.into_keys().chain(weakens.into_keys()).collect();
+        if let Some(kind) = rest.first() {
+            return Err(Error::new(format!("there is no --strike {kind}=…")));
+        }
+        Ok(Self { url, faults, last: None })
+    }
+}
+
+fn pairs(option: &str, texts: &[String]) -> Result<BTreeMap<String, String>> {
+    let mut pairs = BTreeMap::new();
+    for text in texts {
+        let Some((kind, value)) = text.split_once('=') else {
+            // It may be a command with a password.
+            return Err(Error::new(format!("{option} takes kind=…")));
+        };
+        if pairs.insert(kind.to_owned(), value.to_owned()).is_some() {
+            return Err(Error::new(format!("{option} {kind}=… is given twice")));
+        }
+    }
+    Ok(pairs)
+}
+
+/// Errors don't repeat the line, in which there may be passwords.
+fn run(what: &str, line: &str, bound: Duration) -> Result<(), BoxError> {
+    let start = Instant::now();
+    // A group of its own: with a shell that hangs goes what it waits for.
+    let mut shell = Command::new("sh").args(["-c", line]).process_group(0).spawn()?;
+    loop {
+        match shell.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(format!("{what}: {status}").into()),
+            None if start.elapsed() < bound => sleep(BETWEEN_LOOKS),
+            None => {
+                kill(&mut shell)?;
+                return Err(format!("{what}: its command was not done within {bound:?}").into());
+            }
+        }
+    }
+}
+
+fn kill(shell: &mut Child) -> Result<(), BoxError> {
+    killpg(Pid::from_raw(i32::try_from(shell.id())?), Signal::SIGKILL)?;
+    shell.wait()?;
+    Ok(())
+}
+
+impl Site for Commands {
+    fn name(&self) -> &str {
+        self.url.split_once("://").map_or("store", |(scheme, _)| scheme)
+    }
+
+    fn open(&mut self) -> Result<String, BoxError> {
+        Ok(self.url.clone())
+    }
+
+    fn faults(&self) -> Vec<ServerFault> {
+        self.faults.iter().map(|(fault, _)| fault.clone()).collect()
+    }
+
+    fn strike(&mut self, fault: &ServerFault, _: u64) -> Result<String, BoxError> {
+        self.last = self.faults.iter().position(|(known, _)| known.kind == fault.kind);
+        let lines = self.last.and_then(|place| self.faults.get(place));
+        let (fault, lines) = lines.ok_or("there is no such fault")?;
+        run(&format!("--strike {}", fault.kind), &lines.strike, BOUND)?;
+        Ok("the servers".to_owned())
+    }
+
+    fn heal(&mut self) -> Result<(), BoxError> {
+        if let Some((fault, lines)) = self.last.and_then(|place| self.faults.get(place))
+            && let Some(heal) = &lines.heal
+        {
+            run(&format!("--heal {}", fault.kind), heal, BOUND)?;
+        }
+        // Only now: one that failed is tried again at the end.
+        self.last = None;
+        Ok(())
+    }
+
+    fn leaks(&mut self) -> Result<Vec<String>, BoxError> {
+        Ok(Vec::new())
+    }
+}
+
+impl Drop for Commands {
+    /// Servers are not left stopped by a run that is interrupted.
+    fn drop(&mut self) {
+        let _ = self.heal();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn commands_are_done_and_undone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("struck");
+        let (strike, heal) =
+            (format!("stop=touch {}", file.display()), format!("stop=rm {}", file.display()));
+        let new = || Commands::new("x://h".to_owned(), &texts(&[&strike]), &texts(&[&heal]), &[]).unwrap();
+        let mut site = new();
+        let faults = site.faults();
+        site.strike(&faults[0], 0).unwrap();
+        assert!(file.exists());
+        site.heal().unwrap();
+        assert!(!file.exists());
+        site.heal().expect("healed once");
+        let mut interrupted = new();
+        interrupted.strike(&faults[0], 0).unwrap();
+        drop(interrupted);
+        assert!(!file.exists(), "an interrupted run leaves the servers as they were");
+    }
+
+    #[test]
+    fn what_belongs_to_no_fault_is_refused() {
+        let of = |strikes: &[&str], heals: &[&str]| {
+            Commands::new("x://h".to_owned(), &texts(strikes), &texts(heals), &[]).unwrap_err().to_string()
+        };
+        assert_eq!(of(&["a=b"], &["c=d"]), "there is no --strike c=…");
+        assert_eq!(of(&["redis-cli -a secret"], &[]), "--strike takes kind=…");
+        assert_eq!(of(&["a=b", "a=c"], &[]), "--strike a=… is given twice");
+    }
+
+    #[test]
+    fn a_command_that_fails_is_told_without_what_it_was() {
+        let strike = "bad=: redis-cli -a secret; exit 3";
+        let mut site = Commands::new("x://h".to_owned(), &texts(&[strike]), &[], &[]).unwrap();
+        let faults = site.faults();
+        let error = site.strike(&faults[0], 0).unwrap_err().to_string();
+        assert_eq!(error, "--strike bad: exit status: 3");
+    }
+
+    #[test]
+    fn a_heal_that_fails_is_tried_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().display();
+        // Not before somebody has made a way.
+        let heal = format!("stop=rm {path}/way && touch {path}/healed");
+        let mut site =
+            Commands::new("x://h".to_owned(), &texts(&["stop=true"]), &texts(&[&heal]), &[]).unwrap();
+        let faults = site.faults();
+        site.strike(&faults[0], 0).unwrap();
+        site.heal().unwrap_err();
+        std::fs::write(folder.path().join("way"), "").unwrap();
+        drop(site);
+        assert!(folder.path().join("healed").exists());
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_killed_with_all_that_it_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("id");
+        let line = format!("sleep 1000 & echo $! > {}; wait", file.display());
+        let error = run("--strike hang", &line, Duration::from_secs(2)).unwrap_err().to_string();
+        assert_eq!(error, "--strike hang: its command was not done within 2s");
+        let id = std::fs::read_to_string(file).unwrap();
+        let end = Instant::now() + Duration::from_secs(10);
+        // Its parent is gone: somebody else takes its status away.
+        while is_running(id.trim()) {
+            assert!(Instant::now() < end, "{id} is still there");
+            sleep(BETWEEN_LOOKS);
+        }
+    }
+
+    fn is_running(id: &str) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{id}/stat"));
+        status.is_ok_and(|status| !status.contains(") Z "))
+    }
+}

@@ -1,0 +1,44 @@
+//! Why a run could not be made, or a history not be read.
+
+use std::{error::Error as StdError, fmt};
+
+/// What was tried, and what stood in its way. One line; no passwords.
+#[derive(Debug)]
+pub struct Error {
+    what: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// The result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error with no other one behind it.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), source: None }
+    }
+
+    /// What was tried, and why it failed.
+    pub fn of(what: impl Into<String>, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self { what: what.into(), source: Some(source.into()) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        match &self.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match &self.source {
+            Some(source) => Some(source.as_ref()),
+            None => None,
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Writes a history, line by line.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::Write as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{Event, Record};
+use crate::{
+    clock,
+    error::{Error, Result},
+};
+
+/// Writes down what happens in one process. Each line is one write to the file, without a buffer: what is written
+/// survives the writer's death, whatever it dies of.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    to: Arc<Sink>,
+}
+
+#[derive(Debug)]
+struct Sink {
+    process: u32,
+    path: PathBuf,
+    file: File,
+}
+
+impl Writer {
+    /// Writes to a new file, in a folder that [`read`](super::read) reads if its name ends in `.jsonl`.
+    ///
+    /// # Errors
+    /// The file is there already, or can't be made.
+    pub fn create(path: &Path, process: u32) -> Result<Self> {
+        let file = OpenOptions::new().append(true).create_new(true).open(path);
+        let file = file.map_err(|error| Error::of(format!("can't create {}", path.display()), error))?;
+        Ok(Self { to: Arc::new(Sink { process, path: path.to_owned(), file }) })
+    }
+
+    /// Writes down that this happens now.
+    ///
+    /// # Panics
+    /// The file takes no more: a history with a hole proves nothing.
+    pub fn write(&self, event: Event) {
+        self.write_at(clock::now(), event);
+    }
+
+    /// Writes down that this happened at `at`, on the [common clock](clock::now).
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    pub fn write_at(&self, at: u64, event: Event) {
+        let Sink { process, path, file } = &*self.to;
+        let record = Record { at, process: *process, event };
+        let written = serde_json::to_string(&record).map_err(std::io::Error::from);
+        let written = written.and_then(|line| (&*file).write_all(format!("{line}\n").as_bytes()));
+        if let Err(error) = written {
+            panic!("{} takes no more: {error}", path.display());
+        }
+    }
+}

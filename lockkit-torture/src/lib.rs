@@ -1,0 +1,26 @@
+#![doc = include_str!("../README.md")]
+
+pub mod check;
+pub mod child;
+mod cli;
+pub mod clock;
+mod commands;
+mod error;
+pub mod history;
+mod link;
+pub mod mutant;
+mod nemesis;
+mod register;
+pub mod report;
+pub mod run;
+pub mod sim;
+pub mod site;
+pub mod soak;
+mod worker;
+pub mod workload;
+
+pub use self::{
+    cli::command_line,
+    error::{Error, Result},
+    nemesis::Plan,
+};

@@ -1,0 +1,63 @@
+//! The last fault of a round: a holder dies, and nothing disturbs whoever follows it (C9).
+
+use std::time::Duration;
+
+use lockkit::{Locker, spi};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Fleet, Notes, ours::kill};
+use crate::{
+    error::Result,
+    history::{Lock, Op},
+    worker::{Locks, inspect},
+};
+
+/// For one that holds what others want.
+const SEARCH: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(500);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+
+/// Kills a process that holds a lock which all want. If none is found, any does: `chance` is a random number.
+pub(crate) async fn kill_a_holder(
+    fleet: &mut Fleet,
+    locker: &Locker,
+    locks: &Locks,
+    notes: &Notes,
+    chance: u64,
+) -> Result<()> {
+    let any = usize::try_from(chance).unwrap_or_default() % fleet.places().len().max(1);
+    let place = caught(fleet, locker, locks).await.unwrap_or(any);
+    kill(fleet, place, notes).await
+}
+
+/// The place of a process that was stopped while it held: it can't give the lock back before it is killed.
+async fn caught(fleet: &Fleet, locker: &Locker, locks: &Locks) -> Option<usize> {
+    let end = Instant::now() + SEARCH;
+    loop {
+        for lock in locks.hot() {
+            let Some(op) = holder(locker, lock).await else { continue };
+            let of_op = fleet.places().iter().position(|place| place.child.number() == op.process);
+            let Some(place) = of_op else { continue };
+            let child = &fleet.places()[place].child;
+            if child.stop().is_err() {
+                continue;
+            }
+            if holder(locker, lock).await == Some(op) {
+                return Some(place);
+            }
+            // Too late.
+            let _ = child.go_on();
+        }
+        if locks.hot().is_empty() || Instant::now() > end {
+            return None;
+        }
+        sleep(BETWEEN_LOOKS).await;
+    }
+}
+
+/// Who has it alone.
+async fn holder(locker: &Locker, lock: &Lock) -> Option<Op> {
+    let seen = timeout(LOOK, inspect(locker, lock)).await.ok()?.ok()?;
+    let alone = seen.holders.iter().find(|holder| holder.mode == spi::Mode::Exclusive)?;
+    alone.label.as_deref()?.parse().ok()
+}

@@ -1,0 +1,86 @@
+//! Faults of the servers.
+
+use std::{
+    error::Error as StdError,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::{task::spawn_blocking, time::sleep};
+
+use super::{
+    Notes, Schedule,
+    plan::{Strike, What},
+};
+use crate::{
+    error::{Error, Result},
+    site::{BoxError, Site},
+};
+
+/// A site, to be worked at from threads where one may block.
+#[derive(Clone, Debug)]
+pub(crate) struct Hands(Arc<Mutex<Box<dyn Site>>>);
+
+impl Hands {
+    pub(crate) fn new(site: Box<dyn Site>) -> Self {
+        Self(Arc::new(Mutex::new(site)))
+    }
+
+    /// Does it, on a thread where it may block.
+    pub(crate) async fn work<T: Send + 'static>(
+        &self,
+        what: &str,
+        work: impl FnOnce(&mut dyn Site) -> Result<T, BoxError> + Send + 'static,
+    ) -> Result<T> {
+        let site = Arc::clone(&self.0);
+        let done = spawn_blocking(move || {
+            let mut site = site.lock().unwrap_or_else(PoisonError::into_inner);
+            work(&mut **site)
+        });
+        let done = done.await.map_err(|panic| Error::of(what, panic))?;
+        done.map_err(|error| Error::new(format!("{what}: {}", whole(&*error))))
+    }
+}
+
+/// An error with all that is behind it: a site's may show only what it was about.
+fn whole(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut behind = error.source();
+    while let Some(cause) = behind {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        behind = cause.source();
+    }
+    text
+}
+
+/// Does them in their order.
+pub(crate) async fn hurt_servers(
+    hands: &Hands,
+    strikes: &[Strike],
+    schedule: Schedule,
+    notes: &Notes,
+) -> Result<()> {
+    for strike in strikes {
+        if !schedule.reaches(strike.at, strike.lasts).await {
+            notes.skips(strike.what.kind());
+            continue;
+        }
+        let What::Server(fault) = &strike.what else {
+            return Err(Error::new("a fault of the processes among those of the servers"));
+        };
+        // Written before it begins, as what it breaks may show before it is done.
+        let number = notes.strikes(fault.kind, "the servers".to_owned(), None, fault.weakens);
+        let (fault, chance) = (fault.clone(), strike.chance);
+        let what = format!("the fault {} can't be done", fault.kind);
+        hands.work(&what, move |site| site.strike(&fault, chance)).await?;
+        sleep(strike.lasts).await;
+        let what = format!("after {} the servers don't come back", strike.what.kind());
+        hands.work(&what, |site| site.heal()).await?;
+        notes.heals(number);
+    }
+    schedule.ends().await;
+    Ok(())
+}

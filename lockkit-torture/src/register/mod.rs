@@ -1,0 +1,25 @@
+//! What the locks protect: it compares fencing tokens, as any resource should, and takes no write of the past.
+
+mod client;
+mod server;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::{client::Client, server::Server};
+use crate::history::{Lock, Op};
+
+/// A line to the register.
+#[derive(Debug, Serialize, Deserialize)]
+struct Write {
+    op: Op,
+    lock: Lock,
+    token: u64,
+}
+
+/// The line that answers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Verdict {
+    pub(crate) accepted: bool,
+    /// The largest token taken for this lock, this one included.
+    pub(crate) largest: u64,
+}

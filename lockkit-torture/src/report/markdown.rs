@@ -1,0 +1,237 @@
+//! A verdict as Markdown.
+
+use std::{fmt::Write as _, time::Duration};
+
+use hdrhistogram::Histogram;
+
+use crate::{
+    check::{Figures, Verdict, Violation},
+    history::{DIRECTOR, Event, Lock, Mode, Outcome, REGISTER, Record, Refusal},
+};
+
+/// The verdict as a page with the name `title`: what it says in a sentence, what was broken, what was weaker and is
+/// documented to be, and what there was.
+#[must_use]
+pub fn markdown(verdict: &Verdict, title: &str) -> String {
+    let mut page = format!("# {title}\n\n{}\n", in_a_sentence(verdict));
+    let sections = [("Broken promises", &verdict.violations), ("Weaker, as documented", &verdict.documented)];
+    for (heading, violations) in sections.into_iter().filter(|(_, violations)| !violations.is_empty()) {
+        _ = write!(page, "\n## {heading}\n");
+        for (number, violation) in (1..).zip(violations) {
+            tell(&mut page, number, violation);
+        }
+    }
+    page.push_str(&tables(&verdict.figures));
+    page
+}
+
+/// What there was, and how long it took after each kind of fault.
+pub(crate) fn tables(figures: &Figures) -> String {
+    let mut page = String::new();
+    self::figures(&mut page, figures);
+    recoveries(&mut page, figures);
+    page
+}
+
+fn in_a_sentence(verdict: &Verdict) -> String {
+    let Figures { requests, grants, faults, .. } = &verdict.figures;
+    let faults: u64 = faults.values().sum();
+    let of = format!("{requests} requests, {grants} grants and {faults} faults");
+    match &*verdict.violations {
+        [] if grants == &0 => format!("**Nothing was tested**: {of}."),
+        [] => format!("**Every promise was kept** over {of}."),
+        [first, ..] => {
+            let mut rules: Vec<_> = verdict.violations.iter().map(|violation| violation.rule).collect();
+            rules.sort_unstable();
+            rules.dedup();
+            let rules = rules.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            format!("**Promises were broken** over {of}: {rules}. The first: {}.", escaped(&first.what))
+        }
+    }
+}
+
+fn tell(page: &mut String, number: usize, violation: &Violation) {
+    let Violation { rule, lock, what, slice, documented } = violation;
+    _ = write!(page, "\n### {number}. {rule}\n\n");
+    if let Some(lock) = lock {
+        _ = write!(page, "{}: ", escaped(&name(lock)));
+    }
+    _ = writeln!(page, "{}.", escaped(what));
+    if let Some(words) = documented {
+        _ = write!(page, "\n> {}\n", escaped(words));
+    }
+    let Some(first) = slice.first() else { return };
+    page.push_str("\n```text\n");
+    for record in slice {
+        let at = millis(i128::from(record.at) - i128::from(first.at));
+        _ = writeln!(page, "{at:>12} ms  {:<9} {}", process(record.process), line(record, first.at));
+    }
+    page.push_str("```\n");
+}
+
+fn figures(page: &mut String, figures: &Figures) {
+    page.push_str("\n## Figures\n\n| | |\n|---|---:|\n");
+    let rows = [
+        ("requests", figures.requests),
+        ("grants", figures.grants),
+        ("holds lost", figures.losses),
+        ("outcomes unknown", figures.unknown),
+        ("requests failed", figures.failed),
+        ("futures and guards dropped", figures.dropped),
+        ("writes that the register took", figures.accepted),
+        ("late writes that it refused", figures.refused),
+        ("deaths that were judged", figures.takeovers),
+        ("weaker, as documented", figures.documented),
+    ];
+    for (what, count) in rows {
+        _ = writeln!(page, "| {what} | {count} |");
+    }
+    for (kind, count) in &figures.faults {
+        _ = writeln!(page, "| fault {} | {count} |", escaped(kind));
+    }
+}
+
+pub(crate) fn recoveries(page: &mut String, figures: &Figures) {
+    if figures.recoveries.is_empty() {
+        return;
+    }
+    page.push_str("\n## Recoveries\n\nFrom the end of a fault that lasts, or from the fault itself, to the next grant.\n\n");
+    page.push_str("| fault | n | p50 | p99 | max |\n|---|---:|---:|---:|---:|\n");
+    for (kind, taken) in &figures.recoveries {
+        let Ok(mut histogram) = Histogram::<u64>::new(3) else { continue };
+        for took in taken {
+            _ = histogram.record(took.as_micros().try_into().unwrap_or(u64::MAX));
+        }
+        let max = taken.iter().max().copied().unwrap_or_default();
+        // A bucket's upper end may lie beyond all that is in it.
+        let at = |quantile| told(Duration::from_micros(histogram.value_at_quantile(quantile)).min(max));
+        let (p50, p99) = (at(0.5), at(0.99));
+        _ = writeln!(page, "| {} | {} | {p50} | {p99} | {} |", escaped(kind), taken.len(), told(max));
+    }
+}
+
+fn told(duration: Duration) -> String {
+    format!("{} ms", millis(i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)))
+}
+
+/// Milliseconds with three places.
+fn millis(nanos: i128) -> String {
+    let micros = nanos / 1000;
+    let sign = if micros < 0 { "-" } else { "" };
+    let micros = micros.unsigned_abs();
+    format!("{sign}{}.{:03}", micros / 1000, micros % 1000)
+}
+
+/// Nothing that a store or a test says may look like Markdown.
+fn escaped(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '|' | '#' => plain.extend(['\\', letter]),
+            '\n' | '\r' => plain.push(' '),
+            letter => plain.push(letter),
+        }
+    }
+    plain
+}
+
+pub(super) fn name(lock: &Lock) -> String {
+    match lock {
+        Lock::Mutex(name) => format!("mutex {name}"),
+        Lock::RwLock(name) => format!("read/write lock {name}"),
+        Lock::Semaphore { name, limit } => format!("semaphore {name} of {limit}"),
+    }
+}
+
+pub(super) fn process(number: u32) -> String {
+    match number {
+        REGISTER => "register".to_owned(),
+        DIRECTOR => "director".to_owned(),
+        number => format!("p{number}"),
+    }
+}
+
+/// One record in words, with times from `zero` on.
+fn line(record: &Record, zero: u64) -> String {
+    let from_zero = |at: u64| format!("{} ms", millis(i128::from(at) - i128::from(zero)));
+    let text = match &record.event {
+        Event::Begins { backend } => format!("begins on {backend}"),
+        Event::Asks { op, lock, mode, ttl, renewal, patience, max_hold } => {
+            let most = max_hold.map_or(String::new(), |most| format!(", held for at most {most:?}"));
+            let how = mode_of(*mode);
+            let lock = name(lock);
+            format!(
+                "{op} asks for {lock} ({how}), lease {ttl:?}, renewal {renewal:?}, patience {patience:?}{most}"
+            )
+        }
+        Event::Granted { op, token, until, .. } => {
+            format!("{op} is granted token {token} until {}", from_zero(*until))
+        }
+        Event::Refused { op, why } => match why {
+            Refusal::Busy => format!("{op} is told: busy"),
+            Refusal::TimedOut => format!("{op} gives up: its bound has passed"),
+            Refusal::Cancelled => format!("{op} is dropped"),
+            Refusal::Failed(error) => format!("{op} fails for certain: {error}"),
+            Refusal::Unknown(error) => format!("{op} fails with an unknown outcome: {error}"),
+        },
+        Event::Holds { op, until } => format!("{op} holds until {}", from_zero(*until)),
+        Event::Lost { op, reason } => {
+            format!("{op} has lost: {}", reason.as_deref().unwrap_or("no reason given"))
+        }
+        Event::Renews { op, lease } => match lease {
+            Some(lease) => format!("{op} renews for {lease:?}"),
+            None => format!("{op} renews"),
+        },
+        Event::Renewed { op, error } => format!("{op} has renewed: {}", error.as_deref().unwrap_or("done")),
+        Event::Releases { op } => format!("{op} begins to release"),
+        Event::Released { op, outcome } => match outcome {
+            Outcome::Freed => format!("{op} is told: freed"),
+            Outcome::NotHeld => format!("{op} is told: not held"),
+            Outcome::Unknown(error) => format!("{op} is released with an unknown outcome: {error}"),
+            Outcome::Failed(error) => format!("{op} is not released: {error}"),
+            Outcome::Dropped => format!("the guard of {op} is dropped"),
+        },
+        Event::Writes { op, careless } => {
+            format!("{op} writes{}", if *careless { ", without having asked whether it holds" } else { "" })
+        }
+        Event::Written { op, accepted } => format!("{op} is told that its write was {}", taken(*accepted)),
+        Event::Compared { op, token, largest, accepted, .. } => {
+            format!("{op} writes with token {token}, the largest is {largest}: {}", taken(*accepted))
+        }
+        Event::Seen { answered, holders, waiters, .. } => {
+            let holders = holders.iter().map(|holder| {
+                let op = holder.op.map_or("somebody".to_owned(), |op| op.to_string());
+                let token = holder.token.map_or(String::new(), |token| format!(", token {token}"));
+                format!("{op} ({}{token})", mode_of(holder.mode))
+            });
+            let holders = holders.collect::<Vec<_>>().join(", ");
+            let holders = if holders.is_empty() { "nobody" } else { &holders };
+            let waiters = waiters.map_or(String::new(), |waiters| format!(", {waiters} wait"));
+            format!("looks, and sees by {}: {holders}{waiters}", from_zero(*answered))
+        }
+        Event::Applied { op, token } => format!("the store grants {op} token {token}"),
+        Event::Gone { op } => format!("the store has nothing left of {op}"),
+        Event::Strikes { fault, kind, target, .. } => format!("fault {fault} strikes: {kind}, {target}"),
+        Event::Heals { fault } => format!("fault {fault} is over"),
+        Event::Died { victim } => format!("p{victim} is dead"),
+        Event::Ends { tasks, files } => {
+            format!("ends with {tasks} tasks and {files} files more than it began with")
+        }
+        Event::Leaks { what } => format!("finds left: {what}"),
+    };
+    // A fence or a line break in an error text would end the block.
+    text.replace(['\n', '\r'], " ").replace("```", "'''")
+}
+
+fn mode_of(mode: Mode) -> String {
+    match mode {
+        Mode::Exclusive => "exclusive".to_owned(),
+        Mode::Shared => "shared".to_owned(),
+        Mode::Permits(1) => "1 permit".to_owned(),
+        Mode::Permits(permits) => format!("{permits} permits"),
+    }
+}
+
+fn taken(accepted: bool) -> &'static str {
+    if accepted { "taken" } else { "refused" }
+}

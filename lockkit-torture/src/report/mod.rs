@@ -1,0 +1,9 @@
+//! What the checker found, for people.
+
+mod markdown;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+pub(crate) use self::markdown::{recoveries, tables};
+pub use self::{markdown::markdown, timeline::timeline};

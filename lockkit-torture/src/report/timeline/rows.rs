@@ -1,0 +1,259 @@
+//! What is drawn: of each claim what it asked, held, believed and wrote, and each fault.
+
+use std::collections::HashMap;
+
+use crate::{
+    check::{Rule, Violation, op_of},
+    history::{Event, Lock, Mode, Op, Outcome, Record, Refusal},
+    report::markdown::{name, process},
+};
+
+/// Rows beyond these are only counted.
+const ROWS: usize = 24;
+
+/// Two instants.
+pub(super) type Span = (u64, u64);
+
+/// Something that happened at one instant.
+pub(super) struct Mark {
+    pub(super) at: u64,
+    pub(super) sign: Sign,
+    pub(super) what: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sign {
+    /// The register took a write.
+    Taken,
+    /// The register refused one.
+    Refused,
+    /// It ended: a refusal, a release, a loss, a death.
+    End,
+}
+
+/// One claim, or one look at the store.
+#[derive(Default)]
+pub(super) struct Row {
+    pub(super) label: String,
+    pub(super) detail: String,
+    /// When its request was in flight; for a look, when it was.
+    pub(super) asked: Option<Span>,
+    /// When it is proven to have held.
+    pub(super) held: Option<Span>,
+    /// When it may have believed that it did.
+    pub(super) believed: Option<Span>,
+    pub(super) marks: Vec<Mark>,
+}
+
+impl Row {
+    /// From its grant to the end of what it believed.
+    pub(super) fn whole(&self) -> Option<Span> {
+        let (from, to) = self.held?;
+        Some((from, self.believed.map_or(to, |(_, to)| to)))
+    }
+}
+
+/// A fault.
+pub(super) struct Band {
+    pub(super) what: String,
+    pub(super) span: Span,
+}
+
+/// All that is drawn.
+pub(super) struct Scene {
+    pub(super) rows: Vec<Row>,
+    /// So many claims have no row.
+    pub(super) others: usize,
+    pub(super) bands: Vec<Band>,
+    /// When two held what only one can.
+    pub(super) clash: Option<Span>,
+    /// What is drawn, and the instant that is called 0.
+    pub(super) window: Span,
+    pub(super) zero: u64,
+}
+
+impl Scene {
+    pub(super) fn of(violation: &Violation, records: &[Record]) -> Self {
+        let slice = &violation.slice;
+        let mut ops: Vec<Op> = Vec::new();
+        for op in slice.iter().filter_map(|record| op_of(&record.event)) {
+            if !ops.contains(&op) {
+                ops.push(op);
+            }
+        }
+        let others = ops.len().saturating_sub(ROWS);
+        ops.truncate(ROWS);
+        let mut rows = claims(&ops, records);
+        rows.extend(slice.iter().filter_map(look));
+        let zero = slice.first().map_or(0, |record| record.at);
+        let clash = (violation.rule == Rule::Exclusion).then(|| clash(&rows)).flatten();
+        let window = window(slice, &rows);
+        Self { rows, others, bands: bands(records, window), clash, window, zero }
+    }
+}
+
+/// The slice and what was held then. A request that waited for long is cut.
+fn window(slice: &[Record], rows: &[Row]) -> Span {
+    let asks = |record: &&Record| matches!(record.event, Event::Asks { .. });
+    let held = rows.iter().filter_map(Row::whole).flat_map(|(from, to)| [from, to]);
+    let decisive = slice.iter().filter(|record| !asks(record)).map(|record| record.at).chain(held);
+    let (from, to) = decisive.fold((u64::MAX, 0), |(from, to), at| (from.min(at), to.max(at)));
+    let from = if from > to { slice.first().map_or(0, |record| record.at) } else { from };
+    let asked = slice.iter().filter(asks).map(|record| record.at).min().unwrap_or(from);
+    // Of a request that never ended there is nothing else to see.
+    let asking = rows.iter().filter_map(|row| row.asked).map(|(_, to)| to);
+    let to = if from < to { to } else { asking.fold(to, u64::max) };
+    let to = to.max(slice.last().map_or(0, |record| record.at)).max(from + 1_000_000);
+    let from = from.min(asked.max(from.saturating_sub(to - from)));
+    let margin = (to - from) / 25;
+    (from.saturating_sub(margin), to + margin)
+}
+
+fn claims(ops: &[Op], records: &[Record]) -> Vec<Row> {
+    let mut of: HashMap<Op, Vec<&Record>> = ops.iter().map(|op| (*op, Vec::new())).collect();
+    let mut died: HashMap<u32, u64> = HashMap::new();
+    for record in records {
+        if let Event::Died { victim } = record.event {
+            died.insert(victim, record.at);
+        }
+        if let Some(own) = op_of(&record.event).and_then(|op| of.get_mut(&op)) {
+            own.push(record);
+        }
+    }
+    let end = records.last().map_or(0, |record| record.at);
+    let row =
+        |op: &Op| claim(*op, of.get(op).map_or(&[], Vec::as_slice), died.get(&op.process).copied(), end);
+    ops.iter().map(row).collect()
+}
+
+/// `died` is when its process did, and `end` the end of the history.
+fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
+    let mut row = Row { label: op.to_string(), ..Row::default() };
+    let (mut largest, mut over) = (0, None);
+    for Record { at, event, .. } in records {
+        let at = *at;
+        match event {
+            Event::Asks { mode, .. } => {
+                row.asked = Some((at, died.unwrap_or(end).max(at)));
+                row.detail = mode_of(*mode);
+            }
+            Event::Granted { token, until, .. } => {
+                row.asked = row.asked.map(|(from, _)| (from, at));
+                row.held = Some((at, at));
+                row.detail = format!("token {token}, {}", row.detail);
+                largest = *until;
+            }
+            Event::Refused { why, .. } => {
+                row.asked = row.asked.map(|(from, _)| (from, at));
+                row.marks.push(Mark { at, sign: Sign::End, what: refusal(why).to_owned() });
+            }
+            Event::Holds { until, .. } => {
+                largest = largest.max(*until);
+                row.held = row.held.map(|(from, _)| (from, at));
+            }
+            Event::Releases { .. } => {
+                over.get_or_insert(at);
+                // One that comes after the end of what it was told proves nothing.
+                row.held = row.held.map(|(from, to)| (from, if at <= largest { at } else { to }));
+            }
+            Event::Lost { reason, .. } => {
+                over.get_or_insert(at);
+                let why = reason.as_deref().unwrap_or("no reason");
+                row.marks.push(Mark { at, sign: Sign::End, what: format!("lost: {why}") });
+            }
+            Event::Released { outcome, .. } => {
+                let what = match outcome {
+                    Outcome::Freed => "freed",
+                    Outcome::NotHeld => "not held",
+                    Outcome::Unknown(_) => "unknown",
+                    Outcome::Failed(_) => "not released",
+                    Outcome::Dropped => "dropped",
+                };
+                row.marks.push(Mark { at, sign: Sign::End, what: what.to_owned() });
+            }
+            Event::Compared { token, largest, accepted, .. } => {
+                let sign = if *accepted { Sign::Taken } else { Sign::Refused };
+                let what = format!("a write with token {token}, the largest was {largest}");
+                row.marks.push(Mark { at, sign, what });
+            }
+            _ => {}
+        }
+    }
+    if let Some((from, known)) = row.held {
+        let until = over.map_or(largest, |over| over.min(largest)).max(known);
+        row.held = Some((from, known));
+        row.believed = (until > known).then_some((known, until));
+    }
+    if let Some(at) = died
+        && over.is_none()
+    {
+        row.marks.push(Mark { at, sign: Sign::End, what: "dead".to_owned() });
+    }
+    row
+}
+
+fn look(record: &Record) -> Option<Row> {
+    let Event::Seen { answered, holders, waiters, .. } = &record.event else { return None };
+    let ops = holders.iter().map(|holder| holder.op.map_or("somebody".to_owned(), |op| op.to_string()));
+    let mut seen = ops.collect::<Vec<_>>().join(", ");
+    if seen.is_empty() {
+        seen.push_str("nobody");
+    }
+    if let Some(waiters) = waiters.filter(|waiters| *waiters > 0) {
+        seen.push_str(&format!(", {waiters} wait"));
+    }
+    let mark = Mark { at: *answered, sign: Sign::End, what: format!("sees {seen}") };
+    let (label, detail) = (process(record.process), "looks at the store".to_owned());
+    Some(Row { label, detail, asked: Some((record.at, *answered)), marks: vec![mark], ..Row::default() })
+}
+
+fn bands(records: &[Record], window: Span) -> Vec<Band> {
+    let mut bands: Vec<(u32, Band)> = Vec::new();
+    for record in records {
+        match &record.event {
+            Event::Strikes { fault, kind, target, .. } => {
+                let what = format!("{kind}: {target}");
+                bands.push((*fault, Band { what, span: (record.at, record.at) }));
+            }
+            Event::Heals { fault } => {
+                if let Some((_, band)) = bands.iter_mut().rfind(|(number, _)| number == fault) {
+                    band.span.1 = record.at;
+                }
+            }
+            _ => {}
+        }
+    }
+    let seen = |band: &Band| band.span.0 <= window.1 && band.span.1 >= window.0;
+    bands.into_iter().map(|(_, band)| band).filter(seen).collect()
+}
+
+/// What all that meet the one that was granted last have in common with it.
+fn clash(rows: &[Row]) -> Option<Span> {
+    let last = rows.iter().filter_map(Row::whole).max()?;
+    let others = rows.iter().filter_map(Row::whole).filter(|span| *span != last && span.1 > last.0);
+    let to = others.map(|(_, to)| to.min(last.1)).min()?;
+    Some((last.0, to))
+}
+
+fn refusal(why: &Refusal) -> &'static str {
+    match why {
+        Refusal::Busy => "busy",
+        Refusal::TimedOut => "timed out",
+        Refusal::Cancelled => "cancelled",
+        Refusal::Failed(_) => "failed",
+        Refusal::Unknown(_) => "unknown",
+    }
+}
+
+fn mode_of(mode: Mode) -> String {
+    match mode {
+        Mode::Exclusive => "exclusive".to_owned(),
+        Mode::Shared => "shared".to_owned(),
+        Mode::Permits(permits) => format!("{permits} of the permits"),
+    }
+}
+
+/// The violation's lock, for the heading.
+pub(super) fn lock_of(lock: Option<&Lock>) -> String {
+    lock.map_or("no one lock".to_owned(), name)
+}

@@ -1,0 +1,119 @@
+//! A virtual process: a locker of its own, and tasks that take locks.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use lockkit::{Clock, Locker, spi::Backend};
+use tokio::task::JoinHandle;
+
+use super::{
+    backend::Simulator,
+    dice::Dice,
+    link::{Link, World},
+    register::Register,
+    scenario::Scenario,
+    task,
+};
+use crate::{
+    history::{Event, Op},
+    mutant::Mutant,
+};
+
+/// What the tasks of a process share.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) link: Arc<Link>,
+    pub(super) locker: Locker,
+    pub(super) register: Arc<Register>,
+    pub(super) scenario: Arc<Scenario>,
+    numbers: AtomicU64,
+}
+
+impl Process {
+    pub(super) fn number(&self) -> u32 {
+        self.link.process
+    }
+
+    pub(super) fn next_op(&self) -> Op {
+        Op { process: self.number(), number: self.numbers.fetch_add(1, Relaxed) }
+    }
+
+    /// Writes a line of this process's history.
+    pub(super) fn write(&self, event: Event) {
+        self.link.world.log.write(self.number(), event);
+    }
+}
+
+/// A process and its tasks, as the director has them.
+pub(super) struct Running {
+    pub(super) process: Arc<Process>,
+    tasks: VecDeque<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts a process.
+    pub(super) fn start(
+        world: &Arc<World>,
+        register: &Arc<Register>,
+        scenario: &Arc<Scenario>,
+        number: u32,
+    ) -> Self {
+        let dice = Dice::new(scenario.seed, u64::from(number) << 8 | 2);
+        let link = Link::new(Arc::clone(world), number);
+        let mut backend: Arc<dyn Backend> = Arc::new(Simulator::new(Arc::clone(&link)));
+        if let Some(flaw) = scenario.flaw {
+            backend = Mutant::wrap(backend, flaw);
+        }
+        let locker = Locker::from_dyn(backend).with_clock(Clock::Tokio).with_process_gate(dice.chance(650));
+        let process = Arc::new(Process {
+            link,
+            locker,
+            register: Arc::clone(register),
+            scenario: Arc::clone(scenario),
+            numbers: AtomicU64::new(1),
+        });
+        process.write(Event::Begins { backend: process.locker.descriptor().name.to_owned() });
+        let tasks = (0..scenario.tasks).map(|at| {
+            let dice = Dice::new(scenario.seed, u64::from(number) << 8 | u64::from(at) << 3 | 7);
+            tokio::spawn(task::run(Arc::clone(&process), dice))
+        });
+        let tasks = tasks.collect();
+        Self { process, tasks }
+    }
+
+    /// Dies: from here on nothing of it is said or done.
+    pub(super) fn die(&mut self) {
+        self.process.link.die();
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.tasks.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits until its tasks have done all that they wanted. A task that panicked says so.
+    pub(super) async fn done(&mut self) -> Result<(), String> {
+        while let Some(task) = self.tasks.front_mut() {
+            let ended = task.await;
+            self.tasks.pop_front();
+            if let Err(error) = ended
+                && error.is_panic()
+            {
+                return Err(format!("a task of process {} panicked", self.process.number()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("process", &self.process).finish_non_exhaustive()
+    }
+}

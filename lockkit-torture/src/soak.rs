@@ -1,0 +1,169 @@
+//! Rounds, one after the other, for as long as one wants.
+
+use std::{collections::BTreeSet, fmt::Write as _, fs, path::PathBuf, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    check::{Figures, Violation},
+    error::Result,
+    report,
+    run::{Arena, Outcome, Round},
+};
+
+/// What many rounds on one store came to.
+#[derive(Clone, Debug, Default)]
+pub struct Total {
+    /// How many there were.
+    pub rounds: u32,
+    /// How long they took in all.
+    pub took: Duration,
+    /// Their sum.
+    pub figures: Figures,
+    /// Broken promises, each with the seed of its round and the folder of its history.
+    pub violations: Vec<(u64, PathBuf, Violation)>,
+    /// What was documented to be weaker and was so, in the words of the documentation.
+    pub documented: BTreeSet<String>,
+    /// The kinds of faults that were planned, and neither done nor left out for want of time.
+    pub missing: BTreeSet<&'static str>,
+    /// Why the last round came to no good end, if it did not, or could not be played at all. What came before counts.
+    pub error: Option<String>,
+}
+
+/// Plays rounds until `time` has passed, but at least one: `round` makes one of a seed, of `seed` first and then of those that
+/// follow, each in a folder of its own. Stops at the first one with a broken promise unless `goes_on`, and at one that
+/// comes to no good end. Histories of rounds without either are deleted.
+pub async fn soak(
+    arena: &Arena,
+    round: impl Fn(u64) -> Round,
+    seed: u64,
+    time: Duration,
+    goes_on: bool,
+    mut tell: impl FnMut(u64, &Total),
+) -> Total {
+    let (start, mut total) = (Instant::now(), Total::default());
+    loop {
+        let round = round(seed.wrapping_add(total.rounds.into()));
+        // None that would not be done in time.
+        if total.rounds > 0 && start.elapsed() + round.span + round.calm > time {
+            return total;
+        }
+        let played = arena.play(&round, |_| {}).await;
+        total.took = start.elapsed();
+        let noted = played.and_then(|outcome| total.note(&round, &outcome));
+        if let Err(error) = noted {
+            total.error = Some(format!("seed {}: {error}", round.seed));
+        }
+        tell(round.seed, &total);
+        if total.error.is_some() || (!total.violations.is_empty() && !goes_on) {
+            return total;
+        }
+    }
+}
+
+impl Total {
+    fn note(&mut self, round: &Round, outcome: &Outcome) -> Result<()> {
+        let verdict = &outcome.verdict;
+        self.rounds += 1;
+        self.add(&verdict.figures);
+        self.missing.extend(outcome.missing());
+        self.error = outcome.error.as_ref().map(|error| format!("seed {}: {error}", round.seed));
+        self.documented.extend(verdict.documented.iter().filter_map(|found| found.documented.clone()));
+        let found = verdict.violations.iter();
+        self.violations.extend(found.map(|it| (round.seed, round.folder.clone(), it.clone())));
+        if verdict.violations.is_empty() && outcome.error.is_none() {
+            // Gigabytes in an hour; a folder that stays is nothing to end for.
+            let _ = fs::remove_dir_all(&round.folder);
+        } else {
+            outcome.write(&round.folder)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, other: &Figures) {
+        let sum = &mut self.figures;
+        for (into, more) in [
+            (&mut sum.requests, other.requests),
+            (&mut sum.grants, other.grants),
+            (&mut sum.losses, other.losses),
+            (&mut sum.unknown, other.unknown),
+            (&mut sum.failed, other.failed),
+            (&mut sum.dropped, other.dropped),
+            (&mut sum.accepted, other.accepted),
+            (&mut sum.refused, other.refused),
+            (&mut sum.documented, other.documented),
+            (&mut sum.takeovers, other.takeovers),
+        ] {
+            *into += more;
+        }
+        for (kind, count) in &other.faults {
+            *sum.faults.entry(kind.clone()).or_default() += count;
+        }
+        for (kind, times) in &other.recoveries {
+            sum.recoveries.entry(kind.clone()).or_default().extend(times);
+        }
+    }
+
+    /// All of it in Markdown, below a heading of the given store.
+    #[must_use]
+    pub fn markdown(&self, store: &str) -> String {
+        let mut text = format!("# {store}\n\n");
+        let minutes = self.took.as_secs_f64() / 60.0;
+        let _ = writeln!(
+            text,
+            "{} rounds in {minutes:.1} minutes, {} broken promises.\n",
+            self.rounds,
+            self.violations.len()
+        );
+        if let Some(error) = &self.error {
+            let _ = writeln!(text, "* it could not go on: {error}");
+        }
+        if !self.missing.is_empty() {
+            let missing: Vec<_> = self.missing.iter().copied().collect();
+            let _ = writeln!(text, "* planned, and never done: {}", missing.join(", "));
+        }
+        for (seed, _, violation) in &self.violations {
+            let _ = writeln!(text, "* seed {seed}: {}: {}", violation.rule, violation.what);
+        }
+        for words in &self.documented {
+            let _ = writeln!(text, "* found, and documented: {words}");
+        }
+        text.push_str(&report::tables(&self.figures));
+        text
+    }
+}
+
+/// What many stores came to, a line each, and how long they took after each kind of fault.
+#[must_use]
+pub fn overview(totals: &[(&str, &Total)]) -> String {
+    let mut text =
+        "| store | minutes | faults | grants | losses told | writes taken | late writes refused | \
+         weaker, as documented | broken promises |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+            .to_owned();
+    let mut all = Total::default();
+    for (name, total) in totals {
+        line(&mut text, name, total);
+        all.took += total.took;
+        all.add(&total.figures);
+        all.violations.extend(total.violations.iter().cloned());
+    }
+    line(&mut text, "all", &all);
+    report::recoveries(&mut text, &all.figures);
+    text
+}
+
+fn line(text: &mut String, name: &str, total: &Total) {
+    let Total { took, figures, violations, .. } = total;
+    let _ = writeln!(
+        text,
+        "| {name} | {:.1} | {} | {} | {} | {} | {} | {} | {} |",
+        took.as_secs_f64() / 60.0,
+        figures.faults.values().sum::<u64>(),
+        figures.grants,
+        figures.losses,
+        figures.accepted,
+        figures.refused,
+        figures.documented,
+        violations.len()
+    );
+}

@@ -1,0 +1,51 @@
+//! What a process has of its own, and should have no more of in the end.
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use tokio::{runtime::Handle, time::sleep};
+
+/// What is closed in the background may take so long.
+const SOON: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Footprint {
+    pub(super) tasks: u64,
+    pub(super) files: u64,
+}
+
+impl Footprint {
+    pub(super) fn now() -> Self {
+        let files = fs::read_dir("/proc/self/fd").map_or(0, |files| {
+            files.filter(|file| file.as_ref().is_ok_and(|file| !is_of_the_process(&file.path()))).count()
+        });
+        let tasks = Handle::current().metrics().num_alive_tasks();
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        Self { tasks: count(tasks), files: count(files) }
+    }
+
+    /// What there is beyond this, after it had the time to go.
+    pub(super) async fn left(self) -> Self {
+        let start = Instant::now();
+        loop {
+            let now = Self::now();
+            let left = Self {
+                tasks: now.tasks.saturating_sub(self.tasks),
+                files: now.files.saturating_sub(self.files),
+            };
+            if (left.tasks == 0 && left.files == 0) || start.elapsed() > SOON {
+                return left;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+/// What waits for timers and sockets is made once, when somebody first needs it, and stays for the life of the process.
+fn is_of_the_process(file: &Path) -> bool {
+    fs::read_link(file).is_ok_and(|target| target.to_string_lossy().starts_with("anon_inode:"))
+}

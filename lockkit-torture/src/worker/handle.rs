@@ -1,0 +1,76 @@
+//! One way to ask for any kind of lock.
+
+use std::time::Duration;
+
+use lockkit::{LockGuard, LockOptions, Locker, Mutex, Result, RwLock, Semaphore, spi::Inspection};
+
+use crate::history::{Lock, Mode, Patience};
+
+/// A lock, ready to be asked for in one mode.
+#[derive(Debug)]
+pub(super) enum Handle {
+    Mutex(Mutex),
+    Read(RwLock),
+    Write(RwLock),
+    Permits(Semaphore, u32),
+}
+
+impl Handle {
+    pub(super) fn new(locker: &Locker, lock: &Lock, mode: Mode, options: LockOptions) -> Result<Self> {
+        Ok(match lock {
+            Lock::Mutex(name) => Self::Mutex(locker.mutex(name)?.with_options(options)?),
+            Lock::RwLock(name) => {
+                let lock = locker.rw_lock(name)?.with_options(options)?;
+                if mode == Mode::Shared { Self::Read(lock) } else { Self::Write(lock) }
+            }
+            Lock::Semaphore { name, limit } => {
+                let count = if let Mode::Permits(count) = mode { count } else { *limit };
+                Self::Permits(locker.semaphore(name, *limit)?.with_options(options)?, count)
+            }
+        })
+    }
+
+    pub(super) async fn ask(&self, patience: Patience) -> Result<Option<LockGuard>> {
+        match patience {
+            Patience::No => self.try_once().await,
+            Patience::For(wait) => self.within(wait).await,
+            Patience::UntilDropped(_) | Patience::Unbounded => self.wait().await.map(Some),
+        }
+    }
+
+    async fn try_once(&self) -> Result<Option<LockGuard>> {
+        match self {
+            Self::Mutex(it) => it.try_lock().await,
+            Self::Read(it) => it.try_read().await,
+            Self::Write(it) => it.try_write().await,
+            Self::Permits(it, count) => it.try_acquire_many(*count).await,
+        }
+    }
+
+    async fn within(&self, wait: Duration) -> Result<Option<LockGuard>> {
+        match self {
+            Self::Mutex(it) => it.lock_timeout(wait).await,
+            Self::Read(it) => it.read_timeout(wait).await,
+            Self::Write(it) => it.write_timeout(wait).await,
+            Self::Permits(it, count) => it.acquire_many_timeout(*count, wait).await,
+        }
+    }
+
+    async fn wait(&self) -> Result<LockGuard> {
+        match self {
+            Self::Mutex(it) => it.lock().await,
+            Self::Read(it) => it.read().await,
+            Self::Write(it) => it.write().await,
+            Self::Permits(it, count) => it.acquire_many(*count).await,
+        }
+    }
+}
+
+/// Looks at a lock.
+pub(crate) async fn inspect(locker: &Locker, lock: &Lock) -> Result<Inspection> {
+    match lock {
+        Lock::Mutex(name) => locker.mutex(name)?.inspect().await,
+        Lock::RwLock(name) => locker.rw_lock(name)?.inspect().await,
+        Lock::Semaphore { name, limit } => locker.semaphore(name, *limit)?.inspect().await,
+    }
+}

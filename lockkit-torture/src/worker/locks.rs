@@ -1,0 +1,74 @@
+//! The locks of a workload: all processes know the same.
+
+use lockkit::{Locker, spi::Capabilities};
+use rand::{RngExt as _, rngs::StdRng};
+
+use crate::{
+    error::{Error, Result},
+    history::Lock,
+    workload::Workload,
+};
+
+/// How many permits each semaphore has.
+pub(super) const PERMITS: u32 = 3;
+/// How often one of the locks is chosen that hardly two want at a time.
+const WIDE: f64 = 0.35;
+
+/// All locks that a store can have.
+#[derive(Clone, Debug)]
+pub(crate) struct Locks {
+    hot: Vec<Lock>,
+    wide: Vec<Lock>,
+}
+
+impl Locks {
+    pub(crate) fn of(workload: &Workload, locker: &Locker) -> Result<Self> {
+        let Workload { mutexes, rw_locks, semaphores, wide, prefix, .. } = workload;
+        let Capabilities { exclusive, shared, permits, .. } = *locker.capabilities();
+        let count = |can: bool, number: &u32| 0..if can { *number } else { 0 };
+        // The same names in each kind: those are other locks, and must not touch each other.
+        let name = |number: u32| format!("{prefix}/hot-{number}");
+        let hot = count(exclusive, mutexes).map(|number| Lock::Mutex(name(number)));
+        let hot = hot.chain(count(shared, rw_locks).map(|number| Lock::RwLock(name(number))));
+        let hot = hot.chain(
+            count(permits, semaphores).map(|number| Lock::Semaphore { name: name(number), limit: PERMITS }),
+        );
+        let hot: Vec<_> = hot.collect();
+        let wide: Vec<_> =
+            count(exclusive, wide).map(|number| Lock::Mutex(format!("{prefix}/wide-{number}"))).collect();
+        if hot.is_empty() && wide.is_empty() {
+            return Err(Error::new("the workload names no lock that this store can have"));
+        }
+        Ok(Self { hot, wide })
+    }
+
+    /// Those that all want.
+    pub(crate) fn hot(&self) -> &[Lock] {
+        &self.hot
+    }
+
+    pub(super) fn choose(&self, rng: &mut StdRng) -> &Lock {
+        let from_wide = rng.random_bool(WIDE);
+        let from = match (from_wide, self.hot.as_slice(), self.wide.as_slice()) {
+            (true, _, wide @ [_, ..]) | (false, [], wide) => wide,
+            (_, hot, _) => hot,
+        };
+        &from[rng.random_range(0..from.len())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_name_is_wanted_in_each_kind() {
+        let locks = Locks::of(&Workload::new(1, 1), &Locker::memory()).unwrap();
+        let name = || "torture/hot-0".to_owned();
+        for lock in
+            [Lock::Mutex(name()), Lock::RwLock(name()), Lock::Semaphore { name: name(), limit: PERMITS }]
+        {
+            assert!(locks.hot().contains(&lock), "{lock:?}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a child process does.
+
+mod connect;
+mod footprint;
+mod handle;
+mod hold;
+mod holder;
+mod locks;
+mod observer;
+mod parent;
+mod plan;
+
+use std::time::Duration;
+
+use lockkit::{ErrorKind, Locker};
+use tokio::time::timeout;
+
+use self::{footprint::Footprint, parent::Parent};
+pub(crate) use self::{handle::inspect, locks::Locks};
+use crate::{
+    child::{Answer, Job, Role},
+    error::{Error, Result},
+    history::{Event, REGISTER, Writer},
+    register::Server,
+};
+
+/// What a locker may take to shut down beyond the longest lease.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Does the work of a child process: the program that starts a [`Child`](crate::child::Child) starts itself again to
+/// call this, with `lockkit::connect` or something that makes a [`Locker`] in another way.
+///
+/// It reads its role from standard input, and ends when that ends: when its parent lets it go, or is no more. Needs a
+/// tokio runtime, best one with two threads, on which nothing else runs: what is left of it in the end is counted.
+///
+/// # Errors
+/// It can't work: it was not started as a child, or the set-up is broken. The program that calls this says why on
+/// standard error, and ends with a status other than 0.
+pub async fn child<F>(connect: F) -> Result<()>
+where
+    F: AsyncFn(&str) -> lockkit::Result<Locker>,
+{
+    let (parent, role) = Parent::hear().await?;
+    let done = match role {
+        Role::Holder(job) => work(&parent, job, connect, Task::Hold).await,
+        Role::Observer(job) => work(&parent, job, connect, Task::Observe).await,
+        Role::Register { history } => register(&parent, &history).await,
+    };
+    if let Err(error) = &done {
+        parent.say(&Answer::Failed { reason: error.to_string() });
+    }
+    done
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Task {
+    Hold,
+    Observe,
+}
+
+async fn work<F>(parent: &Parent, job: Job, connect: F, task: Task) -> Result<()>
+where
+    F: AsyncFn(&str) -> lockkit::Result<Locker>,
+{
+    let history = Writer::create(&job.history, job.process)?;
+    let before = Footprint::now();
+    let Some(locker) = connect::connect(parent, &job.url, connect).await? else { return Ok(()) };
+    history.write(Event::Begins { backend: locker.descriptor().name.to_owned() });
+    match task {
+        Task::Hold => holder::hold(parent, &job, &locker, &history).await?,
+        Task::Observe => observer::observe(parent, &job, &locker, &history).await?,
+    }
+    let longest = job.workload.ttls.iter().max().copied().unwrap_or_default();
+    let bound = longest.max(locker.descriptor().min_ttl) + FAREWELL;
+    // One that hangs or fails leaves something, which is counted.
+    let _ = timeout(bound, locker.shutdown()).await;
+    drop(locker);
+    let left = before.left().await;
+    history.write(Event::Ends { tasks: left.tasks, files: left.files });
+    Ok(())
+}
+
+async fn register(parent: &Parent, history: &std::path::Path) -> Result<()> {
+    let server = Server::start(Writer::create(history, REGISTER)?).await?;
+    parent.say(&Answer::Ready { address: Some(server.address()?) });
+    tokio::select! {
+        () = parent.leaves() => Ok(()),
+        ended = server.serve() => ended,
+    }
+}
+
+/// The error that ends the run, if this one says that the set-up is broken: that is no fault, and not to be tested.
+fn broken(error: &lockkit::Error) -> Result<()> {
+    match error.kind() {
+        ErrorKind::Authentication
+        | ErrorKind::InvalidName
+        | ErrorKind::InvalidOption
+        | ErrorKind::InvalidUrl
+        | ErrorKind::MissingFeature
+        | ErrorKind::NoRuntime
+        | ErrorKind::PermissionDenied
+        | ErrorKind::UnknownParameter
+        | ErrorKind::UnknownScheme
+        | ErrorKind::Unsupported
+        | ErrorKind::WrongType => {
+            Err(Error::new(format!("the store can't be tested as it is set up: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,73 @@
+//! The parent, as its child sees it: two pipes.
+
+use std::{io::Write as _, thread, time::Duration};
+
+use tokio::sync::{mpsc, watch};
+
+use crate::{
+    child::{Answer, HUNG, Role},
+    error::{Error, Result},
+};
+
+/// A child that was told to end and has not for so long ends all the same: its parent may be gone.
+const LAST: Duration = Duration::from_secs(120);
+
+/// Whoever started this process.
+#[derive(Clone, Debug)]
+pub(crate) struct Parent {
+    here: watch::Receiver<()>,
+}
+
+impl Parent {
+    /// Hears what this process is to be.
+    pub(crate) async fn hear() -> Result<(Self, Role)> {
+        wake_when_it_dies();
+        let (tell, here) = watch::channel(());
+        let (first, mut role) = mpsc::channel(1);
+        // A thread of its own: it would hold up the runtime's end.
+        thread::spawn(move || {
+            let mut lines = std::io::stdin().lines();
+            if let Some(Ok(line)) = lines.next() {
+                let _ = first.blocking_send(line);
+            }
+            drop(first);
+            while let Some(Ok(_)) = lines.next() {}
+            drop(tell);
+            thread::sleep(LAST);
+            std::process::exit(HUNG);
+        });
+        let not_for_you = "this command is for lockkit-torture itself";
+        let line = role.recv().await.ok_or_else(|| Error::new(not_for_you))?;
+        let role = serde_json::from_str(&line).map_err(|_| Error::new(not_for_you))?;
+        Ok((Self { here }, role))
+    }
+
+    /// Completes when this process is to end.
+    pub(crate) async fn leaves(&self) {
+        let mut here = self.here.clone();
+        while here.changed().await.is_ok() {}
+    }
+
+    /// Whether this process is to end.
+    pub(crate) fn has_left(&self) -> bool {
+        self.here.has_changed().is_err()
+    }
+
+    /// Tells it something. There may be nobody to hear it.
+    pub(crate) fn say(&self, answer: &Answer) {
+        if let Ok(line) = serde_json::to_string(answer) {
+            let mut out = std::io::stdout().lock();
+            let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+        }
+    }
+}
+
+/// A child that is stopped when its parent dies would stay for ever: so it goes on, and sees that its parent has left.
+#[cfg(target_os = "linux")]
+fn wake_when_it_dies() {
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGCONT);
+}
+
+/// The system ends a stopped child whose group is an orphaned one, unless whoever adopts it is of the same session.
+#[cfg(not(target_os = "linux"))]
+fn wake_when_it_dies() {}

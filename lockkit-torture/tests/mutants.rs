@@ -1,0 +1,110 @@
+//! The whole machine against stores that are wrong on purpose: real processes on a real Redis, each wrapped in a flaw.
+//!
+//! Flaws that need a rare coincidence, or that Redis makes good by itself, are left to the simulation, where a seed repeats them:
+//! see `self_test.rs`. The test binary starts itself again as the processes that take locks.
+
+use std::{env, process::ExitCode, sync::Arc, time::Duration};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use lockkit::{
+    Locker,
+    redis::{Config, Redis},
+    spi::Backend,
+    url::StoreUrl,
+};
+use lockkit_fixture::RedisServer;
+use lockkit_torture::{
+    check::Rule,
+    child::{Program, child},
+    mutant::{Flaw, Mutant},
+    run::{Arena, Outcome, Round},
+    site::Elsewhere,
+    workload::Workload,
+};
+use tokio::runtime::{Builder, Runtime};
+
+const CHILD: &str = "be-a-mutant";
+/// What is wrong shows in one round; a busy machine may need another.
+const ROUNDS: u64 = 4;
+
+/// The rules of which one must tell.
+const CAUGHT: [(Flaw, &[Rule]); 4] = [
+    (Flaw::ConstantToken, &[Rule::Tokens]),
+    (Flaw::DeleteWithoutCompare, &[Rule::Exclusion, Rule::Register]),
+    (Flaw::NoRecheckAfterWait, &[Rule::Exclusion]),
+    (Flaw::TokenSharedByPermits, &[Rule::Tokens]),
+];
+
+fn main() -> ExitCode {
+    let mut words = env::args().skip(1);
+    if words.next().as_deref() == Some(CHILD) {
+        let flaw = words.next().and_then(|word| word.parse().ok());
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        return match runtime.block_on(child(async |url: &str| connect(url, flaw).await)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let mut arguments = Arguments::from_args();
+    // They wait for leases more than they work.
+    arguments.test_threads.get_or_insert(3);
+    let mut trials: Vec<_> = CAUGHT
+        .into_iter()
+        .map(|(flaw, rules)| Trial::test(format!("{flaw}_is_caught"), move || is_caught(flaw, rules)))
+        .collect();
+    trials.push(Trial::test("a_store_without_a_flaw_passes", is_clean));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+async fn connect(url: &str, flaw: Option<Flaw>) -> lockkit::Result<Locker> {
+    let redis: Arc<dyn Backend> = Arc::new(Redis::connect(Config::from_url(StoreUrl::parse(url)?)?).await?);
+    Ok(Locker::from_dyn(match flaw {
+        Some(flaw) => Mutant::wrap(redis, flaw),
+        None => redis,
+    }))
+}
+
+/// One round on a server of its own.
+fn play(words: &[String], seed: u64) -> Result<Outcome, Failed> {
+    let redis = RedisServer::start()?;
+    let folder = tempfile::tempdir()?;
+    let mut workload = Workload::new(3, 5);
+    workload.ttls = vec![Duration::from_millis(300), Duration::from_millis(600)];
+    let round = Round {
+        seed,
+        span: Duration::from_secs(5),
+        calm: Duration::from_secs(1),
+        workload,
+        only: Vec::new(),
+        pause: Duration::from_millis(400),
+        slack: Duration::from_secs(2),
+        folder: folder.path().join("round"),
+    };
+    let arena = Arena::new(Box::new(Elsewhere::new(redis.url())), Program::this_program(words)?);
+    Ok(Runtime::new()?.block_on(arena.play(&round, |_| {}))?)
+}
+
+fn is_caught(flaw: Flaw, rules: &[Rule]) -> Result<(), Failed> {
+    let mut told = Vec::new();
+    for seed in 0..ROUNDS {
+        let outcome = play(&[CHILD.to_owned(), flaw.to_string()], seed)?;
+        if let Some(found) = outcome.verdict.violations.iter().find(|found| rules.contains(&found.rule)) {
+            println!("{flaw}: seed {seed}, {}: {}", found.rule, found.what);
+            return Ok(());
+        }
+        told.extend(outcome.verdict.violations.into_iter().map(|found| found.what));
+    }
+    Err(format!("{flaw} was not caught by {rules:?} in {ROUNDS} rounds; what was told: {told:?}").into())
+}
+
+fn is_clean() -> Result<(), Failed> {
+    let outcome = play(&[CHILD.to_owned()], 0)?;
+    let (found, grants) = (outcome.verdict.violations, outcome.verdict.figures.grants);
+    if found.is_empty() && grants > 50 {
+        return Ok(());
+    }
+    Err(format!("{grants} grants, {found:?}").into())
+}

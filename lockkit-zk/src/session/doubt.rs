@@ -1,0 +1,149 @@
+//! Requests without an answer that were looked for and not found: they may still be executed.
+//!
+//! A server that is cut off from the leader keeps what its clients asked for, and hands it on when it is back. The leader
+//! refuses what comes from a server that the session has left, unless the session has come back to it meanwhile. So a node
+//! can be made seconds after a `sync` by way of another server has shown that it is not there, and after its claim has got
+//! another one: nobody would ever delete it, and whoever queues behind it would wait until the session ends. It was seen
+//! with an ensemble whose leader was cut off for half a second and a follower right after that.
+
+use std::{collections::HashMap, time::Duration};
+
+use lockkit_core::{Clock, Tick};
+
+use super::Debt;
+
+/// A server gives up its leader after `syncLimit` ticks, and with it what it has not handed on: 10 s by default, and
+/// clients are not told.
+const LONGEST: Duration = Duration::from_secs(30);
+/// The first look, and the longest pause before another one.
+const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(5);
+
+/// What may still be made, by the folder that it would be in.
+#[derive(Debug, Default)]
+pub(super) struct Doubts(HashMap<String, Doubtful>);
+
+#[derive(Debug)]
+struct Doubtful {
+    debts: Vec<(Debt, Tick)>,
+    due: Tick,
+    pause: Duration,
+}
+
+impl Doubts {
+    pub(super) fn add(&mut self, debt: Debt) {
+        let now = Clock::Boot.now();
+        let (due, pause) = (now.after(*PAUSES.start()), *PAUSES.start());
+        let folder = debt.folder().to_owned();
+        let doubtful = self.0.entry(folder).or_insert_with(|| Doubtful { debts: Vec::new(), due, pause });
+        doubtful.debts.push((debt, now.after(LONGEST)));
+        (doubtful.due, doubtful.pause) = (doubtful.due.min(due), pause);
+    }
+
+    /// A folder to look into now. It is due again after twice the pause.
+    pub(super) fn next(&mut self) -> Option<String> {
+        let now = Clock::Boot.now();
+        let (folder, doubtful) = self.0.iter_mut().find(|(_, doubtful)| doubtful.due <= now)?;
+        doubtful.pause = (doubtful.pause * 2).min(*PAUSES.end());
+        doubtful.due = now.after(doubtful.pause);
+        Some(folder.clone())
+    }
+
+    /// Takes out what was made after all, and forgets what can't be made any more.
+    pub(super) fn found(&mut self, folder: &str, children: &[String]) -> Vec<Debt> {
+        let Some(doubtful) = self.0.get_mut(folder) else { return Vec::new() };
+        let now = Clock::Boot.now();
+        let made = |(debt, _): &mut (Debt, Tick)| debt.is_among(children);
+        let found: Vec<_> = doubtful.debts.extract_if(.., made).map(|(debt, _)| debt).collect();
+        doubtful.debts.retain(|(_, until)| *until > now);
+        if doubtful.debts.is_empty() {
+            self.0.remove(folder);
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkit_fixture::ZooKeeperServer;
+    use zookeeper_client::{Acls, CreateMode};
+
+    use super::{
+        super::{Session, Single, lock, open::open},
+        *,
+    };
+    use crate::Config;
+
+    const FOLDER: &str = "/lockkit/mutex/x";
+
+    async fn session(server: &ZooKeeperServer) -> Session {
+        let url = lockkit_core::url::StoreUrl::parse(&server.url()).unwrap();
+        let session = open(&Config::from_url(url).unwrap()).await.unwrap();
+        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        session.client().unwrap().mkdir(FOLDER, &options).await.unwrap();
+        session
+    }
+
+    async fn becomes_empty(session: &Session) {
+        let client = session.client().unwrap();
+        let start = std::time::Instant::now();
+        while !client.list_children(FOLDER).await.unwrap().is_empty() {
+            assert!(start.elapsed() < Duration::from_secs(10), "it stays");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn place(stem: &str) -> Debt {
+        Debt::Place { folder: FOLDER.to_owned(), stem: stem.to_owned(), path: None }
+    }
+
+    #[tokio::test]
+    async fn c5_c6_a_node_that_is_made_after_it_was_not_found_is_deleted() {
+        let server = ZooKeeperServer::start().unwrap();
+        let session = session(&server).await;
+        // As the actor does with what nobody holds any more.
+        lock(&session.shared.debts).extend([place("late-lock-"), place("never-lock-")]);
+        session.shared.work.notify_one();
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let client = session.client().unwrap();
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        client.create(&format!("{FOLDER}/late-lock-"), b"", &options).await.unwrap();
+        becomes_empty(&session).await;
+    }
+
+    #[tokio::test]
+    async fn c5_c6_an_unfair_node_that_is_made_after_it_was_not_found_is_deleted() {
+        let server = ZooKeeperServer::start().unwrap();
+        let session = session(&server).await;
+        let client = session.client().unwrap();
+        let (late, other) = (Single::new(FOLDER), Single::new(FOLDER));
+        lock(&session.shared.debts).push(Debt::Single(late.clone()));
+        session.shared.work.notify_one();
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        late.make(&client, b"", Acls::anyone_all()).await.unwrap();
+        becomes_empty(&session).await;
+        // One of somebody else is left alone.
+        other.make(&client, b"", Acls::anyone_all()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(client.list_children(FOLDER).await.unwrap().len(), 2);
+    }
+
+    #[test]
+    fn doubts_of_a_folder_share_their_looks_and_end() {
+        let mut doubts = Doubts::default();
+        doubts.add(place("a-lock-"));
+        doubts.add(place("b-lock-"));
+        assert_eq!(doubts.next(), None, "not at once");
+        for doubtful in doubts.0.values_mut() {
+            doubtful.due = Clock::Boot.now();
+        }
+        assert_eq!(doubts.next().as_deref(), Some(FOLDER));
+        assert_eq!(doubts.next(), None, "one look for both");
+        let found = doubts.found(FOLDER, &["c-lock-0000000001".to_owned(), "b-lock-0000000002".to_owned()]);
+        assert_eq!(found, [place("b-lock-")]);
+        for doubtful in doubts.0.values_mut() {
+            doubtful.debts.iter_mut().for_each(|(_, until)| *until = Clock::Boot.now());
+        }
+        assert_eq!(doubts.found(FOLDER, &[]), []);
+        assert!(doubts.0.is_empty(), "what can't come any more is forgotten");
+    }
+}

@@ -1,0 +1,109 @@
+//! One server, alone or as a member of a quorum.
+
+use std::fmt;
+
+use lockkit_fixture::WallClock;
+use lockkit_torture::site::{BoxError, ServerFault, Site};
+
+use super::{Rounds, clock::Steps, lasting};
+
+pub(super) const KILL: &str = "kill";
+pub(super) const STOP: &str = "stop";
+
+/// What can be done to a server of any store, and what it tells.
+pub(super) trait Server: fmt::Debug + Send + 'static {
+    /// The store, in a namespace.
+    fn url(&self, namespace: &str) -> String;
+    /// What holds or waits there.
+    fn leaks(&self, namespace: &str) -> Result<Vec<String>, BoxError>;
+    fn pause(&self) -> Result<(), BoxError>;
+    fn resume(&self) -> Result<(), BoxError>;
+    fn kill(&mut self) -> Result<(), BoxError>;
+    /// With the data that it keeps on its disk, if any.
+    fn restart(&mut self) -> Result<(), BoxError>;
+
+    /// A clock of its own.
+    fn clock(&self) -> Option<&WallClock> {
+        None
+    }
+
+    /// A fault of this kind of server only.
+    fn strike(&mut self, kind: &str) -> Result<String, BoxError> {
+        Err(format!("{self:?} knows no {kind}").into())
+    }
+
+    /// Ends such a fault.
+    fn heal(&mut self, _kind: &str) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+/// Stopped for as long as requests wait, and for longer than short leases.
+pub(super) fn stop() -> ServerFault {
+    lasting(STOP, 200..=3_000)
+}
+
+/// Killed, and started again after a while.
+pub(super) fn kill() -> ServerFault {
+    lasting(KILL, 0..=1_500)
+}
+
+/// A store that is one server.
+#[derive(Debug)]
+pub(super) struct Alone<S> {
+    name: &'static str,
+    server: S,
+    faults: Vec<ServerFault>,
+    rounds: Rounds,
+    steps: Steps,
+    struck: Option<&'static str>,
+}
+
+impl<S: Server> Alone<S> {
+    pub(super) fn new(name: &'static str, server: S, faults: Vec<ServerFault>) -> Self {
+        Self { name, server, faults, rounds: Rounds::default(), steps: Steps::default(), struck: None }
+    }
+}
+
+impl<S: Server> Site for Alone<S> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn open(&mut self) -> Result<String, BoxError> {
+        Ok(self.server.url(&self.rounds.next()))
+    }
+
+    fn faults(&self) -> Vec<ServerFault> {
+        self.faults.clone()
+    }
+
+    fn strike(&mut self, fault: &ServerFault, chance: u64) -> Result<String, BoxError> {
+        let target = match fault.kind {
+            KILL => self.server.kill().map(|()| "the server".to_owned()),
+            STOP => self.server.pause().map(|()| "the server".to_owned()),
+            kind => match self.steps.strike(self.server.clock(), kind, chance)? {
+                Some(target) => Ok(target),
+                None => self.server.strike(kind),
+            },
+        }?;
+        self.struck = Some(fault.kind);
+        Ok(target)
+    }
+
+    fn heal(&mut self) -> Result<(), BoxError> {
+        match self.struck.take() {
+            None => Ok(()),
+            Some(KILL) => self.server.restart(),
+            Some(STOP) => self.server.resume(),
+            Some(kind) => {
+                self.steps.heal(self.server.clock())?;
+                self.server.heal(kind)
+            }
+        }
+    }
+
+    fn leaks(&mut self) -> Result<Vec<String>, BoxError> {
+        self.server.leaks(&self.rounds.now())
+    }
+}
