@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod deny;
+mod failures;
 mod folder;
 mod install;
 mod length;

@@ -8,6 +8,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
+    failures::Failures,
     install, mysql,
     run::{cargo, shown, target},
     server,
@@ -25,6 +26,10 @@ const MODELS: [&str; 5] = ["test", "-p", "lockkit-core", "--lib", "loom_"];
 /// So many switches of threads where none has to wait; each known way to break a model shows with fewer.
 const MOST_PREEMPTIONS: &str = "3";
 
+/// A failure tells what was expected. To resolve the addresses of a backtrace takes a core for longer than many a lease
+/// of these tests, and the mutants alone panic by the dozen.
+const NO_BACKTRACE: (&str, &str) = ("RUST_BACKTRACE", "0");
+
 /// What CI adds; it chooses no tests.
 pub(crate) const LOCKED: &str = "--locked";
 
@@ -38,6 +43,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     mysql.warn();
     valkey::offer();
     let mut tally = Tally::default();
+    let mut failures = Failures::default();
     let mut failed = Vec::new();
     let mut commands = vec![cargo(&WITHOUT_STORES), cargo(&ALL)];
     for command in &mut commands {
@@ -53,7 +59,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     for mut command in commands {
         println!("\n==> {}", shown(&command));
         let before = tally.ran();
-        let success = count(&mut command, &mut stdout().lock(), &mut tally)?;
+        command.env(NO_BACKTRACE.0, NO_BACKTRACE.1);
+        let success = count(&mut command, &mut stdout().lock(), &mut tally, &mut failures)?;
         // Without the flag that makes them, there would be no model.
         if !success || (chooses_none && tally.ran() == before) {
             failed.push(shown(&command));
@@ -63,6 +70,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     // Once more: what was said before the tests has long scrolled away.
     mysql.warn();
     if !failed.is_empty() {
+        println!("\n==> what failed\n{failures}");
         bail!("{} failed", failed.join(" and "));
     }
     if tally.ran() == 0 {
@@ -83,17 +91,25 @@ fn models() -> Command {
     command
 }
 
-/// Passes the output on as it comes, and counts the tests in it.
-fn count(command: &mut Command, out: &mut impl Write, tally: &mut Tally) -> Result<bool> {
+/// Passes the output on as it comes, counts the tests in it, and keeps what failed ones said.
+fn count(
+    command: &mut Command,
+    out: &mut impl Write,
+    tally: &mut Tally,
+    failures: &mut Failures,
+) -> Result<bool> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("can't start cargo test")?;
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).split(b'\n') {
             let line = line.context("can't read the output of cargo test")?;
             out.write_all(&line)?;
             out.write_all(b"\n")?;
-            tally.read(&String::from_utf8_lossy(&line));
+            let line = String::from_utf8_lossy(&line);
+            tally.read(&line);
+            failures.read(&line);
         }
     }
+    failures.end_of_output();
     Ok(child.wait().context("cargo test")?.success())
 }
 
@@ -105,7 +121,9 @@ mod tests {
     fn counted(script: &str) -> (String, bool, Tally) {
         let mut out = Vec::new();
         let mut tally = Tally::default();
-        let success = count(Command::new("sh").args(["-c", script]), &mut out, &mut tally).unwrap();
+        let success =
+            count(Command::new("sh").args(["-c", script]), &mut out, &mut tally, &mut Failures::default())
+                .unwrap();
         (String::from_utf8_lossy(&out).into_owned(), success, tally)
     }
 

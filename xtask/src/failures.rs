@@ -1,0 +1,74 @@
+//! What failed tests said, kept to be said once more at the end: a long run has scrolled it away by then.
+
+use std::fmt;
+
+/// A test that prints without an end shall not push the others out.
+const MOST_LINES: usize = 200;
+
+/// The "failures:" parts of the output of many test programs.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    lines: Vec<String>,
+    /// Of the part that is being read.
+    read: Option<usize>,
+}
+
+impl Failures {
+    /// Reads one line of output; what stands before "failures:" and after the closing line is passed over.
+    pub(crate) fn read(&mut self, line: &str) {
+        match &mut self.read {
+            None if line == "failures:" => self.read = Some(0),
+            None => {}
+            Some(_) if line.starts_with("test result: ") => self.read = None,
+            Some(read) => {
+                *read += 1;
+                if *read <= MOST_LINES {
+                    self.lines.push(line.to_owned());
+                }
+            }
+        }
+    }
+
+    /// The program has ended, with or without a closing line.
+    pub(crate) fn end_of_output(&mut self) {
+        self.read = None;
+    }
+}
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(output: &str) -> Failures {
+        let mut failures = Failures::default();
+        output.lines().for_each(|line| failures.read(line));
+        failures
+    }
+
+    #[test]
+    fn keeps_what_failed_tests_said_and_nothing_else() {
+        let failures = read(
+            "test a ... ok\ntest b ... FAILED\n\nfailures:\n---- b ----\nwhy\nfailures:\n    b\n\
+                             test result: FAILED. 1 passed; 1 failed\ntest result: ok. 1 passed\nnoise\n",
+        );
+        assert_eq!(failures.to_string(), "---- b ----\nwhy\nfailures:\n    b\n");
+        assert_eq!(read("test a ... ok\ntest result: ok. 1 passed; 0 failed\n").to_string(), "");
+    }
+
+    #[test]
+    fn a_test_that_never_stops_printing_leaves_room_for_the_next() {
+        let endless = "noise\n".repeat(10 * MOST_LINES);
+        let mut failures = read(&format!("failures:\n{endless}"));
+        failures.end_of_output();
+        "between\nfailures:\nwhy\n".lines().for_each(|line| failures.read(line));
+        let said = failures.to_string();
+        assert_eq!(said.lines().count(), MOST_LINES + 1);
+        assert!(said.ends_with("noise\nwhy\n"));
+    }
+}
