@@ -58,8 +58,10 @@ pub(crate) enum Ability {
     Extend,
     Labels,
     Names,
+    Notes,
     RaiseFence,
     Reissue,
+    Time,
 }
 
 impl Ability {
@@ -68,8 +70,10 @@ impl Ability {
             Self::Extend => capabilities.extend,
             Self::Labels => capabilities.labels,
             Self::Names => capabilities.names,
+            Self::Notes => capabilities.notes,
             Self::RaiseFence => capabilities.raise_fence,
             Self::Reissue => capabilities.reissue,
+            Self::Time => capabilities.time,
         }
     }
 }
@@ -80,8 +84,10 @@ impl fmt::Display for Ability {
             Self::Extend => "extend",
             Self::Labels => "labels",
             Self::Names => "names",
+            Self::Notes => "notes",
             Self::RaiseFence => "raise_fence",
             Self::Reissue => "reissue",
+            Self::Time => "time",
         })
     }
 }

@@ -16,16 +16,18 @@ use crate::{
         agenda::Chore,
         held::Held,
         keeper::Keeper,
+        note::write_note,
         release::{Handover, release_held},
         renew::renew_now,
         within::within,
     },
     error::{Error, ErrorKind, Result},
     expiring::Expiring,
+    locker::operator::check_noted,
     lost::Lost,
     name::LockName,
     options::{MAX_TTL, MIN_TTL},
-    spi::{Attachment, Mode, Released},
+    spi::{Attachment, Mode, Note, Noted, Released},
     token::{FencingToken, OwnerId},
 };
 
@@ -183,6 +185,32 @@ impl LockGuard {
             return Err(self.lost_error("extend"));
         }
         Ok(left.min(self.held.agenda.clock.now().until(self.held.end_in_sight())))
+    }
+
+    /// Writes the [`Note`] beside the lock, which stays when the lock is free: what was done under it, say. It is written
+    /// only if the lock is still held in that instant, by the store's own knowledge.
+    ///
+    /// Read it with [`Locker::note`](crate::Locker::note), and write the [next](Note::next) one. [`Noted::Outdated`]
+    /// means that another task wrote with this guard meanwhile.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the backend has no notes, or for another lock than a mutex or an election,
+    /// [`ErrorKind::InvalidOption`] if the note is longer than 16 KiB, [`ErrorKind::Lost`] if the lock is lost. Any other
+    /// error may mean that the outcome is unknown: the store was asked, again and again, until the end of the lease or
+    /// twice the operation timeout, whichever came first. Writing the same note again is harmless.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it is finished in the background.
+    pub async fn write_note(&self, note: &Note) -> Result<Noted> {
+        let explain = |error| self.explain(error, "write note");
+        if !self.held.agenda.notes {
+            return Err(explain(Error::new(ErrorKind::Unsupported, "this backend has no notes")));
+        }
+        check_noted(self.name().kind()).and_then(|()| note.check()).map_err(explain)?;
+        if Runtime::try_current().is_err() {
+            return Err(self.no_runtime("write note"));
+        }
+        Handover::new(&self.keeper, write_note(Arc::clone(&self.held), note.clone())).await
     }
 
     /// Gives the guard up and keeps the lock, which nobody releases any more.

@@ -56,6 +56,6 @@ pub use self::{
     registry::{Connector, Registry},
     rwlock::RwLock,
     semaphore::Semaphore,
-    spi::{LossReason, Released},
+    spi::{LossReason, Note, Noted, Released},
     token::{FencingToken, OwnerId, ParseOwnerIdError},
 };

@@ -21,6 +21,7 @@ mod gate;
 mod hand_over;
 mod hold;
 mod multi;
+mod note;
 mod operator;
 mod permits;
 mod read_write;
@@ -55,6 +56,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         operator::CASES,
         hold::CASES,
         multi::CASES,
+        note::CASES,
         reentrant::CASES,
     ]
     .into_iter()

@@ -5,7 +5,9 @@ use std::{future, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, OwnerId, Result,
-    spi::{Attachment, Attempt, Claim, ClaimSpec, Hint, Outsiders, Pulse, Reissued, Released, Wait},
+    spi::{
+        Attachment, Attempt, Claim, ClaimSpec, Hint, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait,
+    },
 };
 
 use super::line::{Bell, Line, Op};
@@ -47,6 +49,10 @@ impl Claim for FaultyClaim {
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         self.line.carry(Some(self.owner), Op::RaiseFence, self.inner.raise_fence(floor)).await
+    }
+
+    async fn write_note(&mut self, note: &Note) -> Result<Noted> {
+        self.line.carry(Some(self.owner), Op::WriteNote, self.inner.write_note(note)).await
     }
 
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {

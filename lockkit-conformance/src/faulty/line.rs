@@ -43,6 +43,8 @@ pub enum Op {
     KeepAlive,
     /// `Backend::names`
     Names,
+    /// `Backend::note`
+    Note,
     /// `Backend::probe`
     Probe,
     /// `Claim::raise_fence`
@@ -51,6 +53,10 @@ pub enum Op {
     Reissue,
     /// `Claim::release`
     Release,
+    /// `Backend::time`
+    Time,
+    /// `Claim::write_note`
+    WriteNote,
 }
 
 /// A [`Link`] made of code, with a log of what came through, and a switch that swallows wake-ups.

@@ -3,12 +3,12 @@
 mod claim;
 mod line;
 
-use std::{future, sync::Arc};
+use std::{future, sync::Arc, time::SystemTime};
 
 use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, Kind, LockName, Result,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Hint, Inspection, Released, Role},
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Hint, Inspection, Note, Released, Role},
 };
 
 use self::claim::FaultyClaim;
@@ -65,6 +65,14 @@ impl Backend for Faulty {
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         self.line.carry(None, Op::Names, self.inner.names(kind, prefix)).await
+    }
+
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        self.line.carry(None, Op::Note, self.inner.note(name)).await
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        self.line.carry(None, Op::Time, self.inner.time()).await
     }
 
     async fn changed(&self, name: &LockName) {

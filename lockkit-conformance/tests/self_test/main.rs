@@ -29,6 +29,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (Flaw::ExtendThatShortens, &["c2_a_renewal_never_shortens"]),
     (Flaw::ForceReleaseWithoutCompare, &["c14_force_release_of_another_token_changes_nothing"]),
     (Flaw::FoldedNames, &["c11_names_that_look_alike_are_different_locks"]),
+    (Flaw::FrozenClock, &["c14_the_store_tells_the_time"]),
     (Flaw::LeakedFile, &["c1_a_held_lock_is_refused_to_others"]),
     (Flaw::LeakedTask, &["c1_a_held_lock_is_refused_to_others"]),
     (
@@ -40,6 +41,11 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (Flaw::NoLease, &["c9_a_dead_holder_frees_within_its_lease"]),
     (Flaw::NoQueue, &["c12_waiters_are_granted_in_order"]),
     (Flaw::NoRecheckAfterWait, &["c8_a_spurious_wake_up_grants_nothing"]),
+    (Flaw::NoteIsReplaced, &["c5_an_older_note_never_replaces_a_newer_one"]),
+    (
+        Flaw::NoteOfAnybody,
+        &["c2_only_the_present_holder_writes_the_note", "c2_a_holder_whose_lock_was_freed_writes_no_note"],
+    ),
     (Flaw::QueueEntryStays, &["c8_a_wait_that_timed_out_is_out_of_the_queue"]),
     (Flaw::ReadersApart, &["c1_readers_share_and_exclude_the_writer"]),
     (Flaw::ReleaseAlwaysFreed, &["c7_a_release_says_freed_or_not_held"]),

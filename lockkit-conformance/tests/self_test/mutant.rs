@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     future, mem,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use async_trait::async_trait;
@@ -12,10 +12,13 @@ use lockkit_conformance::{BoxError, Harness, Hook, Store, stores::MemoryStore};
 use lockkit_core::{
     FencingToken, LockName, OwnerId, Result,
     spi::{
-        Attempt, Backend, Claim, ClaimSpec, Descriptor, Grant, Hint, Inspection, Lease, Mode, Pulse,
-        Released, Wait,
+        Attempt, Backend, Claim, ClaimSpec, Descriptor, Grant, Hint, Inspection, Lease, Mode, Note, Noted,
+        Pulse, Released, Wait,
     },
 };
+
+/// A day of 2026.
+const FROZEN: Duration = Duration::from_secs(1_790_000_000);
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,7 @@ pub(crate) enum Flaw {
     ExtendThatShortens,
     FoldedNames,
     ForceReleaseWithoutCompare,
+    FrozenClock,
     LeakedFile,
     LeakedTask,
     LimitOffByOne,
@@ -36,6 +40,8 @@ pub(crate) enum Flaw {
     NoLease,
     NoQueue,
     NoRecheckAfterWait,
+    NoteIsReplaced,
+    NoteOfAnybody,
     QueueEntryStays,
     ReadersApart,
     ReleaseAlwaysFreed,
@@ -106,6 +112,8 @@ struct Shared {
     ends: Mutex<HashMap<FencingToken, Instant>>,
     /// Of all claims that there ever were.
     hints: Mutex<Vec<Hint>>,
+    /// Of a store that takes any note.
+    notes: Mutex<HashMap<LockName, Note>>,
 }
 
 #[derive(Debug)]
@@ -163,6 +171,21 @@ impl Backend for Mutant {
             return free_all(&*self.inner, name).await;
         }
         self.inner.force_release(name, token).await
+    }
+
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        if matches!(self.flaw, Flaw::NoteIsReplaced | Flaw::NoteOfAnybody) {
+            return Ok(self.shared.notes.lock().unwrap().get(name).cloned().unwrap_or_default());
+        }
+        self.inner.note(name).await
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        if self.flaw == Flaw::FrozenClock {
+            Ok(SystemTime::UNIX_EPOCH + FROZEN)
+        } else {
+            self.inner.time().await
+        }
     }
 
     async fn close(&self) -> Result<()> {
@@ -275,6 +298,20 @@ impl Claim for MutantClaim {
             },
             (_, pulse) => Ok(pulse),
         }
+    }
+
+    async fn write_note(&mut self, note: &Note) -> Result<Noted> {
+        let noted = self.inner.write_note(note).await?;
+        let written = match self.flaw {
+            Flaw::NoteIsReplaced => noted != Noted::NotHeld,
+            Flaw::NoteOfAnybody => true,
+            _ => return Ok(noted),
+        };
+        if !written {
+            return Ok(noted);
+        }
+        self.shared.notes.lock().unwrap().insert(self.spec.name.clone(), note.clone());
+        Ok(Noted::Written)
     }
 
     async fn release(&mut self) -> Result<Released> {

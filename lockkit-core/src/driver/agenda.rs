@@ -78,6 +78,8 @@ pub(crate) struct Agenda {
     pub(crate) gates: Gates,
     /// Whether the backend gives leases of another length than the ttl.
     pub(crate) extends: bool,
+    /// The store has notes beside its locks.
+    pub(crate) notes: bool,
     /// Whether a task works on this agenda.
     pub(crate) attended: AtomicBool,
     /// Wakes the task.
@@ -128,6 +130,7 @@ impl Agenda {
             cadence: descriptor.cadence,
             gates: Gates::new(descriptor),
             extends: descriptor.capabilities.extend,
+            notes: descriptor.capabilities.notes,
             attended: AtomicBool::new(false),
             bell: Notify::new(),
             closing: Notify::new(),

@@ -13,7 +13,7 @@ use futures_util::FutureExt as _;
 use super::{agenda::Agenda, within::within};
 use crate::{
     error::{Error, ErrorKind, Result},
-    spi::{Attachment, Attempt, Claim, ClaimSpec, Outsiders, Pulse, Reissued, Released, Wait},
+    spi::{Attachment, Attempt, Claim, ClaimSpec, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait},
     token::OwnerId,
 };
 
@@ -44,6 +44,10 @@ impl LiveClaim {
 
     pub(crate) async fn release(&mut self, budget: Duration) -> Result<Released> {
         bounded(budget, self.claim.release()).await
+    }
+
+    pub(crate) async fn write_note(&mut self, note: &Note, budget: Duration) -> Result<Noted> {
+        bounded(budget, self.claim.write_note(note)).await
     }
 
     pub(crate) async fn reissue(

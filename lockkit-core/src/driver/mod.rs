@@ -6,6 +6,7 @@
 //! * [`held`] is what guard, keeper, loss signal and hint share of one claim.
 //! * [`shared`] is what threads agree on about it without a lock.
 //! * [`release`] gives back, inside bounds.
+//! * [`note`] writes the note beside a lock, inside bounds.
 //! * [`agenda`] is what the keeper has to do: renewals that are due, and what dropped futures and guards left behind.
 //! * [`keeper`] is the one background task of a locker, which works the agenda off.
 //!
@@ -21,6 +22,7 @@ pub(crate) mod held;
 pub(crate) mod keeper;
 mod line;
 pub(crate) mod live;
+pub(crate) mod note;
 pub(crate) mod release;
 pub(crate) mod renew;
 mod shared;

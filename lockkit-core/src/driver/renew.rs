@@ -204,7 +204,7 @@ async fn ask(held: &Held, claim: &mut LiveClaim, wish: Wish) -> Result<Duration>
 
 /// The lock is lost; the keeper frees early what is left of it in the store. One that was given back is its
 /// releaser's, who wants to hear the outcome.
-fn left_over(held: &Arc<Held>) {
+pub(super) fn left_over(held: &Arc<Held>) {
     if held.ending() == Some(Ending::GivenBack) {
         return;
     }

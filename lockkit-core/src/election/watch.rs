@@ -20,7 +20,7 @@ use crate::{
     driver::release::Handover,
     error::{Error, ErrorKind, ErrorStatus, Result},
     handle::Handle,
-    locker::Inspector,
+    locker::operator::Inspector,
     name::LockName,
     options::MAX_TTL,
     token::FencingToken,

@@ -13,7 +13,9 @@ use crate::{
     clock::{Clock, Tick},
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
-    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Hint, Inspection, Mode, Released, Role},
+    spi::{
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Hint, Inspection, Mode, Note, Released, Role,
+    },
     token::FencingToken,
 };
 
@@ -34,6 +36,8 @@ static DESCRIPTOR: Descriptor = Descriptor::new("memory")
             .with_waiter_count()
             .with_labels()
             .with_names()
+            .with_notes()
+            .with_time()
             .with_extend()
             .with_reissue()
             .with_raise_fence(),
@@ -133,6 +137,14 @@ impl Backend for Memory {
         Ok(self.shared.with(|store, now, _| store.names(kind, prefix, now)))
     }
 
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        Ok(self.shared.with(|store, _, _| store.note(name)))
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        Ok(wall_clock())
+    }
+
     async fn close(&self) -> Result<()> {
         Ok(())
     }
@@ -165,7 +177,11 @@ impl fmt::Debug for Shared {
 }
 
 #[expect(clippy::disallowed_methods, reason = "here the process is the server, and tokens follow its time")]
+fn wall_clock() -> SystemTime {
+    SystemTime::now()
+}
+
 fn wall_clock_micros() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_epoch = wall_clock().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_epoch.as_micros()).unwrap_or(0)
 }

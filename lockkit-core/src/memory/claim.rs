@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::backend::Shared;
 use crate::{
     error::Result,
-    spi::{Attempt, Claim, ClaimSpec, Outsiders, Pulse, Reissued, Released, Wait},
+    spi::{Attempt, Claim, ClaimSpec, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait},
     token::FencingToken,
 };
 
@@ -40,6 +40,10 @@ impl Claim for MemoryClaim {
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         Ok(self.shared.with(|store, now, _| store.raise_fence(&self.spec, floor, now)))
+    }
+
+    async fn write_note(&mut self, note: &Note) -> Result<Noted> {
+        Ok(self.shared.with(|store, now, _| store.write_note(&self.spec, note, now)))
     }
 
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {

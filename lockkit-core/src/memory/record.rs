@@ -139,6 +139,11 @@ impl Record {
         Some(holding.token)
     }
 
+    /// Whether this owner's grant stands.
+    pub(super) fn is_held_by(&self, owner: OwnerId, now: Tick) -> bool {
+        self.holders.iter().any(|holding| holding.owner == owner && holding.lives(now))
+    }
+
     /// Gives the grant of one owner to another, unless those who wait are to be served first.
     pub(super) fn reissue(
         &mut self,

@@ -10,7 +10,10 @@ use crate::{
     clock::Tick,
     error::Result,
     name::{Kind, LockName},
-    spi::{Attempt, ClaimSpec, Hint, Inspection, LossReason, Outsiders, Pulse, Reissued, Released, Wait},
+    spi::{
+        Attempt, ClaimSpec, Hint, Inspection, LossReason, Note, Noted, Outsiders, Pulse, Reissued, Released,
+        Wait,
+    },
     token::FencingToken,
 };
 
@@ -22,6 +25,8 @@ const SMALLEST_SWEEP: usize = 1_024;
 /// Each operation gets the present instant, which never goes back, and adds to `wakes` whom to ring afterwards.
 pub(super) struct Store {
     records: HashMap<LockName, Record>,
+    /// They stay when their locks are free.
+    notes: HashMap<LockName, Note>,
     last_token: u64,
     /// How many names there may be until those are looked for that nobody uses any more.
     sweep_at: usize,
@@ -30,7 +35,7 @@ pub(super) struct Store {
 impl Store {
     /// An empty store whose tokens are larger than `last_token`.
     pub(super) fn new(last_token: u64) -> Self {
-        Self { records: HashMap::new(), last_token, sweep_at: SMALLEST_SWEEP }
+        Self { records: HashMap::new(), notes: HashMap::new(), last_token, sweep_at: SMALLEST_SWEEP }
     }
 
     /// Grants the lock if it is this claim's turn, else queues the claim if it may wait.
@@ -85,6 +90,24 @@ impl Store {
     ) -> Option<FencingToken> {
         let record = self.records.get_mut(&spec.name)?;
         record.raise_fence(spec.owner, floor, &mut self.last_token, now)
+    }
+
+    /// Writes the note beside a grant.
+    pub(super) fn write_note(&mut self, spec: &ClaimSpec, note: &Note, now: Tick) -> Noted {
+        if !self.records.get(&spec.name).is_some_and(|record| record.is_held_by(spec.owner, now)) {
+            return Noted::NotHeld;
+        }
+        let stored = self.notes.entry(spec.name.clone()).or_default();
+        let noted = note.replaces(stored);
+        if noted == Noted::Written {
+            stored.clone_from(note);
+        }
+        noted
+    }
+
+    /// The note beside a name.
+    pub(super) fn note(&self, name: &LockName) -> Note {
+        self.notes.get(name).cloned().unwrap_or_default()
     }
 
     /// Gives a grant to another owner.

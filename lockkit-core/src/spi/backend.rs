@@ -1,10 +1,10 @@
 //! The store behind a [`Locker`](crate::Locker).
 
-use std::{fmt, future};
+use std::{fmt, future, time::SystemTime};
 
 use async_trait::async_trait;
 
-use super::{Claim, ClaimSpec, Descriptor, Inspection, Released, Role};
+use super::{Claim, ClaimSpec, Descriptor, Inspection, Note, Released, Role};
 use crate::{
     error::{Error, Result},
     name::{Kind, LockName},
@@ -80,6 +80,32 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         let _ = (kind, prefix);
         Err(Error::unsupported("lists of names"))
+    }
+
+    /// The note beside a mutex or an election; an empty one of revision zero if nobody wrote one. Asked only for these
+    /// kinds, where the capability `notes` is on.
+    ///
+    /// # Behavior
+    /// * Changes nothing.
+    /// * Tells what was written before it was asked, also when a server that lags behind is asked.
+    ///
+    /// # Errors
+    /// Whatever the store says.
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        let _ = name;
+        Err(Error::unsupported("notes"))
+    }
+
+    /// The wall clock of the store: the same for all who ask, unless the store moves to another server. Only where the
+    /// capability `time` is on.
+    ///
+    /// # Behavior
+    /// * Is read while the request is on its way; it may be set back and forth, as any wall clock.
+    ///
+    /// # Errors
+    /// Whatever the store says.
+    async fn time(&self) -> Result<SystemTime> {
+        Err(Error::unsupported("clock that can be asked"))
     }
 
     /// Completes when the holders of a name may have changed since it was called; for observers of elections. By

@@ -159,6 +159,10 @@ pub struct Capabilities {
     pub labels: bool,
     /// The names in use can be listed.
     pub names: bool,
+    /// The holder of a mutex or an election can write a note beside it.
+    pub notes: bool,
+    /// The store tells what time it is.
+    pub time: bool,
     /// A lease can be renewed for another length than the claim's ttl.
     pub extend: bool,
     /// A held grant can be handed to another owner of the process in one request.
@@ -180,6 +184,8 @@ impl Capabilities {
             waiter_count: false,
             labels: false,
             names: false,
+            notes: false,
+            time: false,
             extend: false,
             reissue: false,
             raise_fence: false,
@@ -239,6 +245,20 @@ impl Capabilities {
     #[must_use]
     pub const fn with_names(mut self) -> Self {
         self.names = true;
+        self
+    }
+
+    /// Adds notes beside locks.
+    #[must_use]
+    pub const fn with_notes(mut self) -> Self {
+        self.notes = true;
+        self
+    }
+
+    /// Adds the store's wall clock.
+    #[must_use]
+    pub const fn with_time(mut self) -> Self {
+        self.time = true;
         self
     }
 

@@ -4,7 +4,7 @@ use std::{fmt, future, num::NonZeroU32, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use super::{Attachment, Caller, Hint};
+use super::{Attachment, Caller, Hint, Note, Noted};
 use crate::{
     clock::{Clock, Tick},
     error::{Error, Result},
@@ -105,6 +105,21 @@ pub trait Claim: fmt::Debug + Send + 'static {
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         let _ = floor;
         Err(Error::unsupported("tokens that can be raised"))
+    }
+
+    /// Writes the note beside the lock. Called only for exclusive grants of mutexes and elections, where the capability
+    /// `notes` is on.
+    ///
+    /// # Behavior
+    /// * The store looks, in the same step, whether the grant stands, and whether the note [replaces](Note::replaces)
+    ///   the one that it has.
+    /// * Is idempotent, and changes neither the lease nor the token.
+    ///
+    /// # Errors
+    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been applied.
+    async fn write_note(&mut self, note: &Note) -> Result<Noted> {
+        let _ = note;
+        Err(Error::unsupported("notes"))
     }
 
     /// Hands a held grant over to another owner in this process, in one request: new owner, new token, whole lease.

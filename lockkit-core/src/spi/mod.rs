@@ -14,6 +14,7 @@ mod capability;
 mod claim;
 mod hint;
 mod inspection;
+mod note;
 mod server_clock;
 
 pub use self::{
@@ -26,5 +27,6 @@ pub use self::{
     },
     hint::{Hint, Ring},
     inspection::{Holder, Inspection, Role},
+    note::{MAX_NOTE_BYTES, Note, Noted},
     server_clock::ServerClock,
 };

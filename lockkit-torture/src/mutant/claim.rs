@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit::{
     Error, ErrorKind, FencingToken, OwnerId, Released, Result,
-    spi::{Attachment, Attempt, Backend, Claim, ClaimSpec, Grant, Lease, Outsiders, Pulse, Reissued, Wait},
+    spi::{
+        Attachment, Attempt, Backend, Claim, ClaimSpec, Grant, Lease, Note, Noted, Outsiders, Pulse,
+        Reissued, Wait,
+    },
 };
 
 use super::{Flaw, Shared};
@@ -184,6 +187,10 @@ impl Claim for MutantClaim {
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         self.inner.raise_fence(floor).await
+    }
+
+    async fn write_note(&mut self, note: &Note) -> Result<Noted> {
+        self.inner.write_note(note).await
     }
 
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {

@@ -6,12 +6,13 @@ mod flaw;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
 };
 
 use async_trait::async_trait;
 use lockkit::{
     FencingToken, Kind, LockName, Released, Result, Tick,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, Role},
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, Note, Role},
 };
 
 use self::claim::MutantClaim;
@@ -72,6 +73,14 @@ impl Backend for Mutant {
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         self.inner.names(kind, prefix).await
+    }
+
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        self.inner.note(name).await
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        self.inner.time().await
     }
 
     async fn changed(&self, name: &LockName) {

@@ -1,6 +1,10 @@
 //! The entry point: a store, its keeper, and the defaults of its locks.
 
-use std::{fmt, sync::Arc, time::Duration};
+pub(crate) mod operator;
+
+pub use self::operator::Health;
+
+use std::{fmt, sync::Arc};
 
 use tokio::sync::OnceCell;
 
@@ -19,12 +23,8 @@ use crate::{
     reentrant::Owner,
     rwlock::RwLock,
     semaphore::Semaphore,
-    spi::{Backend, Capabilities, Descriptor, Inspection, Released, Role},
-    token::FencingToken,
+    spi::{Backend, Capabilities, Descriptor},
 };
-
-/// A list may take many requests, whose number nobody knows before.
-const LIST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Makes locks that live in one store. Cheap to clone; all clones share one connection and one background task.
 ///
@@ -232,87 +232,6 @@ impl Locker {
         Ok(Election::new(self.handle(Kind::Election, name)?))
     }
 
-    /// Tells who holds a lock and how many wait for it.
-    ///
-    /// # Errors
-    /// Whatever the store says.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: it changes nothing.
-    pub async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        self.inspector().inspect(name).await
-    }
-
-    pub(crate) fn inspector(&self) -> Inspector {
-        Inspector {
-            backend: Arc::clone(&self.backend),
-            agenda: Arc::clone(self.keeper.agenda()),
-            token_base: self.token_base,
-            op_timeout: self.defaults.limits.op_timeout,
-        }
-    }
-
-    /// Frees the grant with this token, whoever owns it. For operators: the holder learns it late, or never.
-    ///
-    /// Answers [`Released::NotHeld`] if the present grant has another token, or is no lockkit client's.
-    ///
-    /// # Errors
-    /// Whatever the store says.
-    ///
-    /// # Cancel safety
-    /// Dropped midway it may or may not have been done; doing it again is harmless.
-    pub async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
-        self.open().map_err(|closed| self.explain(closed, "force release", name))?;
-        let Some(stored) = token.get().checked_sub(self.token_base) else { return Ok(Released::NotHeld) };
-        let forcing = self.backend.force_release(name, FencingToken::new(stored));
-        let forced = bounded(self.defaults.limits.op_timeout, forcing).await;
-        if let Ok(Released::Freed) = forced {
-            self.keeper.agenda().gates.freed(name, token);
-        }
-        forced.map_err(|error| self.explain(error, "force release", name))
-    }
-
-    /// The names that begin with `prefix` and that somebody holds or waits for, of all kinds, in order. An empty
-    /// prefix lists all. What is taken or freed meanwhile may be in it or not.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend can't list names, [`ErrorKind::Unavailable`] if the list of one kind
-    /// takes longer than 30 s, or than the default ttl if that is longer, or whatever the store says.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: it changes nothing.
-    pub async fn names(&self, prefix: &str) -> Result<Vec<LockName>> {
-        self.require(self.capabilities().names, "lists of names")?;
-        let explain = |error: Error| error.with_operation("list names").with_backend(self.descriptor().name);
-        self.open().map_err(explain)?;
-        let patience = self.defaults.limits.ttl.max(LIST_PATIENCE);
-        let mut names = Vec::new();
-        for kind in Kind::ALL {
-            names.extend(bounded(patience, self.backend.names(kind, prefix)).await.map_err(explain)?);
-        }
-        names.sort_unstable();
-        names.dedup();
-        Ok(names)
-    }
-
-    /// Asks the store for a sign of life. Depends on no lock: it works while nothing is held, and says nothing of
-    /// what is.
-    ///
-    /// # Errors
-    /// The store can't be used now, and why.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: it changes nothing.
-    pub async fn health(&self) -> Result<Health> {
-        let explain =
-            |error: Error| error.with_operation("check health").with_backend(self.descriptor().name);
-        self.open().map_err(explain)?;
-        let clock = self.keeper.agenda().clock;
-        let asked = clock.now();
-        let role = bounded(self.defaults.limits.op_timeout, self.backend.probe()).await.map_err(explain)?;
-        Ok(Health { role, round_trip: asked.until(clock.now()) })
-    }
-
     /// Ends the locker and all its clones in order.
     ///
     /// No lock is granted any more, and waiting calls end with [`ErrorKind::Closed`]. Renewal stops. Then it waits
@@ -364,60 +283,9 @@ impl Locker {
         Err(Error::new(ErrorKind::Unsupported, text).with_backend(store))
     }
 
-    fn open(&self) -> Result<()> {
-        if self.keeper.agenda().is_draining() {
-            return Err(closed());
-        }
-        Ok(())
-    }
-
     pub(crate) fn explain(&self, error: Error, operation: &'static str, name: &LockName) -> Error {
         error.with_operation(operation).with_backend(self.descriptor().name).with_name(name)
     }
-}
-
-/// What an inspection needs of a locker. What is left to the keeper to finish must not have the locker itself, which
-/// the keeper would wait for, for ever.
-pub(crate) struct Inspector {
-    backend: Arc<dyn Backend>,
-    agenda: Arc<Agenda>,
-    token_base: u64,
-    op_timeout: Duration,
-}
-
-impl Inspector {
-    pub(crate) async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        let explain = |error: Error| {
-            error.with_operation("inspect").with_backend(self.backend.descriptor().name).with_name(name)
-        };
-        if self.agenda.is_draining() {
-            return Err(explain(closed()));
-        }
-        let looking = bounded(self.op_timeout, self.backend.inspect(name));
-        let mut inspection = looking.await.map_err(explain)?;
-        let inside = self.agenda.gates.waiting(name);
-        inspection.waiters =
-            inspection.waiters.map(|outside| outside.saturating_add(inside.try_into().unwrap_or(u64::MAX)));
-        for holder in &mut inspection.holders {
-            holder.token =
-                holder.token.map(|token| FencingToken::new(token.get().saturating_add(self.token_base)));
-        }
-        Ok(inspection)
-    }
-}
-
-fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the locker was shut down")
-}
-
-/// A sign of life of the store.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Health {
-    /// The part that the server plays which answered.
-    pub role: Role,
-    /// From the request to its answer.
-    pub round_trip: Duration,
 }
 
 impl fmt::Debug for Locker {

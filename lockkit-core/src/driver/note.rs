@@ -1,0 +1,50 @@
+//! The note beside a lock, written by its holder.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{held::Held, live::LiveClaim, renew::left_over, within::within};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    spi::{LossReason, Note, Noted},
+};
+
+/// Asks again while the outcome is unknown, for as long as a release does.
+///
+/// # Errors
+/// [`ErrorKind::Lost`] if the lock is lost; any other error may mean that the outcome is unknown.
+pub(crate) async fn write_note(held: Arc<Held>, note: Note) -> Result<Noted> {
+    let clock = held.agenda.clock;
+    let end = clock.now().after(held.limits().op_timeout * 2).min(held.deadline());
+    let mut pause = held.limits().op_timeout / 64;
+    let mut unknown = false;
+    loop {
+        let left = clock.now().until(end);
+        let error = match attempt(&held, &note, left.min(held.limits().op_timeout)).await {
+            Ok(Noted::NotHeld) => {
+                held.lose(LossReason::Evicted);
+                left_over(&held);
+                return Err(held.explain(held.lost_error(), "write note"));
+            }
+            Ok(noted) => return Ok(noted),
+            Err(error) => error,
+        };
+        unknown |= error.is_outcome_unknown();
+        if !error.is_temporary() || clock.now().until(end) <= pause {
+            let error = if unknown { error.with_outcome_unknown() } else { error };
+            return Err(held.explain(error, "write note"));
+        }
+        clock.sleep_until(clock.now().after(pause)).await;
+        pause *= 2;
+    }
+}
+
+/// Between two attempts, the claim is free for a renewal.
+async fn attempt(held: &Held, note: &Note, budget: Duration) -> Result<Noted> {
+    let Some(mut slot) = within(budget, held.slot.lock()).await else {
+        return Err(Error::new(ErrorKind::Unavailable, "a renewal in flight did not end in time"));
+    };
+    match slot.as_mut() {
+        Some(claim) if held.is_held() => LiveClaim::write_note(claim, note, budget).await,
+        _ => Err(held.lost_error()),
+    }
+}
