@@ -33,6 +33,8 @@ pub struct Call {
 pub enum Op {
     /// `Claim::attempt`
     Attempt,
+    /// `Backend::diagnose`
+    Diagnose,
     /// `Claim::extend`
     Extend,
     /// `Backend::force_release`

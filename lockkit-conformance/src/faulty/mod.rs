@@ -8,7 +8,7 @@ use std::{future, sync::Arc, time::SystemTime};
 use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, Kind, LockName, Result,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Hint, Inspection, Note, Released, Role},
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Hint, Inspection, Note, Released, Role},
 };
 
 use self::claim::FaultyClaim;
@@ -73,6 +73,10 @@ impl Backend for Faulty {
 
     async fn time(&self) -> Result<SystemTime> {
         self.line.carry(None, Op::Time, self.inner.time()).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.line.carry(None, Op::Diagnose, self.inner.diagnose()).await
     }
 
     async fn changed(&self, name: &LockName) {

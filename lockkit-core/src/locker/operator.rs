@@ -10,7 +10,7 @@ use crate::{
     driver::{agenda::Agenda, live::bounded},
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
-    spi::{Backend, Inspection, Note, Released, Role},
+    spi::{Backend, Finding, Inspection, Note, Released, Role},
     token::FencingToken,
 };
 
@@ -126,6 +126,19 @@ impl Locker {
         self.require(self.capabilities().time, "clock that can be asked").map_err(explain)?;
         self.open().map_err(explain)?;
         bounded(self.defaults.limits.op_timeout, self.backend.time()).await.map_err(explain)
+    }
+
+    /// Looks at the settings and the state of the store that its locks depend on, and says what they mean.
+    ///
+    /// # Errors
+    /// The store can't be asked.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
+    pub async fn diagnose(&self) -> Result<Vec<Finding>> {
+        let explain = |error: Error| error.with_operation("diagnose").with_backend(self.descriptor().name);
+        self.open().map_err(explain)?;
+        bounded(LIST_PATIENCE, self.backend.diagnose()).await.map_err(explain)
     }
 
     fn open(&self) -> Result<()> {

@@ -4,7 +4,7 @@ use std::{fmt, future, time::SystemTime};
 
 use async_trait::async_trait;
 
-use super::{Claim, ClaimSpec, Descriptor, Inspection, Note, Released, Role};
+use super::{Claim, ClaimSpec, Descriptor, Finding, Inspection, Note, Released, Role};
 use crate::{
     error::{Error, Result},
     name::{Kind, LockName},
@@ -106,6 +106,19 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Whatever the store says.
     async fn time(&self) -> Result<SystemTime> {
         Err(Error::unsupported("clock that can be asked"))
+    }
+
+    /// Looks at the settings and the state of the store that locks depend on: what it keeps over a crash, what a
+    /// failover can lose, whether clocks agree. By default there is nothing to tell.
+    ///
+    /// # Behavior
+    /// * Changes nothing, and asks for what a user without privileges may ask as well; what it may not see is an
+    ///   [`Unknown`](super::Grade::Unknown) finding, and no error.
+    ///
+    /// # Errors
+    /// The store can't be asked at all.
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        Ok(Vec::new())
     }
 
     /// Completes when the holders of a name may have changed since it was called; for observers of elections. By

@@ -12,6 +12,7 @@ mod backend;
 mod caller;
 mod capability;
 mod claim;
+mod finding;
 mod hint;
 mod inspection;
 mod note;
@@ -25,6 +26,7 @@ pub use self::{
     claim::{
         Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Outsiders, Pulse, Reissued, Released, Wait,
     },
+    finding::{Finding, Grade},
     hint::{Hint, Ring},
     inspection::{Holder, Inspection, Role},
     note::{MAX_NOTE_BYTES, Note, Noted},

@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use lockkit::{
     FencingToken, Kind, LockName, Released, Result, Tick,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, Note, Role},
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, Note, Role},
 };
 
 use self::claim::MutantClaim;
@@ -81,6 +81,10 @@ impl Backend for Mutant {
 
     async fn time(&self) -> Result<SystemTime> {
         self.inner.time().await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.inner.diagnose().await
     }
 
     async fn changed(&self, name: &LockName) {

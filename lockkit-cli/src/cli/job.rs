@@ -1,0 +1,101 @@
+//! Commands that run a child under a lock.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::Args;
+
+use super::duration;
+use crate::exit::Exit;
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// The lock: 1 to 255 bytes, less the namespace
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) wait: WaitArguments,
+    /// Share the read/write lock NAME with others that share it. It is another lock than the one of a plain `run`:
+    /// what is to exclude those who share it, runs with --write
+    #[arg(long, short, conflicts_with_all = ["write", "permits"])]
+    pub(crate) shared: bool,
+    /// Take the read/write lock NAME alone
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) write: bool,
+    /// Take K of the N permits of the semaphore NAME; all who use it must say the same N
+    #[arg(long, value_name = "K/N")]
+    pub(crate) permits: Option<Permits>,
+    /// Keep the lock for at least so long, also when the command ends sooner: hosts whose clocks differ start a short
+    /// job once
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) hold_for: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) job: JobArguments,
+}
+
+/// How long to wait for the lock.
+#[derive(Debug, Args)]
+pub(crate) struct WaitArguments {
+    /// Don't wait when the lock is busy
+    #[arg(long, short = 'n', alias = "nb", conflicts_with = "wait")]
+    pub(crate) nonblock: bool,
+    /// Wait for at most so long; without it, for as long as it takes
+    #[arg(long, short, value_name = "TIME", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+    /// The exit code when the lock was busy
+    #[arg(long, short = 'E', value_name = "CODE", default_value_t = Exit::BUSY)]
+    pub(crate) conflict_exit_code: u8,
+}
+
+/// What all commands that run a child have.
+#[derive(Debug, Args)]
+pub(crate) struct JobArguments {
+    /// How long the lock outlives this host if it dies: it is renewed after a third of that
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
+    /// When the lock is lost, or can't be renewed: from SIGTERM to SIGKILL
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    pub(crate) grace: Duration,
+    /// Stop the command after so long
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) max_run: Option<Duration>,
+    /// What others see of this holder, instead of host, process and command
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// Write one line of JSON about the end to this file, so that no exit code is ambiguous
+    #[arg(long, value_name = "FILE")]
+    pub(crate) status_file: Option<PathBuf>,
+    /// The command, for /bin/sh
+    #[arg(long, short, value_name = "SHELL-COMMAND", conflicts_with = "command")]
+    pub(crate) command_line: Option<OsString>,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required_unless_present = "command_line")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ElectArguments {
+    /// The election: 1 to 255 bytes, less the namespace
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) job: JobArguments,
+}
+
+/// K of N.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Permits {
+    pub(crate) count: u32,
+    pub(crate) limit: u32,
+}
+
+impl std::str::FromStr for Permits {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text
+            .split_once('/')
+            .and_then(|(count, limit)| Some(Self { count: count.parse().ok()?, limit: limit.parse().ok()? }));
+        match parsed {
+            Some(permits) if (1..=permits.limit).contains(&permits.count) => Ok(permits),
+            _ => Err("write K/N, such as 1/4, with K from 1 to N".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What can be typed.
+
+mod job;
+mod look;
+mod once;
+mod text;
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use self::{
+    job::{ElectArguments, JobArguments, RunArguments},
+    look::{BenchArguments, LookArguments, NamesArguments, UnlockArguments, WatchArguments},
+    once::{OnFail, OnceArguments},
+    text::told,
+};
+
+/// Runs commands under locks that all of your hosts share, and shows who holds them.
+///
+/// The lock is in a store that you have: Redis, MySQL, ZooKeeper, or (--local) this host's file system. A command that
+/// runs under a lock is stopped before anybody else can have it.
+#[derive(Debug, Parser)]
+#[command(name = "lockkit", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs a command while it holds a lock
+    Run(Box<RunArguments>),
+    /// Runs a command once for each time slot, on whichever host comes first
+    Once(Box<OnceArguments>),
+    /// Runs a command whenever this host leads
+    Elect(Box<ElectArguments>),
+    /// Lists the names in use
+    Ls(NamesArguments),
+    /// Shows who holds a lock, and who waits for it
+    Show(LookArguments),
+    /// Shows each change of a lock's holders as it happens
+    Watch(WatchArguments),
+    /// Shows the past runs under a lock
+    History(LookArguments),
+    /// Takes a lock from its holder: its job is asked to stop, and only then is the lock freed
+    Unlock(UnlockArguments),
+    /// Says what the locks of this store are really worth, and what to change
+    Doctor,
+    /// Measures locks on this store
+    Bench(BenchArguments),
+    /// Prints completions for a shell
+    Completions { shell: clap_complete::Shell },
+    /// Prints the manual page
+    Man,
+    /// Becomes the command, in a process group of its own that dies with us
+    #[command(hide = true, name = "__launch")]
+    Launch(LaunchArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Store")]
+pub(crate) struct StoreArguments {
+    /// The store: redis://…, mysql://…, zk://…, file:///… Everybody on this host sees command lines: give a URL with a
+    /// password in the variable LOCKKIT_URL, or in the file that LOCKKIT_URL_FILE names
+    #[arg(long, global = true, env = "LOCKKIT_URL", hide_env_values = true)]
+    pub(crate) url: Option<String>,
+    /// A file whose first line is the URL
+    #[arg(long, global = true, value_name = "FILE", env = "LOCKKIT_URL_FILE")]
+    pub(crate) url_file: Option<PathBuf>,
+    /// Locks of this host alone, in its file system
+    #[arg(long, global = true)]
+    pub(crate) local: bool,
+    /// Goes before each name: lock NAME is NAMESPACE/NAME in the store
+    #[arg(long, global = true, env = "LOCKKIT_NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArguments {
+    /// For humans, or for programs
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    /// Say more on standard error; twice: what lockkit itself logs
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Say nothing on standard error but errors
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    #[default]
+    Text,
+    Json,
+}
+
+/// What the launcher is told; see [`crate::job`].
+#[derive(Debug, Args)]
+pub(crate) struct LaunchArguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write 30s, 5m or 1h30m"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_end_where_the_command_begins() {
+        let cli =
+            Cli::try_parse_from(["lockkit", "run", "-n", "nightly", "./job.sh", "-n", "--url", "x"]).unwrap();
+        let Command::Run(run) = cli.command else { panic!("{cli:?}") };
+        assert!(run.wait.nonblock);
+        assert_eq!(run.job.command, ["./job.sh", "-n", "--url", "x"]);
+        assert_eq!(cli.store.url, None);
+    }
+}

@@ -1,0 +1,46 @@
+//! The one error type of the command line.
+
+use std::{borrow::Cow, error::Error as StdError, fmt};
+
+/// A `Result` whose error is [`Error`].
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What failed, and why; one line, without a password.
+#[derive(Debug)]
+pub(crate) struct Error {
+    context: Cow<'static, str>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    pub(crate) fn new(context: impl Into<Cow<'static, str>>) -> Self {
+        Self { context: context.into(), source: None }
+    }
+
+    pub(crate) fn of(
+        context: impl Into<Cow<'static, str>>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Self { context: context.into(), source: Some(source.into()) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.context)?;
+        self.source.iter().try_for_each(|source| write!(f, ": {source}"))
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        let source: &(dyn StdError + 'static) = self.source.as_deref()?;
+        Some(source)
+    }
+}
+
+impl From<lockkit::Error> for Error {
+    fn from(error: lockkit::Error) -> Self {
+        Self::new(error.to_string())
+    }
+}

@@ -1,0 +1,20 @@
+//! `lockkit`: locks on the command line.
+//!
+//! * [`cli`] is what can be typed.
+//! * [`commands`] has one file for each command.
+//! * [`job`] runs a child that can't outlive the lock that it runs under.
+//! * [`store`] finds the store, without a word about its password.
+//! * [`exit`] is what the exit codes mean.
+
+mod cli;
+mod commands;
+mod error;
+mod exit;
+mod job;
+mod store;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    commands::main()
+}
