@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, Kind, LockName, Result,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, Released, Role},
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, Released, Role},
 };
 
 use crate::{
@@ -101,6 +101,10 @@ impl Backend for MySql {
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         self.strategy.names(kind, prefix).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.strategy.diagnose().await
     }
 
     async fn close(&self) -> Result<()> {

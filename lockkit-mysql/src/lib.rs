@@ -58,6 +58,7 @@ mod backend;
 mod bare;
 mod config;
 mod connection;
+mod diagnosis;
 mod error;
 mod idle;
 mod janitor;

@@ -5,10 +5,14 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, LockName, Result,
-    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Released, Role},
+    spi::{
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Released, Role,
+    },
 };
 
-use crate::{claim::RedisClaim, config::Config, error, inspect, keys::Keyspace, listing, store::Store};
+use crate::{
+    claim::RedisClaim, config::Config, diagnosis, error, inspect, keys::Keyspace, listing, store::Store,
+};
 
 /// Waiters are woken by messages; these polls are for those that get lost.
 const SLOW_POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -104,6 +108,10 @@ impl Backend for Redis {
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
         listing::names(&self.store, &self.keyspace, kind, prefix).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        diagnosis::diagnose(&self.store).await
     }
 
     async fn close(&self) -> Result<()> {

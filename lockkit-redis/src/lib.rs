@@ -54,6 +54,7 @@ mod backend;
 mod bare;
 mod claim;
 mod config;
+mod diagnosis;
 mod error;
 mod family;
 mod inspect;

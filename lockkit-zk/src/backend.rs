@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Holder, Inspection, LeaseScope, Mode, Released,
-        Role as ServerRole,
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Holder, Inspection, LeaseScope, Mode,
+        Released, Role as ServerRole,
     },
 };
 
@@ -15,6 +15,7 @@ use crate::{
     changed::{self, Subject},
     claim::QueueClaim,
     config::Config,
+    diagnosis,
     error::{self, Phase},
     folder::can_be_unfair,
     inspect::{self, Seen},
@@ -131,6 +132,10 @@ impl Backend for ZooKeeper {
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         let session = self.pool.session().await?;
         names::in_use(&session, &self.layout, kind, prefix, self.is_single(kind)).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        diagnosis::diagnose(&*self.pool.session().await?, self.pool.config()).await
     }
 
     async fn changed(&self, name: &LockName) {

@@ -23,11 +23,13 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
-    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Released, Role},
+    spi::{
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Released, Role,
+    },
 };
 
 use self::{claim::LeaseClaim, record::Form, store::Store};
-use crate::{backend::Kept, error, pool::Pool};
+use crate::{backend::Kept, diagnosis, error, pool::Pool};
 
 /// A waiter is called when there is something to ask; this is for calls that get lost.
 const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -90,6 +92,10 @@ impl Backend for Optimistic {
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         self.store.names(kind, prefix).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        diagnosis::diagnose(&self.store.pool).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -22,14 +22,14 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, LeaseScope, Mode,
-        Released, Role,
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, LeaseScope,
+        Mode, Released, Role,
     },
 };
 
 pub use self::transaction::LockTransaction;
 use self::{claim::RowClaim, sql::Sql};
-use crate::{backend::Kept, error, pool::Pool, waiting::Waiters};
+use crate::{backend::Kept, diagnosis, error, pool::Pool, waiting::Waiters};
 
 /// How long one attempt waits on the server, with a connection of its own.
 const MAX_PATIENCE: Duration = Duration::from_secs(10);
@@ -132,6 +132,10 @@ impl Backend for Pessimistic {
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         self.store.names(kind, prefix).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        diagnosis::diagnose(&self.store.pool).await
     }
 
     async fn close(&self) -> Result<()> {
