@@ -1,14 +1,21 @@
 //! Redis as a store of locks.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, LockName, Result,
-    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Released, Role},
+    spi::{
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Note, Released, Role,
+    },
 };
 
-use crate::{claim::RedisClaim, config::Config, error, inspect, keys::Keyspace, listing, store::Store};
+use crate::{
+    claim::RedisClaim, config::Config, error, inspect, keys::Keyspace, listing, note, store::Store, time,
+};
 
 /// Waiters are woken by messages; these polls are for those that get lost.
 const SLOW_POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -57,7 +64,9 @@ impl Redis {
             .with_labels()
             .with_extend()
             .with_reissue()
-            .with_raise_fence();
+            .with_raise_fence()
+            .with_notes()
+            .with_time();
         capabilities.push = link.pushes();
         // A raw key does not tell whether it is a lock.
         capabilities.names = !keyspace.raw;
@@ -104,6 +113,15 @@ impl Backend for Redis {
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
         listing::names(&self.store, &self.keyspace, kind, prefix).await
+    }
+
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        let keys = self.keyspace.keys(name)?;
+        self.store.patiently(note::note(&self.store, &keys)).await?
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        self.store.patiently(time::time(&self.store)).await?
     }
 
     async fn close(&self) -> Result<()> {

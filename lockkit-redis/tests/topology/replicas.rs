@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId,
-    spi::{Backend as _, ClaimSpec, Mode, Outsiders, Pulse, Reissued, Released, Wait},
+    spi::{Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait},
 };
 use lockkit_fixture::{RedisOptions, RedisServer, valkey_server};
 use tokio::time::timeout;
@@ -111,6 +111,28 @@ async fn c13_a_grant_that_a_frozen_replica_does_not_confirm_is_given_back() {
     }
     thaw(&store, &replica).await;
     granted(claim.attempt(Wait::No).await);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c5_a_note_that_no_replica_confirms_is_unknown_however_often_it_is_written() {
+    let (store, replica) = replicated(QUERY).await;
+    let (mut claim, first) = (store.claim("a"), Note::default().next("a"));
+    let text = |server: &RedisServer| server.ask(["HGET", "lockkit:mutex:{a}:note", "text"]).unwrap().text();
+    granted(claim.attempt(Wait::No).await);
+    assert_eq!(claim.write_note(&first).await.unwrap(), Noted::Written);
+    assert_eq!(text(&replica), "a");
+    replica.pause().unwrap();
+    let second = first.next("b");
+    for _ in 0..2 {
+        let error = claim.write_note(&second).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+        assert!(error.to_string().contains("a note needs replicas to confirm it"), "{error}");
+        assert_eq!(text(&store.server), "b");
+    }
+    thaw(&store, &replica).await;
+    assert_eq!(claim.write_note(&second).await.unwrap(), Noted::Written);
+    assert_eq!(text(&replica), "b");
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
