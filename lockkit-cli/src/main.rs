@@ -11,6 +11,8 @@ mod commands;
 mod error;
 mod exit;
 mod job;
+mod journal;
+mod slot;
 mod store;
 
 use std::process::ExitCode;
