@@ -6,14 +6,18 @@
 //! * [`store`] finds the store, without a word about its password.
 //! * [`exit`] is what the exit codes mean.
 
+mod asking;
 mod cli;
 mod commands;
 mod error;
 mod exit;
 mod job;
 mod journal;
+mod output;
 mod slot;
 mod store;
+mod table;
+mod view;
 
 use std::process::ExitCode;
 

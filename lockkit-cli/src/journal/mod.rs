@@ -13,7 +13,7 @@ use lockkit::{LockGuard, LockName, Locker, Note, Noted};
 
 pub(crate) use self::{
     record::{MAX_KEY_BYTES, Record},
-    run::Run,
+    run::{Run, host, unix_ms},
 };
 use crate::error::{Error, Result};
 
