@@ -6,12 +6,19 @@
 //! * [`store`] finds the store, without a word about its password.
 //! * [`exit`] is what the exit codes mean.
 
+mod boot_time;
 mod cli;
 mod commands;
+mod environment;
 mod error;
 mod exit;
 mod job;
+mod label;
+mod signals;
+mod status;
 mod store;
+mod voice;
+mod waiting;
 
 use std::process::ExitCode;
 
