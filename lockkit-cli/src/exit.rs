@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+use rustix::process::{Resource, Rlimit, setrlimit};
+use signal_hook::low_level::emulate_default_handler;
+
 /// How `lockkit` ends, when it doesn't end as its child did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -21,6 +24,8 @@ pub(crate) enum Exit {
     NotFound,
     /// As the child did.
     Child(u8),
+    /// As one that this signal kills: the child was, or lockkit while it waited for the lock.
+    Signal(i32),
 }
 
 impl Exit {
@@ -36,12 +41,30 @@ impl Exit {
             Self::Failed => 125,
             Self::NotExecutable => 126,
             Self::NotFound => 127,
+            Self::Signal(signal) => of_signal(signal),
         }
     }
 }
 
+/// What a shell makes of a signal.
+const fn of_signal(signal: i32) -> u8 {
+    let [low, ..] = signal.to_le_bytes();
+    low.wrapping_add(128)
+}
+
 impl From<Exit> for ExitCode {
+    /// Never returns for a signal that kills: the shell is to see the signal, not a code.
     fn from(exit: Exit) -> Self {
+        if let Exit::Signal(signal) = exit {
+            die_of(signal);
+        }
         exit.code().into()
     }
+}
+
+/// Returns if it can't.
+fn die_of(signal: i32) {
+    // The core, if there is to be one, is the child's.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    let _ = emulate_default_handler(signal);
 }

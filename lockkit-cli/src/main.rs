@@ -7,17 +7,24 @@
 //! * [`exit`] is what the exit codes mean.
 
 mod asking;
+mod boot_time;
 mod cli;
 mod commands;
+mod environment;
 mod error;
 mod exit;
 mod job;
 mod journal;
+mod label;
 mod output;
+mod signals;
 mod slot;
+mod status;
 mod store;
 mod table;
 mod view;
+mod voice;
+mod waiting;
 
 use std::process::ExitCode;
 

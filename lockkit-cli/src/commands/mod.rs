@@ -22,7 +22,7 @@ use crate::{
     cli::{Cli, Command, told},
     error::{Error, Result},
     exit::Exit,
-    job::launch,
+    job::{launch, watchdog},
     store::Store,
 };
 
@@ -35,6 +35,7 @@ pub(crate) fn main() -> ExitCode {
     let ended = match cli.command {
         // Before there is a runtime, whose threads an exec would not survive.
         Command::Launch(arguments) => launch::become_command(&arguments),
+        Command::Watchdog(arguments) => watchdog::watch(&arguments),
         _ => on_a_runtime(cli),
     };
     ended
@@ -56,7 +57,7 @@ async fn command(cli: Cli) -> Result<Exit> {
     let Cli { store, output, command } = cli;
     let connect = async || Store::connect(&store).await;
     match command {
-        Command::Run(arguments) => run::run(*arguments, connect().await?, &output).await,
+        Command::Run(arguments) => run::run(*arguments, &store, &output).await,
         Command::Once(arguments) => once::once(*arguments, connect().await?, &output).await,
         Command::Elect(arguments) => elect::elect(*arguments, connect().await?, &output).await,
         Command::Ls(arguments) => ls::ls(&arguments, &connect().await?, &output).await,
@@ -69,5 +70,6 @@ async fn command(cli: Cli) -> Result<Exit> {
         Command::Completions { shell } => completions::completions(shell),
         Command::Man => man::man(),
         Command::Launch(arguments) => launch::become_command(&arguments),
+        Command::Watchdog(arguments) => watchdog::watch(&arguments),
     }
 }

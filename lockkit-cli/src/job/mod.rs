@@ -1,12 +1,34 @@
 //! A child that can't outlive the lock that it runs under.
+//!
+//! The command runs in a process group of its own, which a launcher (lockkit again) makes of itself and which dies with
+//! lockkit. lockkit adopts all orphans of the job, and thereby finds every process of it. It stops them before the lease
+//! ends. Where it can't, because it was killed, is stopped or hangs, a watchdog does: lockkit once more, in a session of
+//! its own, that is told each new deadline.
+//!
+//! The job is all of its processes: what the command leaves behind when it ends is stopped, too, before the lock is
+//! given back.
 
+mod deadline;
 pub(crate) mod launch;
+mod leash;
+mod processes;
+mod quarry;
+mod running;
+mod start;
+mod terminal;
+pub(crate) mod watchdog;
 
 use std::{ffi::OsString, future::Future, time::Duration};
 
 use lockkit::LockGuard;
 
-use crate::error::Result;
+use self::running::Running;
+use crate::{
+    cli::JobArguments,
+    error::{Error, Result},
+    signals::Signals,
+    voice::Voice,
+};
 
 /// A command to be run under a lock.
 #[derive(Debug)]
@@ -19,6 +41,55 @@ pub(crate) struct Job {
     pub(crate) grace: Duration,
     /// It is stopped after so long.
     pub(crate) max_run: Option<Duration>,
+    /// Who tells what happens to it.
+    pub(crate) voice: Voice,
+}
+
+impl Job {
+    /// What was typed, with the variables of its lock (see [`crate::environment`]).
+    pub(crate) fn new(
+        arguments: &JobArguments,
+        environment: Vec<(&'static str, OsString)>,
+        voice: Voice,
+    ) -> Self {
+        Self {
+            command: command(arguments),
+            environment,
+            grace: arguments.grace,
+            max_run: arguments.max_run,
+            voice,
+        }
+    }
+}
+
+/// The program and its arguments: those of `-c` are for a shell.
+pub(crate) fn command(arguments: &JobArguments) -> Vec<OsString> {
+    match &arguments.command_line {
+        Some(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
+        None => arguments.command.clone(),
+    }
+}
+
+/// Refuses a grace that a lease has no room for: after a third of it it is renewed, and only then there may be need to
+/// stop the job.
+///
+/// # Errors
+/// The relation that does not hold. `lease` is [`Duration::MAX`] on a store without leases.
+pub(crate) fn check_grace(grace: Duration, lease: Duration) -> Result<()> {
+    let margin = deadline::margin(lease);
+    if lease == Duration::MAX || grace.saturating_add(lease / 3).saturating_add(margin) < lease {
+        return Ok(());
+    }
+    let most = (lease - lease / 3).saturating_sub(margin);
+    Err(Error::new(format!(
+        "--grace {} is too long for a lock of {}: the command must be gone before the lock ends, and its renewal \
+         needs a third of that; choose a grace below {}, or a longer --ttl",
+        humantime::format_duration(grace),
+        humantime::format_duration(lease),
+        humantime::format_duration(Duration::from_millis(
+            u64::try_from(most.as_millis()).unwrap_or(u64::MAX)
+        )),
+    )))
 }
 
 /// How a job ended, with all of its processes gone.
@@ -44,11 +115,31 @@ pub(crate) enum Ended {
 /// answer is an error.
 ///
 /// # Errors
-/// The job could not be started or watched.
+/// The job could not be started or watched. None of it is left.
+///
+/// # Cancel safety
+/// Dropped midway, all of the job is killed.
 pub(crate) async fn run_under(
     job: &Job,
     guard: &LockGuard,
+    signals: &Signals,
     asked: impl Future<Output = String>,
 ) -> Result<Ended> {
-    todo!("{job:?} {guard:?} {}", std::any::type_name_of_val(&asked))
+    Running::start(job, guard, signals)?.until_end(asked).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_must_have_room_for_renewal_and_grace() {
+        let seconds = Duration::from_secs;
+        check_grace(seconds(5), seconds(30)).unwrap();
+        check_grace(seconds(500), Duration::MAX).unwrap();
+        let error = check_grace(seconds(5), seconds(1)).unwrap_err().to_string();
+        assert!(error.contains("--grace 5s") && error.contains("below 566ms"), "{error}");
+        check_grace(seconds(2), seconds(3)).unwrap_err();
+        check_grace(Duration::MAX, seconds(3)).unwrap_err();
+    }
 }
