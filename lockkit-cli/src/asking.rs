@@ -67,9 +67,9 @@ pub(crate) async fn ask(
 ///
 /// # Cancel safety
 /// Cancel safe: it only looks.
-pub(crate) async fn asked(locker: &Locker, guard: &LockGuard) -> String {
+pub(crate) async fn asked(locker: &Locker, guard: &LockGuard, ttl: Duration) -> String {
     let token = guard.fencing_token().get();
-    let pause = (locker.defaults().ttl / 3).min(LONGEST_PAUSE);
+    let pause = (ttl / 3).min(LONGEST_PAUSE);
     let Ok(name) = LockName::new(Kind::Mutex, &ask_name(guard.name())) else {
         return std::future::pending().await;
     };

@@ -8,13 +8,17 @@ const LONGEST: usize = 255;
 
 /// The text for inspection: `lockkit pid 4711 on web-1: job.sh`. Only the program's name, as arguments may hold secrets.
 pub(crate) fn of_command(command: &[OsString]) -> String {
-    let program = command.first().map(|program| {
-        let name = Path::new(program).file_name().unwrap_or(program.as_os_str());
-        name.to_string_lossy().into_owned()
-    });
+    let program = program(command);
     let host = uname();
     let host = host.nodename().to_string_lossy();
-    clean(&format!("lockkit pid {} on {host}: {}", process::id(), program.unwrap_or_default()))
+    clean(&format!("lockkit pid {} on {host}: {}", process::id(), program))
+}
+
+/// The program's name, without its path.
+pub(crate) fn program(command: &[OsString]) -> String {
+    let program =
+        command.first().map(|program| Path::new(program).file_name().unwrap_or(program.as_os_str()));
+    program.unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Without control characters, and not longer than a store takes.

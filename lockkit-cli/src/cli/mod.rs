@@ -10,7 +10,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::{
-    job::{ElectArguments, JobArguments, RunArguments},
+    job::{ElectArguments, JobArguments, Permits, RunArguments, WaitArguments},
     look::{BenchArguments, LookArguments, NamesArguments, UnlockArguments, WatchArguments},
     once::{OnFail, OnceArguments},
     text::told,

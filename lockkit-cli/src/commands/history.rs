@@ -9,7 +9,7 @@ use crate::{
     cli::{Format, LookArguments, OutputArguments},
     error::{Error, Result},
     exit::Exit,
-    journal::{Journal, Run},
+    journal::{Journal, Run, has_history},
     output,
     store::Store,
     table::{Table, brief, moment},
@@ -40,11 +40,6 @@ pub(crate) async fn history(
         }
     }
     Ok(Exit::Done)
-}
-
-/// Where runs are written down, if the store can.
-pub(crate) fn has_history(kind: Kind) -> bool {
-    matches!(kind, Kind::Election | Kind::Mutex)
 }
 
 /// The runs under a lock, the newest last.

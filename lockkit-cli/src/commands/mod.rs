@@ -58,8 +58,8 @@ async fn command(cli: Cli) -> Result<Exit> {
     let connect = async || Store::connect(&store).await;
     match command {
         Command::Run(arguments) => run::run(*arguments, &store, &output).await,
-        Command::Once(arguments) => once::once(*arguments, connect().await?, &output).await,
-        Command::Elect(arguments) => elect::elect(*arguments, connect().await?, &output).await,
+        Command::Once(arguments) => once::once(*arguments, &store, &output).await,
+        Command::Elect(arguments) => elect::elect(*arguments, &store, &output).await,
         Command::Ls(arguments) => ls::ls(&arguments, &connect().await?, &output).await,
         Command::Show(arguments) => show::show(&arguments, &connect().await?, &output).await,
         Command::Watch(arguments) => watch::watch(&arguments, &connect().await?, &output).await,

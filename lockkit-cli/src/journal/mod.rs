@@ -9,7 +9,7 @@ mod tests;
 
 use std::fmt;
 
-use lockkit::{LockGuard, LockName, Locker, Note, Noted};
+use lockkit::{Kind, LockGuard, LockName, Locker, Note, Noted};
 
 pub(crate) use self::{
     record::{MAX_KEY_BYTES, Record},
@@ -94,6 +94,11 @@ impl fmt::Display for TooLong<'_> {
              one name for each family of keys"
         )
     }
+}
+
+/// Where there can be one: beside what one owner holds alone.
+pub(crate) const fn has_history(kind: Kind) -> bool {
+    matches!(kind, Kind::Election | Kind::Mutex)
 }
 
 /// What is said of a lock whose slots can't be remembered; before a job is run in vain.
