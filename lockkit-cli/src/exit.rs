@@ -10,6 +10,8 @@ use signal_hook::low_level::emulate_default_handler;
 pub(crate) enum Exit {
     /// What was asked for was done.
     Done,
+    /// `doctor` found what weakens locks.
+    Findings,
     /// The lock was busy, or not free within the bound on waiting; `-E` chooses another code.
     Busy(u8),
     /// The lock was lost while the child ran; it was stopped.
@@ -35,6 +37,7 @@ impl Exit {
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
+            Self::Findings => 1,
             Self::Busy(code) | Self::Child(code) => code,
             Self::Lost => 123,
             Self::MaxRun => 124,
