@@ -54,11 +54,13 @@ mod error;
 mod folder;
 mod inspect;
 mod names;
+mod note;
 mod path;
 mod queue;
 mod record;
 mod session;
 mod stand;
+mod time;
 #[cfg(feature = "tls")]
 mod tls;
 mod unfair;
