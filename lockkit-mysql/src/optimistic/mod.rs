@@ -18,16 +18,21 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
-    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Released, Role},
+    spi::{
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Note, Released, Role,
+    },
 };
 
 use self::{claim::LeaseClaim, record::Form, store::Store};
-use crate::{backend::Kept, error, pool::Pool};
+use crate::{backend::Kept, error, note, pool::Pool, time};
 
 /// A waiter is called when there is something to ask; this is for calls that get lost.
 const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -51,7 +56,9 @@ impl Optimistic {
             .with_names()
             .with_extend()
             .with_reissue()
-            .with_raise_fence();
+            .with_raise_fence()
+            .with_notes()
+            .with_time();
         let descriptor = Descriptor::new(error::BACKEND)
             .with_capabilities(capabilities)
             .with_exceptions(Exceptions::none().with_server_clock_step())
@@ -90,6 +97,14 @@ impl Backend for Optimistic {
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         self.store.names(kind, prefix).await
+    }
+
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        note::note(&self.store.pool, name).await
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        time::time(&self.store.pool).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -12,6 +12,7 @@ mod heartbeat;
 mod lease;
 mod lost;
 mod names;
+mod note;
 mod outage;
 mod permits;
 mod reachable;
