@@ -5,7 +5,7 @@ use std::{sync::Arc, time::SystemTime};
 use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, Kind, LockName, Result,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, Note, Released, Role},
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, Note, Released, Role},
 };
 
 use crate::{
@@ -109,6 +109,10 @@ impl Backend for MySql {
 
     async fn time(&self) -> Result<SystemTime> {
         self.strategy.time().await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.strategy.diagnose().await
     }
 
     async fn close(&self) -> Result<()> {

@@ -62,6 +62,7 @@ mod backend;
 mod bare;
 mod config;
 mod connection;
+mod diagnosis;
 mod error;
 mod idle;
 mod janitor;

@@ -167,7 +167,7 @@ impl Facts {
 }
 
 /// The value of a switch: a number, or a word.
-fn is_on(text: &str) -> bool {
+pub(crate) fn is_on(text: &str) -> bool {
     !matches!(text.to_ascii_uppercase().as_str(), "" | "OFF" | "0")
 }
 

@@ -11,6 +11,8 @@ mod counts;
 mod crowd;
 #[path = "mysql/cut.rs"]
 mod cut;
+#[path = "mysql/diagnosis.rs"]
+mod diagnosis;
 #[path = "mysql/gc.rs"]
 mod gc;
 #[path = "mysql/hand_over.rs"]

@@ -9,12 +9,14 @@ use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Note, Released, Role,
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Note, Released,
+        Role,
     },
 };
 
 use crate::{
-    claim::RedisClaim, config::Config, error, inspect, keys::Keyspace, listing, note, store::Store, time,
+    claim::RedisClaim, config::Config, diagnosis, error, inspect, keys::Keyspace, listing, note,
+    store::Store, time,
 };
 
 /// Waiters are woken by messages; these polls are for those that get lost.
@@ -122,6 +124,10 @@ impl Backend for Redis {
 
     async fn time(&self) -> Result<SystemTime> {
         self.store.patiently(time::time(&self.store)).await?
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        diagnosis::diagnose(&self.store).await
     }
 
     async fn close(&self) -> Result<()> {

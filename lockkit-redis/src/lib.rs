@@ -65,6 +65,7 @@ mod backend;
 mod bare;
 mod claim;
 mod config;
+mod diagnosis;
 mod error;
 mod family;
 mod inspect;

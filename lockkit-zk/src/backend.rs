@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Holder, Inspection, LeaseScope, Mode, Note,
-        Released, Role as ServerRole,
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Holder, Inspection, LeaseScope, Mode,
+        Note, Released, Role as ServerRole,
     },
 };
 
@@ -18,6 +18,7 @@ use crate::{
     changed::{self, Subject},
     claim::QueueClaim,
     config::Config,
+    diagnosis,
     error::{self, Phase},
     folder::can_be_unfair,
     inspect::{self, Seen},
@@ -143,6 +144,10 @@ impl Backend for ZooKeeper {
 
     async fn time(&self) -> Result<SystemTime> {
         time::time(&*self.pool.session().await?, self.pool.config()).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        diagnosis::diagnose(&*self.pool.session().await?, self.pool.config()).await
     }
 
     async fn changed(&self, name: &LockName) {

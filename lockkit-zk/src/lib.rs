@@ -59,6 +59,7 @@ mod bare;
 mod changed;
 mod claim;
 mod config;
+mod diagnosis;
 mod error;
 mod folder;
 mod inspect;

@@ -27,12 +27,13 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Note, Released, Role,
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Note, Released,
+        Role,
     },
 };
 
 use self::{claim::LeaseClaim, record::Form, store::Store};
-use crate::{backend::Kept, error, note, pool::Pool, time};
+use crate::{backend::Kept, diagnosis, error, note, pool::Pool, time};
 
 /// A waiter is called when there is something to ask; this is for calls that get lost.
 const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -105,6 +106,10 @@ impl Backend for Optimistic {
 
     async fn time(&self) -> Result<SystemTime> {
         time::time(&self.store.pool).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        diagnosis::diagnose(&self.store.pool).await
     }
 
     async fn close(&self) -> Result<()> {

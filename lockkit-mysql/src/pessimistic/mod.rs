@@ -25,14 +25,14 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, LeaseScope, Mode, Note,
-        Released, Role,
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, LeaseScope,
+        Mode, Note, Released, Role,
     },
 };
 
 pub use self::transaction::LockTransaction;
 use self::{claim::RowClaim, sql::Sql};
-use crate::{backend::Kept, error, note, pool::Pool, time, waiting::Waiters};
+use crate::{backend::Kept, diagnosis, error, note, pool::Pool, time, waiting::Waiters};
 
 /// How long one attempt waits on the server, with a connection of its own.
 const MAX_PATIENCE: Duration = Duration::from_secs(10);
@@ -145,6 +145,10 @@ impl Backend for Pessimistic {
 
     async fn time(&self) -> Result<SystemTime> {
         time::time(&self.store.pool).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        diagnosis::diagnose(&self.store.pool).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -1,5 +1,6 @@
 //! The Redis backend against a real server, below the core's driver.
 
+mod diagnosis;
 mod fence;
 mod foreign;
 mod grant;

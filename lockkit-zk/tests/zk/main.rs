@@ -7,6 +7,7 @@ mod chance;
 mod container;
 mod counts;
 mod crowd;
+mod diagnosis;
 mod evict;
 mod heartbeat;
 mod lease;

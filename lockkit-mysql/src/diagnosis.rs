@@ -1,0 +1,225 @@
+//! What the settings of a server mean for the locks in it.
+
+use std::collections::HashMap;
+
+use lockkit_core::{
+    Result,
+    spi::{Finding, Grade},
+};
+
+use crate::{
+    connection::Step,
+    error::{self, Phase},
+    pool::Pool,
+    server::{is_on, value},
+};
+
+/// What one server does not know is left out of its answer. The names differ between MySQL, MariaDB and their versions.
+const QUESTIONS: &str = "SELECT VERSION();\
+    SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit','innodb_doublewrite','log_bin',\
+    'sync_binlog','wsrep_on','group_replication_group_name','group_replication_single_primary_mode',\
+    'rpl_semi_sync_master_wait_point','rpl_semi_sync_source_wait_point','max_connections');\
+    SHOW GLOBAL STATUS WHERE Variable_name IN ('Rpl_semi_sync_master_status','Rpl_semi_sync_source_status',\
+    'Rpl_semi_sync_master_clients','Rpl_semi_sync_source_clients','Slaves_connected','Threads_connected',\
+    'wsrep_cluster_size');";
+
+/// Looks at the server that takes the changes.
+pub(crate) async fn diagnose(pool: &Pool) -> Result<Vec<Finding>> {
+    let what = "asking for its settings";
+    let mut side = pool.get_side(pool.config().connect_timeout).await?;
+    let answer = side.script(QUESTIONS).await;
+    let steps = pool.checked(answer, Phase::Read, what)?;
+    let facts = Facts::read(&steps).ok_or_else(|| error::nonsense(what))?;
+    Ok(judge(&facts))
+}
+
+/// Variables and status, by their names in lower case.
+struct Facts {
+    version: String,
+    texts: HashMap<String, String>,
+}
+
+impl Facts {
+    fn read(steps: &[Step]) -> Option<Self> {
+        let (version, tables) = steps.split_first()?;
+        let version = value(version.rows.first()?, 0)?;
+        let rows = tables.iter().flat_map(|table| &table.rows);
+        let pairs = rows.map(|row| Some((value::<String>(row, 0)?.to_ascii_lowercase(), value(row, 1)?)));
+        Some(Self { version, texts: pairs.collect::<Option<_>>()? })
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.texts.get(name).map(String::as_str)
+    }
+
+    fn is_on(&self, name: &str) -> bool {
+        self.text(name).is_some_and(is_on)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.text(name)?.parse().ok()
+    }
+
+    /// By the name that the server uses.
+    fn either<T>(&self, names: [&str; 2], look: impl Fn(&Self, &str) -> Option<T>) -> Option<T> {
+        names.into_iter().find_map(|name| look(self, name))
+    }
+}
+
+fn judge(facts: &Facts) -> Vec<Finding> {
+    let mut findings = vec![Finding::new(Grade::Good, "version", facts.version.as_str()), flush(facts)];
+    findings.push(cluster(facts).unwrap_or_else(|| replication(facts)));
+    findings.extend(binlog(facts));
+    findings.push(connections(facts));
+    findings
+}
+
+/// Whether a commit is on the disk before it is answered.
+fn flush(facts: &Facts) -> Finding {
+    let what = "innodb_flush_log_at_trx_commit";
+    match facts.text(what) {
+        None => unknown(what),
+        Some("1") => Finding::new(Grade::Good, what, "1"),
+        Some(other) => Finding::new(Grade::Weak, what, other).with_advice(
+            "a crash of the machine loses the grants of the last second, and others get them while their holders work \
+             on; set it to 1",
+        ),
+    }
+}
+
+/// Where several servers take changes.
+fn cluster(facts: &Facts) -> Option<Finding> {
+    if facts.is_on("wsrep_on") {
+        let size = facts.text("wsrep_cluster_size").unwrap_or("an unknown number of");
+        let found = format!("Galera, {size} nodes");
+        return Some(Finding::new(Grade::Note, "replication", found).with_advice(
+            "two nodes may both grant, and the commit of one of them fails: leases (strategy=optimistic) stay safe, at \
+             the price of retries; send all clients to one node",
+        ));
+    }
+    let group = facts.text("group_replication_group_name").filter(|name| !name.is_empty())?;
+    if facts.is_on("group_replication_single_primary_mode") {
+        return Some(Finding::new(Grade::Good, "replication", format!("group {group}, one primary")));
+    }
+    let found = format!("group {group}, several primaries");
+    Some(Finding::new(Grade::Note, "replication", found).with_advice(
+        "row locks hold on their own node only: use strategy=optimistic, or group_replication_single_primary_mode=ON",
+    ))
+}
+
+fn replication(facts: &Facts) -> Finding {
+    let what = "replication";
+    let clients =
+        facts.either(["rpl_semi_sync_source_clients", "rpl_semi_sync_master_clients"], Facts::number);
+    let semi_sync = facts
+        .either(["rpl_semi_sync_source_status", "rpl_semi_sync_master_status"], |facts, name| {
+            facts.text(name).map(is_on)
+        });
+    let point = facts
+        .either(["rpl_semi_sync_source_wait_point", "rpl_semi_sync_master_wait_point"], |facts, name| {
+            facts.text(name).map(str::to_owned)
+        });
+    match (semi_sync, facts.number("slaves_connected")) {
+        (Some(true), _) => {
+            let clients = clients.unwrap_or(0);
+            let point = point.unwrap_or_default();
+            let found = format!("semi-synchronous, {clients} replicas, {point}");
+            if point.eq_ignore_ascii_case("AFTER_SYNC") {
+                return Finding::new(Grade::Good, what, found);
+            }
+            Finding::new(Grade::Weak, what, found).with_advice(
+                "others see a commit before a replica has it: set the wait point to AFTER_SYNC",
+            )
+        }
+        (_, Some(0)) => Finding::new(Grade::Note, what, "no replica")
+            .with_advice("nothing is lost by a failover, as there is none: while the server is down, no lock can be had"),
+        (_, Some(count)) => Finding::new(Grade::Weak, what, format!("asynchronous, {count} replicas")).with_advice(
+            "a failover can lose a grant that its holder believes in; use semi-synchronous replication with AFTER_SYNC, \
+             and let the resource compare fencing tokens",
+        ),
+        (_, None) => Finding::new(Grade::Unknown, what, "not semi-synchronous").with_advice(
+            "this server does not tell the number of its replicas; if it has some, a failover can lose a grant",
+        ),
+    }
+}
+
+/// What a replica, or the server itself after a crash, may lack.
+fn binlog(facts: &Facts) -> Option<Finding> {
+    if !facts.is_on("log_bin") {
+        return None;
+    }
+    let what = "sync_binlog";
+    Some(match facts.text(what) {
+        None => unknown(what),
+        Some("1") => Finding::new(Grade::Good, what, "1"),
+        Some(other) => Finding::new(Grade::Weak, what, other).with_advice(
+            "after a crash, replicas may miss grants, or have some that the server has lost; set it to 1",
+        ),
+    })
+}
+
+/// Each row lock that somebody waits for or holds has a connection of its own.
+fn connections(facts: &Facts) -> Finding {
+    let what = "max_connections";
+    let (Some(most), Some(now)) = (facts.number(what), facts.number("threads_connected")) else {
+        return unknown(what);
+    };
+    let found = format!("{now} of {most} in use");
+    if now.saturating_mul(5) < most.saturating_mul(4) {
+        return Finding::new(Grade::Good, what, found);
+    }
+    Finding::new(Grade::Note, what, found).with_advice(
+        "when none is left, locks can neither be had nor renewed; raise it, or lower pool_size in the URL",
+    )
+}
+
+fn unknown(what: &str) -> Finding {
+    Finding::new(Grade::Unknown, what, "not told")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grades(texts: &[(&str, &str)]) -> Vec<(String, Grade)> {
+        let texts = texts.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        let findings = judge(&Facts { version: "1".to_owned(), texts });
+        findings.into_iter().skip(1).map(|finding| (finding.what, finding.grade)).collect()
+    }
+
+    fn grade(of: &str, texts: &[(&str, &str)]) -> Grade {
+        grades(texts).into_iter().find(|(what, _)| what == of).unwrap_or_else(|| panic!("no {of}")).1
+    }
+
+    #[test]
+    fn what_a_crash_loses_is_told() {
+        let flush = "innodb_flush_log_at_trx_commit";
+        assert_eq!(grade(flush, &[(flush, "1")]), Grade::Good);
+        assert_eq!(grade(flush, &[(flush, "2")]), Grade::Weak);
+        assert_eq!(grade("sync_binlog", &[("log_bin", "ON"), ("sync_binlog", "0")]), Grade::Weak);
+        assert!(!grades(&[("log_bin", "OFF")]).iter().any(|(what, _)| what == "sync_binlog"));
+    }
+
+    #[test]
+    fn what_a_failover_loses_is_told() {
+        let of = "replication";
+        assert_eq!(grade(of, &[("slaves_connected", "0")]), Grade::Note);
+        assert_eq!(grade(of, &[("slaves_connected", "2")]), Grade::Weak);
+        assert_eq!(grade(of, &[]), Grade::Unknown);
+        let semi = ("rpl_semi_sync_source_status", "ON");
+        assert_eq!(grade(of, &[semi, ("rpl_semi_sync_source_wait_point", "AFTER_SYNC")]), Grade::Good);
+        assert_eq!(grade(of, &[semi, ("rpl_semi_sync_source_wait_point", "AFTER_COMMIT")]), Grade::Weak);
+        let group = ("group_replication_group_name", "a");
+        assert_eq!(grade(of, &[group, ("group_replication_single_primary_mode", "ON")]), Grade::Good);
+        assert_eq!(grade(of, &[group]), Grade::Note);
+        assert_eq!(grade(of, &[("wsrep_on", "ON")]), Grade::Note);
+    }
+
+    #[test]
+    fn few_connections_that_are_left_are_told() {
+        let of = "max_connections";
+        assert_eq!(grade(of, &[(of, "100"), ("threads_connected", "79")]), Grade::Good);
+        assert_eq!(grade(of, &[(of, "100"), ("threads_connected", "80")]), Grade::Note);
+        assert_eq!(grade(of, &[]), Grade::Unknown);
+    }
+}

@@ -1,0 +1,228 @@
+//! What the settings of a server mean for the locks in it.
+
+use std::collections::HashMap;
+
+use lockkit_core::{
+    Result,
+    spi::{Finding, Grade},
+};
+use redis::{Cmd, RedisResult, Value};
+
+use crate::{error::Phase, servers::Link, store::Store};
+
+const SETTINGS: [&str; 5] =
+    ["appendfsync", "maxmemory", "maxmemory-policy", "min-replicas-max-lag", "min-replicas-to-write"];
+
+type Texts = HashMap<String, String>;
+
+/// Looks at each server that keeps locks.
+pub(crate) async fn diagnose(store: &Store) -> Result<Vec<Finding>> {
+    let slots = store.patiently(store.slots()).await??;
+    let is_one_of_many = slots.len() > 1;
+    let mut findings = Vec::new();
+    for slot in slots {
+        let facts = store.patiently(ask(store, slot)).await??;
+        let place = if is_one_of_many { format!(" of the server with slot {slot}") } else { String::new() };
+        let wait_replicas = store.config().replicas.map(|(replicas, _)| replicas);
+        for mut finding in judge(&facts, wait_replicas) {
+            finding.what.push_str(&place);
+            findings.push(finding);
+        }
+    }
+    Ok(findings)
+}
+
+/// What a server says of itself.
+#[derive(Debug, Default)]
+struct Facts {
+    /// `None` if we may not ask.
+    info: Option<Texts>,
+    settings: Option<Texts>,
+}
+
+impl Facts {
+    fn info(&self, name: &str) -> Option<&str> {
+        self.info.as_ref()?.get(name).map(String::as_str)
+    }
+
+    /// Of what both know, `INFO` may be asked by more users.
+    fn setting(&self, name: &str) -> Option<&str> {
+        let known = self.settings.as_ref().and_then(|settings| settings.get(name));
+        known.map(String::as_str).or_else(|| self.info(&name.replace('-', "_")))
+    }
+}
+
+async fn ask(store: &Store, slot: u16) -> Result<Facts> {
+    let mut route = store.route(slot);
+    loop {
+        let stop = route.next().await?;
+        let answer = facts_of(&stop.link).await;
+        if let Some(facts) = route.arrive(&stop, answer, Phase::Read).await? {
+            return Ok(facts);
+        }
+    }
+}
+
+/// What it may not tell is left out; a connection that broke is an error.
+async fn facts_of(link: &Link) -> RedisResult<Facts> {
+    let permitted = |answer: RedisResult<Value>| match answer {
+        Err(error) if error.is_io_error() || error.is_connection_dropped() => Err(error),
+        answer => Ok(answer.ok()),
+    };
+    let mut config = Cmd::new();
+    config.arg("CONFIG").arg("GET");
+    let info = permitted(link.ask(Cmd::new().arg("INFO")).await)?;
+    let mut settings = Texts::new();
+    for name in SETTINGS {
+        let Some(answer) = permitted(link.ask(config.clone().arg(name)).await)? else {
+            return Ok(Facts { info: info.and_then(lines), settings: None });
+        };
+        settings.extend(redis::from_redis_value::<Texts>(answer).unwrap_or_default());
+    }
+    Ok(Facts { info: info.and_then(lines), settings: Some(settings) })
+}
+
+/// `name:value` in each line.
+fn lines(info: Value) -> Option<Texts> {
+    let text = redis::from_redis_value::<String>(info).ok()?;
+    let pairs = text.lines().filter_map(|line| line.split_once(':'));
+    Some(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect())
+}
+
+fn judge(facts: &Facts, wait_replicas: Option<u32>) -> Vec<Finding> {
+    let version = facts.info("redis_version").unwrap_or("not told");
+    let mut findings = vec![Finding::new(Grade::Good, "version", version)];
+    findings.extend([eviction(facts), restart(facts), failover(facts, wait_replicas)]);
+    findings.extend(disk(facts));
+    findings
+}
+
+fn eviction(facts: &Facts) -> Finding {
+    let what = "maxmemory-policy";
+    match (facts.setting("maxmemory"), facts.setting(what)) {
+        (_, None) => unknown(what, "CONFIG GET maxmemory-policy"),
+        (_, Some("noeviction")) => Finding::new(Grade::Good, what, "noeviction"),
+        (Some("0"), Some(policy)) => Finding::new(Grade::Note, what, format!("{policy}, without a maxmemory"))
+            .with_advice("nothing is evicted now; set noeviction before you set a maxmemory"),
+        (_, Some(policy)) => Finding::new(Grade::Unsafe, what, policy).with_advice(
+            "when memory is short, locks that are held are evicted, and others get them; set maxmemory-policy to \
+             noeviction, or keep locks on a server of their own",
+        ),
+    }
+}
+
+/// What a restart of the server leaves of the locks.
+fn restart(facts: &Facts) -> Finding {
+    let what = "persistence";
+    let Some(is_on) = facts.info("aof_enabled") else { return unknown(what, "INFO") };
+    if is_on != "1" {
+        return Finding::new(Grade::Weak, what, "no append-only file").with_advice(
+            "a restart of the server loses the locks since its last snapshot, or all of them, and others get them while \
+             their holders work on; set appendonly yes and appendfsync always",
+        );
+    }
+    match facts.setting("appendfsync") {
+        None => unknown("appendfsync", "CONFIG GET appendfsync"),
+        Some("always") => Finding::new(Grade::Good, what, "append-only file, appendfsync always"),
+        Some(other) => Finding::new(Grade::Weak, what, format!("append-only file, appendfsync {other}")).with_advice(
+            "a crash of the machine loses the grants of the last second or more; set appendfsync always, or let the \
+             resource compare fencing tokens",
+        ),
+    }
+}
+
+fn failover(facts: &Facts, wait_replicas: Option<u32>) -> Finding {
+    let what = "replication";
+    let Some(replicas) = facts.info("connected_slaves") else { return unknown(what, "INFO") };
+    let count: u32 = replicas.parse().unwrap_or(0);
+    let floor: u32 = facts.setting("min-replicas-to-write").and_then(|floor| floor.parse().ok()).unwrap_or(0);
+    match (count, wait_replicas) {
+        (0, Some(wanted)) => Finding::new(Grade::Unsafe, what, format!("no replica, wait_replicas={wanted}"))
+            .with_advice("no lock can be had until that many replicas are connected"),
+        (0, None) => Finding::new(Grade::Note, what, "no replica").with_advice(
+            "nothing is lost by a failover, as there is none: while the server is down, no lock can be had",
+        ),
+        (_, Some(wanted)) if count < wanted => {
+            Finding::new(Grade::Unsafe, what, format!("{count} replicas, wait_replicas={wanted}"))
+                .with_advice("no lock can be had until that many replicas are connected")
+        }
+        (_, Some(wanted)) => {
+            Finding::new(Grade::Good, what, format!("{count} replicas, wait_replicas={wanted}"))
+        }
+        (_, None) => {
+            let found = format!("{count} replicas, min-replicas-to-write {floor}");
+            Finding::new(Grade::Weak, what, found).with_advice(
+                "replication is asynchronous: a failover can lose a grant that its holder believes in; add \
+                 wait_replicas=N to the URL, and let the resource compare fencing tokens",
+            )
+        }
+    }
+}
+
+/// What it says of its last writes.
+fn disk(facts: &Facts) -> Option<Finding> {
+    let failed = |name: &&str| facts.info(name).is_some_and(|status| status != "ok");
+    let name = ["aof_last_write_status", "rdb_last_bgsave_status"].into_iter().find(failed)?;
+    let found = facts.info(name).unwrap_or_default();
+    Some(
+        Finding::new(Grade::Weak, name, found)
+            .with_advice("the server can't write to its disk: look at its log"),
+    )
+}
+
+fn unknown(what: &str, question: &str) -> Finding {
+    Finding::new(Grade::Unknown, what, "not told").with_advice(format!("this user may not ask {question}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(pairs: &[(&str, &str)]) -> Texts {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn grades(info: &[(&str, &str)], settings: &[(&str, &str)], wait: Option<u32>) -> Vec<(String, Grade)> {
+        let facts = Facts { info: Some(texts(info)), settings: Some(texts(settings)) };
+        judge(&facts, wait).into_iter().skip(1).map(|finding| (finding.what, finding.grade)).collect()
+    }
+
+    fn named(grades: [(&str, Grade); 3]) -> Vec<(String, Grade)> {
+        grades.map(|(what, grade)| (what.to_owned(), grade)).to_vec()
+    }
+
+    #[test]
+    fn a_server_that_keeps_what_it_grants_is_good() {
+        let info = [("aof_enabled", "1"), ("connected_slaves", "2"), ("aof_last_write_status", "ok")];
+        let settings = [("maxmemory", "100"), ("maxmemory-policy", "noeviction"), ("appendfsync", "always")];
+        let good =
+            [("maxmemory-policy", Grade::Good), ("persistence", Grade::Good), ("replication", Grade::Good)];
+        assert_eq!(grades(&info, &settings, Some(1)), named(good));
+    }
+
+    #[test]
+    fn a_cache_is_told_apart_from_a_store() {
+        let info = [("aof_enabled", "0"), ("connected_slaves", "1")];
+        let settings =
+            [("maxmemory", "100"), ("maxmemory-policy", "allkeys-lru"), ("appendfsync", "everysec")];
+        let bad =
+            [("maxmemory-policy", Grade::Unsafe), ("persistence", Grade::Weak), ("replication", Grade::Weak)];
+        assert_eq!(grades(&info, &settings, None), named(bad));
+        let settings = [("maxmemory", "0"), ("maxmemory-policy", "allkeys-lru"), ("appendfsync", "everysec")];
+        assert_eq!(grades(&info, &settings, None)[0].1, Grade::Note);
+        assert_eq!(grades(&info, &settings, Some(2))[2].1, Grade::Unsafe, "too few replicas");
+    }
+
+    #[test]
+    fn what_may_not_be_asked_is_unknown() {
+        let findings = judge(&Facts::default(), None);
+        assert!(findings.iter().skip(1).all(|finding| finding.grade == Grade::Unknown), "{findings:?}");
+        assert_eq!(findings.len(), 4);
+    }
+
+    #[test]
+    fn a_disk_that_is_full_is_told() {
+        let info = [("aof_enabled", "1"), ("connected_slaves", "0"), ("aof_last_write_status", "err")];
+        assert_eq!(grades(&info, &[], None).last().unwrap().0, "aof_last_write_status");
+    }
+}

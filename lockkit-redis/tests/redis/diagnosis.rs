@@ -1,0 +1,38 @@
+//! What a server's settings are worth.
+
+use lockkit_core::spi::{Backend as _, Finding, Grade};
+
+use crate::support::*;
+
+async fn grade(redis: &impl lockkit_core::spi::Backend, what: &str) -> Grade {
+    let findings = redis.diagnose().await.unwrap();
+    let found = findings.iter().find(|finding: &&Finding| finding.what == what);
+    found.unwrap_or_else(|| panic!("no {what} in {findings:?}")).grade
+}
+
+#[tokio::test]
+async fn c14_a_server_that_is_told_to_keep_its_locks_gets_better_marks() {
+    let store = Store::start().await;
+    assert_eq!(grade(&store.redis, "persistence").await, Grade::Weak);
+    assert_eq!(grade(&store.redis, "maxmemory-policy").await, Grade::Good);
+    assert_eq!(grade(&store.redis, "replication").await, Grade::Note);
+    for (setting, value) in [("appendonly", "yes"), ("appendfsync", "always")] {
+        store.admin.ask::<()>(&["CONFIG", "SET", setting, value]).await;
+    }
+    assert_eq!(grade(&store.redis, "persistence").await, Grade::Good);
+    for (setting, value) in [("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")] {
+        store.admin.ask::<()>(&["CONFIG", "SET", setting, value]).await;
+    }
+    assert_eq!(grade(&store.redis, "maxmemory-policy").await, Grade::Unsafe);
+}
+
+#[tokio::test]
+async fn c13_what_a_user_may_not_ask_is_unknown_and_no_error() {
+    let store = Store::start().await;
+    let rules = ["ACL", "SETUSER", "u", "reset", "on", ">hunter2", "~*", "&*", "+@all", "-config", "-info"];
+    store.admin.ask::<()>(&rules).await;
+    let redis = connect(&format!("redis://u:hunter2@127.0.0.1:{}/", store.server.port())).await.unwrap();
+    for what in ["persistence", "maxmemory-policy", "replication"] {
+        assert_eq!(grade(&redis, what).await, Grade::Unknown);
+    }
+}

@@ -1,0 +1,95 @@
+//! What the shape of an ensemble means for the locks in it.
+
+use lockkit_core::{
+    Result,
+    spi::{Finding, Grade},
+};
+
+use crate::{
+    config::{Acl, Config},
+    session::Session,
+};
+
+/// Where an ensemble tells its members: see "Dynamic Reconfiguration" in ZooKeeper's manual.
+const MEMBERS: &str = "/zookeeper/config";
+
+/// Looks at the ensemble, and at what the session agreed on with it.
+pub(crate) async fn diagnose(session: &Session, config: &Config) -> Result<Vec<Finding>> {
+    let client = session.client()?;
+    // A server before 3.5 has none, and another one may not show it to everybody.
+    let members = client.get_data(MEMBERS).await.ok().and_then(|(data, _)| voters(&data));
+    Ok(vec![ensemble(members), timeout(session, config), acl(config.acl)])
+}
+
+/// How many servers of a dynamic configuration have a vote: `server.1=host:port:port:participant;clientport`.
+fn voters(config: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(config).ok()?;
+    let servers = text.lines().filter(|line| line.starts_with("server."));
+    let voters = servers.filter(|line| !line.contains(":observer")).count();
+    // A server on its own lists nobody.
+    Some(voters.max(1))
+}
+
+fn ensemble(voters: Option<usize>) -> Finding {
+    let what = "ensemble";
+    let Some(voters) = voters else {
+        return Finding::new(Grade::Unknown, what, "not told")
+            .with_advice(format!("{MEMBERS} can't be read by this user, or the server is older than 3.5"));
+    };
+    let found = format!("{voters} voting members");
+    match voters {
+        1 => Finding::new(Grade::Note, what, "one server").with_advice(
+            "nothing is lost by a failover, as there is none: while the server is down, no lock can be had, and all are \
+             lost that are not renewed in time; run three members",
+        ),
+        2 => Finding::new(Grade::Note, what, found)
+            .with_advice("both are needed for a change: no better than one server; run three members"),
+        even if even.is_multiple_of(2) => Finding::new(Grade::Note, what, found)
+            .with_advice("it stands the loss of no more members than one with a member less"),
+        _ => Finding::new(Grade::Good, what, found),
+    }
+}
+
+/// The server keeps it inside bounds of its own, `minSessionTimeout` and `maxSessionTimeout`.
+fn timeout(session: &Session, config: &Config) -> Finding {
+    let (agreed, wanted) = (session.timeout(), config.session_timeout);
+    let what = "session timeout";
+    if agreed == wanted {
+        return Finding::new(Grade::Good, what, format!("{agreed:?}"));
+    }
+    Finding::new(Grade::Note, what, format!("{agreed:?}, and not the {wanted:?} of the URL")).with_advice(
+        "the server's bounds changed it: a dead holder keeps its locks for as long; see minSessionTimeout and \
+         maxSessionTimeout (2 and 20 ticks by default)",
+    )
+}
+
+fn acl(acl: Acl) -> Finding {
+    match acl {
+        Acl::Creator => Finding::new(Grade::Good, "acl", "creator"),
+        Acl::Open => Finding::new(Grade::Note, "acl", "open").with_advice(
+            "whoever reaches the ensemble can delete locks that are held; use user:password@ and acl=creator in the URL",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_with_a_vote_are_counted() {
+        let config =
+            b"server.1=a:2888:3888:participant;0.0.0.0:2181\nserver.2=b:2888:3888:participant;2181\n\
+                       server.3=c:2888:3888:observer;2181\nversion=100000000";
+        assert_eq!(voters(config), Some(2));
+        assert_eq!(voters(b"version=0"), Some(1), "a server on its own");
+        assert_eq!(voters(b"\xff"), None);
+    }
+
+    #[test]
+    fn only_an_odd_number_of_three_or_more_is_good() {
+        let grades = [None, Some(1), Some(2), Some(3), Some(4), Some(5)].map(|voters| ensemble(voters).grade);
+        let (good, note) = (Grade::Good, Grade::Note);
+        assert_eq!(grades, [Grade::Unknown, note, note, good, note, good]);
+    }
+}
