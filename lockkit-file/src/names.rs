@@ -1,0 +1,38 @@
+//! The names in use.
+
+use lockkit_core::{Kind, LockName, Result};
+use tokio::task::yield_now;
+
+use crate::{
+    files,
+    folder::{RECORD, stem},
+    record::Record,
+    store::Store,
+};
+
+/// Names that are looked at in one go; other tasks have their turn in between.
+const NAMES_PER_LOOK: usize = 100;
+
+/// The names of a kind that begin with `prefix` and that somebody holds or waits for.
+///
+/// # Errors
+/// What the system says.
+pub(crate) async fn in_use(store: &Store, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+    let mut names = Vec::new();
+    for stems in store.folder.stems(kind)?.chunks(NAMES_PER_LOOK) {
+        for found in stems {
+            let path = store.folder.names(kind).join(format!("{found}{RECORD}"));
+            let bytes = files::read(&path)?.unwrap_or_default();
+            // What is no record of ours tells no name: whoever locks that name hears of it.
+            let Ok(mut record) = Record::parse_any(&bytes) else { continue };
+            let name = LockName::new(kind, record.name()).ok().filter(|name| stem(name.as_str()) == *found);
+            let Some(name) = name.filter(|name| name.as_str().starts_with(prefix)) else { continue };
+            store.drop_dead(&mut record)?;
+            if record.is_used() {
+                names.push(name);
+            }
+        }
+        yield_now().await;
+    }
+    Ok(names)
+}
