@@ -13,7 +13,7 @@ use lockkit_core::{
         Role,
     },
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, task::coop::consume_budget};
 
 use crate::{
     claim::FileClaim,
@@ -139,6 +139,7 @@ impl Backend for FileStore {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        consume_budget().await;
         let store = &self.shared.store;
         Ok(store.read_living(&self.place(name))?.inspect(&store.now()))
     }

@@ -10,6 +10,8 @@ use lockkit_core::{
     },
 };
 
+use tokio::task::coop::consume_budget;
+
 use crate::{
     backend::Shared,
     folder::Place,
@@ -93,6 +95,7 @@ impl Claim for FileClaim {
     }
 
     async fn keep_alive(&mut self) -> Result<Pulse> {
+        consume_budget().await;
         let pulse = self.look()?;
         if let Pulse::Lost(_) = pulse {
             self.shared.store.locals.remove(&self.place, self.spec.owner);
