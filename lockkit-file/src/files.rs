@@ -8,9 +8,9 @@ use std::{
 };
 
 use lockkit_core::{Error, Result};
-use rustix::fs::OFlags;
+use rustix::{fs::OFlags, io::Errno};
 
-use crate::error::from_io;
+use crate::{error::from_io, host::micros};
 
 const FILE_MODE: u32 = 0o660;
 /// Far more than a record of thousands of waiters has: what is larger is not ours.
@@ -33,19 +33,68 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// What a file holds; `None` if there is none.
+/// What a file holds.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) bytes: Vec<u8>,
+    /// When it was written, in µs since 1970.
+    pub(crate) written: u64,
+}
+
+/// What a file holds; nothing if there is none.
 ///
 /// # Errors
 /// What the system says.
-pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+pub(crate) fn read(path: &Path) -> Result<Content> {
     let failed = |error| from_io(error, "reading", path);
-    let Some(file) = open(path).map_err(failed)? else { return Ok(None) };
+    let Some(file) = open(path).map_err(failed)? else { return Ok(Content::default()) };
+    let written = file.metadata().and_then(|seen| seen.modified()).map_err(failed)?;
     let mut bytes = Vec::new();
     file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
-    Ok(Some(bytes))
+    Ok(Content { bytes, written: micros(written) })
 }
 
-/// The new content of a file, beside it.
+/// Replaces a file whole, by swapping it with a spare one beside it. One writer at a time.
+///
+/// A rename over the old file would have ext4 write both to the disk at once, which takes three hundred times as long. Who
+/// reads the old file at the same time may see it change: its sum tells.
+///
+/// # Errors
+/// What the system says. One whose outcome is unknown if the swap failed.
+pub(crate) fn replace(path: &Path, bytes: &[u8], may_go_on: impl FnOnce() -> Result<()>) -> Result<()> {
+    let spare = beside(path);
+    let failed = |error| from_io(error, "writing", &spare);
+    let mut file = options().write(true).create(true).open(&spare).map_err(failed)?;
+    file.write_all(bytes).map_err(failed)?;
+    file.set_len(u64::try_from(bytes.len()).unwrap_or(LARGEST)).map_err(failed)?;
+    may_go_on()?;
+    let swapped = match swap(&spare, path) {
+        // The first one has nothing to swap with, and some file systems can't.
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => fs::rename(&spare, path),
+        swapped => swapped.map_err(io::Error::from),
+    };
+    swapped.map_err(|error| from_io(error, "replacing", path)).map_err(Error::with_outcome_unknown)
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn swap(spare: &Path, path: &Path) -> rustix::io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+    renameat_with(CWD, spare, CWD, path, RenameFlags::EXCHANGE)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn swap(_: &Path, _: &Path) -> rustix::io::Result<()> {
+    Err(Errno::NOSYS)
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut spare = path.as_os_str().to_owned();
+    spare.push(".new");
+    PathBuf::from(spare)
+}
+
+/// The new content of a file that is to be on the disk before it counts.
 #[derive(Debug)]
 pub(crate) struct Draft {
     new: PathBuf,
@@ -58,9 +107,7 @@ impl Draft {
     /// # Errors
     /// What the system says. Nothing stays of it.
     pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<Self> {
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        let new = PathBuf::from(new);
+        let new = beside(path);
         let failed = |error| from_io(error, "writing", &new);
         // A new file, not an old one emptied: whoever was stopped while it wrote the old one has that to itself.
         let mut create = options();

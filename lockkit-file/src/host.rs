@@ -25,18 +25,23 @@ impl Now {
     pub(crate) fn of(boot: &str) -> Self {
         let up = clock_gettime(SINCE_BOOT);
         let (seconds, nanos) = (u64::try_from(up.tv_sec).unwrap_or(0), u64::try_from(up.tv_nsec).unwrap_or(0));
-        let wall = wall_clock().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
-        Self {
-            boot: boot.to_owned(),
-            up: seconds * 1_000_000 + nanos / 1_000,
-            wall: u64::try_from(wall).unwrap_or(u64::MAX),
-        }
+        Self { boot: boot.to_owned(), up: seconds * 1_000_000 + nanos / 1_000, wall: micros(wall_clock()) }
+    }
+
+    /// Whether that time, in µs since 1970, was before the host was started.
+    pub(crate) fn is_before_boot(&self, wall: u64) -> bool {
+        wall < self.wall.saturating_sub(self.up)
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "here the host is the server, and tokens follow its time")]
 pub(crate) fn wall_clock() -> SystemTime {
     SystemTime::now()
+}
+
+/// µs since 1970.
+pub(crate) fn micros(time: SystemTime) -> u64 {
+    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()).unwrap_or(u64::MAX)
 }
 
 pub(crate) fn boot_id() -> String {

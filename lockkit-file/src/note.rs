@@ -35,7 +35,7 @@ const VERSION: u32 = 1;
 /// # Errors
 /// [`ErrorKind::WrongType`] for what is none of ours; what the system says.
 pub(crate) fn read(place: &Place) -> Result<Note> {
-    let bytes = files::read(&place.note)?.unwrap_or_default();
+    let bytes = files::read(&place.note)?.bytes;
     if bytes.is_empty() {
         return Ok(Note::default());
     }

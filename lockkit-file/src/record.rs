@@ -3,7 +3,7 @@
 //! One queue for all modes, strictly first in, first out: a claim is granted when it fits together with all holders and
 //! with everybody who waits ahead of it.
 
-use std::{fmt, num::NonZeroU32, time::Duration};
+use std::{num::NonZeroU32, time::Duration};
 
 use lockkit_core::{
     ErrorKind, FencingToken, LockName, OwnerId, Result,
@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{error::ours, host::Now, session::SessionId};
 
+mod sum;
+#[cfg(test)]
+mod tests;
 mod text;
 
 const VERSION: u32 = 1;
@@ -115,7 +118,12 @@ impl Record {
         }
     }
 
-    /// Reads a record. What is empty was written right before the power went, and is a new one.
+    /// Whether this may be what the loss of power has left of a record.
+    pub(crate) fn is_rest(bytes: &[u8]) -> bool {
+        bytes.starts_with(b"{\n  \"lockkit\":") || bytes.iter().all(|byte| *byte == 0)
+    }
+
+    /// Reads a record. An empty one is a new one.
     ///
     /// # Errors
     /// Why it is no record of this name.
@@ -135,7 +143,8 @@ impl Record {
     /// # Errors
     /// Why it is no record.
     pub(crate) fn parse_any(bytes: &[u8]) -> Result<Self, String> {
-        let record: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        let text = sum::check(bytes).ok_or("it has not the sum of its content")?;
+        let record: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if record.lockkit != VERSION {
             return Err(format!("it has the format {}, and this program knows {VERSION}", record.lockkit));
         }
@@ -144,9 +153,7 @@ impl Record {
 
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
         let failed = |error| ours(ErrorKind::Unexpected, format!("a record can't be written: {error}"));
-        let mut bytes = serde_json::to_vec_pretty(self).map_err(failed)?;
-        bytes.push(b'\n');
-        Ok(bytes)
+        Ok(sum::seal(serde_json::to_vec_pretty(self).map_err(failed)?))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -349,12 +356,6 @@ impl Holding {
 impl Waiting {
     fn new(asker: &Asker<'_>) -> Self {
         Self { owner: asker.owner, session: asker.session, mode: asker.share, turn: None }
-    }
-}
-
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.mode(), f)
     }
 }
 

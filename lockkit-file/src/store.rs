@@ -2,14 +2,15 @@
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
     time::Duration,
 };
 
-use lockkit_core::{OwnerId, Result};
+use lockkit_core::{ErrorKind, OwnerId, Result};
 
 use crate::{
     error::stranger,
-    files::{self, Draft},
+    files,
     folder::{Folder, Place},
     gate::Gate,
     host::{self, Now},
@@ -17,6 +18,9 @@ use crate::{
     record::Record,
     session::{self, Session, SessionId, closed},
 };
+
+/// A record that is torn each time is none.
+const MOST_TRIES: u32 = 50;
 
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -86,13 +90,32 @@ impl Store {
         }
     }
 
-    /// A record as it is in its file.
+    /// A record as it is in its file, from outside the gate.
     ///
     /// # Errors
     /// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for what is none of ours; what the system says.
     pub(crate) fn read(&self, place: &Place) -> Result<Record> {
-        let bytes = files::read(&place.record)?.unwrap_or_default();
-        Record::parse(&bytes, &place.name).map_err(|reason| stranger(&place.record, &reason))
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.read_inside(place) {
+                // It may have become the spare one while we read it, and have been written over.
+                Err(error) if error.kind() == ErrorKind::WrongType && tries < MOST_TRIES => thread::yield_now(),
+                record => return record,
+            }
+        }
+    }
+
+    /// A record as it is in its file, from inside the gate.
+    fn read_inside(&self, place: &Place) -> Result<Record> {
+        let content = files::read(&place.record)?;
+        match Record::parse(&content.bytes, &place.name) {
+            // Nobody who holds it now can have written that.
+            Err(_) if Record::is_rest(&content.bytes) && self.now().is_before_boot(content.written) => {
+                Ok(Record::new(&place.name))
+            }
+            record => record.map_err(|reason| stranger(&place.record, &reason)),
+        }
     }
 
     /// A record without the dead.
@@ -133,16 +156,16 @@ impl Store {
         after: impl FnOnce(&T),
     ) -> Result<T> {
         let gate = Gate::enter(&self.folder, place, patience).await?;
-        let stored = self.read(place)?;
+        let stored = self.read_inside(place)?;
         let (mut record, now) = (stored.clone(), self.now());
         self.drop_dead(&mut record)?;
         record.skip_idle(asker, &now);
         let answer = work(&mut record, &now)?;
         record.settle(&now);
         if record != stored {
-            let draft = Draft::write(&place.record, &record.to_bytes()?)?;
+            let bytes = record.to_bytes()?;
             gate.check()?;
-            draft.publish(&place.record)?;
+            files::replace(&place.record, &bytes, || gate.check())?;
         }
         after(&answer);
         drop(gate);

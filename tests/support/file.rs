@@ -71,8 +71,8 @@ impl Harness for Folder {
                 // Of a session that has ended, or of a file that was not written to its end.
                 _ => false,
             };
-            // Lockers of the case live on until its end.
-            if !is_idle && !file.contains("/sessions/") {
+            // Lockers of the case live on until its end, and a record keeps a spare file.
+            if !is_idle && !file.contains("/sessions/") && !file.ends_with(".json.new") {
                 leaks.push(file);
             }
         }
