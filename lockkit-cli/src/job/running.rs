@@ -47,10 +47,6 @@ impl<'a> Running<'a> {
         let failed = |error| Error::of("the orphans of the command can't be adopted", error);
         set_child_subreaper(Some(getpid())).map_err(failed)?;
         let mut deadline = Deadline::new(guard);
-        if guard.remaining() <= job.grace.saturating_add(deadline.margin()) {
-            let text = "the lock would end before the command could be stopped; choose a shorter --grace or a longer --ttl";
-            return Err(Error::new(text));
-        }
         deadline.refresh(guard);
         let mark = format!("{}-{}", guard.owner(), raw(getpid()));
         // What exec has left us of another program is not ours to stop.
