@@ -8,7 +8,7 @@ use std::{
 
 use rustix::{
     io::ioctl_fionbio,
-    process::{Pid, Signal, getpid, kill_process},
+    process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid},
 };
 
 use super::{quarry::raw, start::lockkit};
@@ -61,14 +61,12 @@ impl Leash {
         self.tell(&format!("until {}\n", deadline.0))
     }
 
-    /// The job has gone: there is nothing left to watch.
-    pub(super) fn bye(mut self) {
-        let _ = self.tell("bye\n");
-    }
-
-    /// It hangs or has ended.
+    /// There is nothing left to watch, or it does not listen. When this returns it has gone: a lockkit that we run in
+    /// might take it for a part of its job.
     pub(super) fn kill(self) {
+        // Before the pipe ends, which means that we were killed.
         let _ = kill_process(self.pid, Signal::KILL);
+        let _ = waitpid(Some(self.pid), WaitOptions::empty());
     }
 
     fn tell(&mut self, line: &str) -> Result<()> {

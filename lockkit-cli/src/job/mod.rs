@@ -10,6 +10,7 @@
 
 mod deadline;
 pub(crate) mod launch;
+mod lease;
 mod leash;
 mod processes;
 mod quarry;
@@ -22,13 +23,9 @@ use std::{ffi::OsString, future::Future, time::Duration};
 
 use lockkit::LockGuard;
 
+pub(crate) use self::lease::check_grace;
 use self::running::Running;
-use crate::{
-    cli::JobArguments,
-    error::{Error, Result},
-    signals::Signals,
-    voice::Voice,
-};
+use crate::{cli::JobArguments, error::Result, signals::Signals, voice::Voice};
 
 /// A command to be run under a lock.
 #[derive(Debug)]
@@ -70,28 +67,6 @@ pub(crate) fn command(arguments: &JobArguments) -> Vec<OsString> {
     }
 }
 
-/// Refuses a grace that a lease has no room for: after a third of it it is renewed, and only then there may be need to
-/// stop the job.
-///
-/// # Errors
-/// The relation that does not hold. `lease` is [`Duration::MAX`] on a store without leases.
-pub(crate) fn check_grace(grace: Duration, lease: Duration) -> Result<()> {
-    let margin = deadline::margin(lease);
-    if lease == Duration::MAX || grace.saturating_add(lease / 3).saturating_add(margin) < lease {
-        return Ok(());
-    }
-    let most = (lease - lease / 3).saturating_sub(margin);
-    Err(Error::new(format!(
-        "--grace {} is too long for a lock of {}: the command must be gone before the lock ends, and its renewal \
-         needs a third of that; choose a grace below {}, or a longer --ttl",
-        humantime::format_duration(grace),
-        humantime::format_duration(lease),
-        humantime::format_duration(Duration::from_millis(
-            u64::try_from(most.as_millis()).unwrap_or(u64::MAX)
-        )),
-    )))
-}
-
 /// How a job ended, with all of its processes gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -125,21 +100,8 @@ pub(crate) async fn run_under(
     signals: &Signals,
     asked: impl Future<Output = String>,
 ) -> Result<Ended> {
-    Running::start(job, guard, signals)?.until_end(asked).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lease_must_have_room_for_renewal_and_grace() {
-        let seconds = Duration::from_secs;
-        check_grace(seconds(5), seconds(30)).unwrap();
-        check_grace(seconds(500), Duration::MAX).unwrap();
-        let error = check_grace(seconds(5), seconds(1)).unwrap_err().to_string();
-        assert!(error.contains("--grace 5s") && error.contains("below 566ms"), "{error}");
-        check_grace(seconds(2), seconds(3)).unwrap_err();
-        check_grace(Duration::MAX, seconds(3)).unwrap_err();
+    if let Err(lost) = lease::make_room(guard, job.grace).await? {
+        return Ok(Ended::Lost(lost));
     }
+    Running::start(job, guard, signals)?.until_end(asked).await
 }

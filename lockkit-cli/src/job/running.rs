@@ -47,10 +47,6 @@ impl<'a> Running<'a> {
         let failed = |error| Error::of("the orphans of the command can't be adopted", error);
         set_child_subreaper(Some(getpid())).map_err(failed)?;
         let mut deadline = Deadline::new(guard);
-        if guard.remaining() <= job.grace.saturating_add(deadline.margin()) {
-            let text = "the lock would end before the command could be stopped; choose a shorter --grace or a longer --ttl";
-            return Err(Error::new(text));
-        }
         deadline.refresh(guard);
         let mark = format!("{}-{}", guard.owner(), raw(getpid()));
         // What exec has left us of another program is not ours to stop.
@@ -61,9 +57,9 @@ impl<'a> Running<'a> {
         let mut leash = Leash::start(&orders)?;
         leash.tell_deadline(deadline.for_watchdog())?;
         let terminal = Terminal::find();
+        let ours = terminal.as_ref().filter(|terminal| terminal.is_ours() && !Terminal::has_neighbours());
         let environment: Vec<_> =
             deadline.path().map(|path| ("LOCKKIT_DEADLINE_FILE", OsString::from(path))).into_iter().collect();
-        let ours = terminal.as_ref().filter(|terminal| terminal.is_ours());
         let started = Started::start(job, &environment, &mark, ours)?;
         let session = getsid(None).map_or(0, raw);
         let quarry = Quarry {
@@ -82,7 +78,7 @@ impl<'a> Running<'a> {
     pub(super) async fn until_end(mut self, asked: impl Future<Output = String>) -> Result<Ended> {
         let stopped_for = self.watch(asked).await?;
         if stopped_for.is_none() {
-            self.remark_leftovers();
+            self.let_leftovers_end().await;
         }
         self.stop().await;
         let ended = stopped_for.or_else(|| self.started.refusal()).unwrap_or_else(|| self.own_end());
@@ -188,7 +184,7 @@ impl<'a> Running<'a> {
                     .voice
                     .insist(&format!("these processes were killed and can't die yet: {}", left.join(", ")));
             }
-            sleep(Duration::from_millis(2)).await;
+            sleep(if told { LOOK } else { Duration::from_millis(2) }).await;
         }
     }
 
@@ -258,9 +254,15 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// What a command leaves behind must not work without the lock.
-    fn remark_leftovers(&self) {
-        let left = self.quarry.find();
+    /// What a command leaves behind must not work without the lock. Some of it is only about to end.
+    async fn let_leftovers_end(&mut self) {
+        let begun = Instant::now();
+        let mut left = self.quarry.find();
+        while !left.is_empty() && begun.elapsed() < LOOK && !self.deadline.for_us().left().is_zero() {
+            sleep(Duration::from_millis(2)).await;
+            self.reap();
+            left = self.quarry.find();
+        }
         if !left.is_empty() {
             let pids: Vec<_> = left.iter().map(|process| raw(process.pid).to_string()).collect();
             self.job.voice.say(&format!(
@@ -310,11 +312,16 @@ impl<'a> Running<'a> {
     /// All is gone.
     fn settle(&mut self) {
         if let Some(leash) = self.leash.take() {
-            leash.bye();
+            leash.kill();
         }
         if let Some(terminal) = self.terminal.take() {
             let was_killed = self.ended.is_some_and(WaitStatus::signaled);
-            terminal.take_back(self.started.pid, was_killed);
+            let was_the_commands = terminal.take_back(self.started.pid, was_killed);
+            if let Some(signal) =
+                self.ended.and_then(WaitStatus::terminating_signal).filter(|_| was_the_commands)
+            {
+                Terminal::pass_on(signal);
+            }
         }
     }
 }

@@ -29,9 +29,9 @@ use crate::{
 /// Between two rounds; no process that can be killed needs more.
 const ROUNDS: usize = 100;
 
-/// Ends when its parent says goodbye, or has gone together with its job.
+/// Ends when its parent and the job have gone. A parent whose job has ended kills it.
 pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
-    // Nobody's Ctrl-C or goodbye is for it.
+    // Nobody's Ctrl-C is for it.
     let _ = SigSet::all().thread_block();
     let _ = setsid();
     ioctl_fionbio(stdin(), true).map_err(|error| Error::of("standard input is no pipe", error))?;
@@ -52,7 +52,6 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
             Err(error) => return Err(Error::of("nothing can be waited for", error)),
         }
         match orders.hear() {
-            Heard::Bye => return Ok(Exit::Done),
             Heard::Gone => {
                 kill(arguments, &orders, "lockkit was killed: so is its job");
                 if let Some(folder) = &arguments.folder {
@@ -85,7 +84,7 @@ fn kill(arguments: &WatchdogArguments, orders: &Orders, why: &str) {
     }
     Voice { quiet: false, verbose: false, json: false }.say(why);
     while !quarry.kill(ROUNDS) {
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(200));
     }
 }
 
@@ -106,7 +105,6 @@ impl Default for Orders {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
-    Bye,
     Gone,
     Orders,
 }
@@ -124,9 +122,7 @@ impl Orders {
                 Ok(0) => return Heard::Gone,
                 Ok(length) => {
                     self.rest.extend(buffer.iter().take(length));
-                    if self.obey() {
-                        return Heard::Bye;
-                    }
+                    self.obey();
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Heard::Orders,
@@ -135,20 +131,17 @@ impl Orders {
         }
     }
 
-    /// True for a goodbye.
-    fn obey(&mut self) -> bool {
+    fn obey(&mut self) {
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<_> = self.rest.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line).into_owned();
             let words: Vec<_> = line.split_ascii_whitespace().collect();
             match words.as_slice() {
-                ["bye"] => return true,
                 ["group", group, session] => self.group = group.parse().ok().zip(session.parse().ok()),
                 ["until", at] => self.deadline = at.parse().map_or(self.deadline, BootTime),
                 _ => {}
             }
         }
-        false
     }
 }
 
@@ -167,12 +160,10 @@ mod tests {
     fn orders_may_come_in_pieces() {
         let mut orders = Orders::default();
         orders.rest.extend(b"group 12 3\nuntil 45");
-        assert!(!orders.obey());
+        orders.obey();
         assert_eq!((orders.group, orders.deadline), (Some((12, 3)), BootTime::NEVER));
         orders.rest.extend(b"6\nnonsense\n");
-        assert!(!orders.obey());
+        orders.obey();
         assert_eq!(orders.deadline, BootTime(456));
-        orders.rest.extend(b"bye\n");
-        assert!(orders.obey());
     }
 }

@@ -79,7 +79,7 @@ fn forwarded() -> Result<(), Failed> {
 fn deadly() -> Result<(), Failed> {
     let place = Place::new();
     for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
-        let name = format!("up-{signal:?}");
+        let name = format!("up-{}", signal.as_raw());
         let line = format!("echo up > {}; exec sleep 60", place.path(&name).display());
         let mut run = Running::start(place.lockkit(["run", "job", "sh", "-c", &line]));
         place.text(&name);

@@ -21,6 +21,8 @@ pub(crate) fn trials() -> Vec<Test> {
     vec![
         ("terminal::a_command_reads_from_it_and_the_shell_gets_it_back", reads),
         ("terminal::ctrl_c_reaches_the_command", interrupt),
+        ("terminal::ctrl_c_reaches_a_script_around_it", script),
+        ("terminal::a_pager_behind_it_keeps_the_terminal", pager),
         ("terminal::ctrl_z_is_answered", suspend),
         ("terminal::a_wait_is_one_live_line", live),
     ]
@@ -98,6 +100,35 @@ fn interrupt() -> Result<(), Failed> {
     shell.shows("code=6");
     shell.types("$L run job sh -c 'echo re\"\"ady; exec sleep 60'\n");
     shell.shows("ready");
+    shell.types("\x03");
+    shell.types("echo code=$?\n");
+    shell.shows("code=130");
+    Ok(())
+}
+
+fn script() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    let script = place.path("script");
+    let lines = "$L run job sh -c 'echo ready; exec sleep 60'\necho \"the script goes on\"\n";
+    std::fs::write(&script, lines)?;
+    shell.types(&format!("bash {}\n", script.display()));
+    shell.shows("ready");
+    shell.types("\x03");
+    shell.types("echo code=$?\n");
+    let before = shell.shows("code=130");
+    assert!(!before.contains("goes on"), "{before}");
+    Ok(())
+}
+
+/// The shell that reads is behind lockkit in the pipeline, in its group.
+fn pager() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.types("$L run job sh -c 'echo on\"\"e; sleep 60' | sh -c 'read x; echo \"re\"ad $x; read y </dev/tty; echo \"key <$y>\"; read z </dev/tty'\n");
+    shell.shows("read one");
+    shell.types("q\n");
+    shell.shows("key <q>");
     shell.types("\x03");
     shell.types("echo code=$?\n");
     shell.shows("code=130");

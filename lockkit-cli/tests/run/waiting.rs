@@ -55,7 +55,12 @@ fn next() -> Result<(), Failed> {
         }
         guard.release().await.unwrap();
         let output = waiting.output();
-        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"ran\n".as_slice()));
+        assert_eq!(
+            (output.status.code(), output.stdout.as_slice()),
+            (Some(0), b"ran\n".as_slice()),
+            "{}",
+            said(&output)
+        );
     });
     Ok(())
 }
