@@ -28,6 +28,7 @@ pub(crate) fn trials() -> Vec<Test> {
 fn hold(place: &Place, options: &[&str], name: &str) -> Running {
     let up = place.path(&format!("up-{}", name.replace('/', "-")));
     let line = format!("echo up > {}; sleep 60", up.display());
+    let _ = std::fs::remove_file(&up);
     let holder = Running::start(place.lockkit([&["run"], options, &[name, "-c", &line]].concat()));
     until("the holder", || up.exists().then_some(()));
     holder
