@@ -3,6 +3,7 @@
 use std::{fs, time::Duration};
 
 use libtest_mimic::Failed;
+use lockkit::LockOptions;
 
 use crate::{
     Test, good,
@@ -16,6 +17,7 @@ pub(crate) fn trials() -> Vec<Test> {
     vec![
         ("unlock::c1_a_queued_task_gets_it_when_all_of_the_job_is_gone", library_waiter),
         ("unlock::c1_a_queued_run_gets_it_when_all_of_the_job_is_gone", run_waiter),
+        ("unlock::an_ask_is_about_the_grants_that_it_names", aims),
         ("unlock::another_token_changes_nothing", another_token),
         ("unlock::a_holder_that_does_not_hear_is_overruled_in_the_end", deaf),
         ("unlock::now_does_not_ask", at_once),
@@ -86,6 +88,28 @@ fn run_waiter() -> Result<(), Failed> {
         "the job beat after the next one was granted"
     );
     assert!(rest.ends_with("end\n"));
+    Ok(())
+}
+
+/// As if an operator's look at the lock came late: the ask stands while the next one works.
+fn aims() -> Result<(), Failed> {
+    let place = Place::new();
+    let runtime = runtime();
+    let locker = runtime.block_on(place.locker());
+    let guard = runtime.block_on(locker.mutex("job")?.lock())?;
+    let asks = || runtime.block_on(locker.names("lockkit-unlock/")).unwrap();
+    let unlock = Running::start(place.lockkit(["unlock", "job", "--force", "--reason=test"]));
+    let ask = until("the ask", || asks().pop());
+    runtime.block_on(guard.release())?;
+    assert_eq!(unlock.output().status.code(), Some(0));
+    for (label, code) in [("=1 another", 0), ("<=1 earlier ones", 0), ("<=18446744073709551615 all", 123)] {
+        let mutex = locker.mutex(ask.as_str())?.with_options(LockOptions::new().with_label(label))?;
+        let asking = runtime.block_on(mutex.lock())?;
+        // A holder looks after a second at the latest.
+        let run = run(place.lockkit(["run", "job", "sleep", "2.5"]));
+        assert_eq!(run.status.code(), Some(code), "{label}: {}", said(&run));
+        runtime.block_on(asking.release())?;
+    }
     Ok(())
 }
 
