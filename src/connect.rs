@@ -18,6 +18,10 @@ pub async fn connect(url: &str) -> Result<Locker> {
 #[must_use]
 pub fn registry() -> Registry {
     let mut registry = Registry::new();
+    #[cfg(feature = "file")]
+    lockkit_file::register(&mut registry);
+    #[cfg(not(feature = "file"))]
+    registry.register_missing(&["file"], "file");
     #[cfg(feature = "mysql")]
     lockkit_mysql::register(&mut registry);
     #[cfg(not(feature = "mysql"))]

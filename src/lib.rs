@@ -12,6 +12,10 @@
 mod connect;
 
 pub use lockkit_core::*;
+/// The file backend, for the processes of one host; needs the cargo feature `file`.
+#[cfg(feature = "file")]
+#[doc(inline)]
+pub use lockkit_file as file;
 /// The MySQL and MariaDB backend; needs the cargo feature `mysql`.
 #[cfg(feature = "mysql")]
 #[doc(inline)]

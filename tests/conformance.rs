@@ -1,5 +1,8 @@
 //! The contract, C1 to C14, on every store that is compiled in.
 
+#[cfg(feature = "file")]
+#[path = "support/file.rs"]
+mod file;
 #[cfg(feature = "mysql")]
 #[path = "support/mysql.rs"]
 mod mysql;
@@ -35,8 +38,8 @@ fn main() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
     // A majority of three has the same code, and its own storms among the tests of the core.
     let quorums = [(5, Need::Majority), (2, Need::All)]
         .map(|(members, need)| -> Found { (Arc::new(QuorumStore::new(members, need)), true) });
-    let found = [vec![memory], quorums.to_vec(), mysql()?, redis()?, zookeeper()?].concat();
-    let is_complete = cfg!(all(feature = "mysql", feature = "redis", feature = "zk"))
+    let found = [vec![memory], quorums.to_vec(), file(), mysql()?, redis()?, zookeeper()?].concat();
+    let is_complete = cfg!(all(feature = "file", feature = "mysql", feature = "redis", feature = "zk"))
         && found.iter().all(|(_, is_ours)| *is_ours);
     let stores = found.into_iter().map(|(store, _)| store);
     Ok(if is_complete {
@@ -44,6 +47,11 @@ fn main() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
     } else {
         lockkit_conformance::main(stores)
     })
+}
+
+#[cfg(feature = "file")]
+fn file() -> Vec<Found> {
+    vec![(Arc::new(file::FolderStore), true)]
 }
 
 #[cfg(feature = "mysql")]
@@ -79,6 +87,11 @@ fn zookeeper() -> Result<Vec<Found>, Box<dyn Error + Send + Sync>> {
         found
     });
     Ok(found.collect())
+}
+
+#[cfg(not(feature = "file"))]
+fn file() -> Vec<Found> {
+    Vec::new()
 }
 
 #[cfg(not(feature = "mysql"))]

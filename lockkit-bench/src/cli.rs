@@ -1,7 +1,9 @@
 //! The command line.
 
 use std::{
-    env, fs, io,
+    env,
+    ffi::OsString,
+    fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -91,13 +93,24 @@ struct RunArguments {
 /// The exit code is 0 if all went well, 1 if a comparison found something worse, and 2 for anything that went wrong, which
 /// includes a run that could measure nothing.
 pub async fn command_line() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    command_line_from(env::args_os(), ["worker"]).await
+}
+
+/// As [`command_line`], for a program that has this one as a command of its own: `words` begin with a name for help,
+/// and this program, called with `worker_words`, has to call this with the word `worker`.
+pub async fn command_line_from(
+    words: impl IntoIterator<Item = OsString>,
+    worker_words: impl IntoIterator<Item = &'static str>,
+) -> ExitCode {
+    let words: Vec<_> = words.into_iter().collect();
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return told(&error),
+        Err(error) => return told(&error, &words),
     };
+    let start = || WorkerCommand::this_program(worker_words);
     let done = match cli.command {
-        None => measure(cli.run).await,
-        Some(Command::Run(arguments)) => measure(arguments).await,
+        None => measure(cli.run, start).await,
+        Some(Command::Run(arguments)) => measure(arguments, start).await,
         Some(Command::Compare { old, new }) => compare_files(&old, &new),
         Some(Command::Report { json, out }) => {
             let beside = json.parent().map(|folder| Path::new(".").join(folder)).unwrap_or_default();
@@ -112,21 +125,24 @@ pub async fn command_line() -> ExitCode {
 }
 
 /// Help goes its usual way. What was typed wrong is repeated without the passwords in it.
-fn told(error: &clap::Error) -> ExitCode {
+fn told(error: &clap::Error, words: &[OsString]) -> ExitCode {
     if !error.use_stderr() {
         return match error.print() {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::from(2),
         };
     }
-    let words = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words = words.iter().skip(1).map(|word| word.to_string_lossy().into_owned());
     eprint!("{}", address::without_secrets(&error.render().to_string(), words));
     ExitCode::from(2)
 }
 
-async fn measure(arguments: RunArguments) -> Result<ExitCode> {
+async fn measure(
+    arguments: RunArguments,
+    worker: impl FnOnce() -> Result<WorkerCommand>,
+) -> Result<ExitCode> {
     let out = arguments.out.clone();
-    let options = arguments.options()?;
+    let options = arguments.options(worker)?;
     // Before the time is spent: a folder that can't be made.
     let of = |error| Error::of(format!("{} can't be written", out.display()), error);
     fs::create_dir_all(&out).map_err(of)?;
@@ -155,7 +171,7 @@ fn has_figures(report: &Report) -> bool {
 }
 
 impl RunArguments {
-    fn options(self) -> Result<Options> {
+    fn options(self, worker: impl FnOnce() -> Result<WorkerCommand>) -> Result<Options> {
         let mut lines = self.urls;
         if let Some(file) = &self.urls_from {
             lines.extend(url_lines(&read(file)?));
@@ -180,7 +196,7 @@ impl RunArguments {
         {
             return Err(Error::new("a rate is between 0.1 and 1,000,000 requests in a second"));
         }
-        let worker = WorkerCommand::this_program(["worker"])?;
+        let worker = worker()?;
         let mut options =
             if self.quick { Options::quick(addresses, worker) } else { Options::full(addresses, worker) };
         options.rounds = self.rounds.unwrap_or(options.rounds);

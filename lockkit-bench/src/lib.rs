@@ -21,7 +21,7 @@ mod worker;
 
 pub use self::{
     children::WorkerCommand,
-    cli::command_line,
+    cli::{command_line, command_line_from},
     error::{Error, Result},
     run::{Options, Progress, run},
     target::Address,

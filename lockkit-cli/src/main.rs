@@ -6,12 +6,27 @@
 //! * [`store`] finds the store, without a word about its password.
 //! * [`exit`] is what the exit codes mean.
 
+mod asking;
+mod boot_time;
 mod cli;
 mod commands;
+mod environment;
 mod error;
 mod exit;
+mod history;
 mod job;
+mod journal;
+mod label;
+mod output;
+mod signals;
+mod slot;
+mod status;
 mod store;
+mod table;
+mod turn;
+mod view;
+mod voice;
+mod waiting;
 
 use std::process::ExitCode;
 

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use lockkit::{Kind, LockName, LockOptions, Locker};
+use lockkit::{Kind, LockName, Locker};
 
 use crate::{
     cli::StoreArguments,
@@ -32,11 +32,6 @@ impl Store {
         Ok(Self { locker, prefix })
     }
 
-    /// The same store with other options for its locks.
-    pub(crate) fn with_defaults(self, options: LockOptions) -> Result<Self> {
-        Ok(Self { locker: self.locker.with_defaults(options)?, ..self })
-    }
-
     /// A name as the store has it.
     pub(crate) fn full(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
@@ -53,7 +48,8 @@ impl Store {
     }
 }
 
-fn url(arguments: &StoreArguments) -> Result<String> {
+/// The URL that the arguments or the environment name.
+pub(crate) fn url(arguments: &StoreArguments) -> Result<String> {
     match (arguments.local, &arguments.url, &arguments.url_file) {
         (true, ..) => local(),
         (false, Some(url), _) if !url.is_empty() => Ok(url.clone()),

@@ -1,11 +1,11 @@
 //! A MySQL or MariaDB database as a store of locks.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, Kind, LockName, Result,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, Released, Role},
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, Note, Released, Role},
 };
 
 use crate::{
@@ -101,6 +101,14 @@ impl Backend for MySql {
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         self.strategy.names(kind, prefix).await
+    }
+
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        self.strategy.note(name).await
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        self.strategy.time().await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

@@ -43,7 +43,11 @@
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.lockkit_meta TO 'app'@'%';
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.lockkit_lock TO 'app'@'%';
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.lockkit_holder TO 'app'@'%';   -- pessimistic: lockkit_row, lockkit_fence
+//! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.lockkit_note TO 'app'@'%';
 //! ```
+//!
+//! The rows of a name go when it was not used for the retention, but for its note (in `lockkit_note`, in both strategies), which
+//! stays until somebody deletes it.
 //!
 //! What can break it:
 //! * `optimistic`: a step of the server's clock ends leases early or late. Tokens rise all the same.
@@ -63,6 +67,7 @@ mod error;
 mod idle;
 mod janitor;
 mod names;
+mod note;
 mod optimistic;
 mod pessimistic;
 mod pool;
@@ -70,6 +75,7 @@ mod reaper;
 pub mod schema;
 mod server;
 mod sql;
+mod time;
 #[cfg(feature = "tls")]
 mod tls;
 mod waiting;

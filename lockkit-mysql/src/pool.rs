@@ -166,6 +166,28 @@ impl Pool {
         Ok(now)
     }
 
+    /// Asks a question of one row, also while all other connections hold locks. `None` if there is no row.
+    ///
+    /// # Errors
+    /// What the server says, or that it is no primary any more: another one may know better.
+    pub(crate) async fn ask_primary(&self, question: &str, what: &str) -> Result<Option<my::Row>> {
+        let mut side = self.get_side(self.config().connect_timeout).await?;
+        let answer = side.script(&format!("{};{question}", server::ROLE)).await;
+        let steps = self.checked(answer, Phase::Read, what)?;
+        match server::role(&steps) {
+            Some(Role::Primary) => Ok(steps.into_iter().nth(1).and_then(|step| step.rows.into_iter().next())),
+            Some(_) => {
+                drop(side.give_up());
+                self.doubt();
+                let reason = format!(
+                    "{what}: the server is not a primary, or was demoted; name the primary in the URL"
+                );
+                Err(error::ours(ErrorKind::ReadOnly, reason))
+            }
+            None => Err(error::nonsense(what)),
+        }
+    }
+
     /// Asks for a sign of life, also while all other connections hold locks.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::{
 
 /// The statements that make all tables, for the default table prefix.
 ///
-/// A strategy uses its own two tables and `lockkit_meta`; [`sql`] gives what one needs, for any prefix. The user of the
+/// A strategy uses its own two tables, `lockkit_meta` and `lockkit_note`; [`sql`] gives what one needs, for any prefix. The user of the
 /// store URL needs `SELECT`, `INSERT`, `UPDATE` and `DELETE` on them, and `CREATE` only to make them at first use.
 pub const SQL: &str = include_str!("schema.sql");
 
@@ -28,8 +28,8 @@ pub fn sql(strategy: Strategy, prefix: &str) -> String {
 
 fn statements(strategy: Strategy, prefix: &str) -> Vec<String> {
     let tables = match strategy {
-        Strategy::Optimistic => ["meta`", "lock`", "holder`"],
-        Strategy::Pessimistic => ["meta`", "row`", "fence`"],
+        Strategy::Optimistic => ["meta`", "note`", "lock`", "holder`"],
+        Strategy::Pessimistic => ["meta`", "note`", "row`", "fence`"],
     };
     let statements = SQL.split(';').map(str::trim);
     let wanted = statements.filter(|statement| {
@@ -73,7 +73,7 @@ impl Tables {
 /// [`ErrorKind::WrongType`] if they are missing and not to be made, have another form, or are used with the other
 /// strategy; [`ErrorKind::PermissionDenied`].
 pub(crate) async fn prepare(connection: &mut Connection, config: &Config) -> Result<()> {
-    if !has_meta(connection, config).await? {
+    if !are_there(connection, config).await? {
         if !config.create_table {
             return Err(missing(config));
         }
@@ -124,14 +124,16 @@ fn strategy_text(config: &Config) -> String {
     format!("{}{strict}", config.strategy.as_str())
 }
 
-async fn has_meta(connection: &mut Connection, config: &Config) -> Result<bool> {
-    let meta = config.tables().table("meta");
-    match connection.rows(&format!("SELECT id FROM {meta} LIMIT 1"), Vec::new()).await {
+/// Whoever made the tables before there were notes has all others.
+async fn are_there(connection: &mut Connection, config: &Config) -> Result<bool> {
+    let (meta, note) = (config.tables().table("meta"), config.tables().table("note"));
+    let question = format!("SELECT (SELECT revision FROM {note} LIMIT 1) FROM {meta} LIMIT 1");
+    match connection.rows(&question, Vec::new()).await {
         Ok(_) => Ok(true),
         Err(error) if error::code(&error) == Some(error::NO_SUCH_TABLE) => Ok(false),
         // A user with no right to a table is not told whether it is there.
         Err(error) if error::code(&error) == Some(error::TABLE_DENIED) && config.create_table => Ok(false),
-        Err(error) => Err(error::from_mysql(error, Phase::Read, &format!("reading {meta}"))),
+        Err(error) => Err(error::from_mysql(error, Phase::Read, &format!("reading {meta} and {note}"))),
     }
 }
 
@@ -155,7 +157,7 @@ async fn create(connection: &mut Connection, config: &Config) -> Result<()> {
 
 /// Asks for every column that this version uses, and for the engine: others than InnoDB have no row locks.
 async fn check_form(connection: &mut Connection, config: &Config) -> Result<()> {
-    let columns: [(&str, &str); 2] = match config.strategy {
+    let own: [(&str, &str); 2] = match config.strategy {
         Strategy::Optimistic => [
             (
                 "lock",
@@ -168,7 +170,7 @@ async fn check_form(connection: &mut Connection, config: &Config) -> Result<()> 
             ("fence", "kind,name,fence,owner,acquired_us,open_us,server,started_us,thread,label"),
         ],
     };
-    for (table, columns) in columns {
+    for (table, columns) in own.into_iter().chain([("note", "kind,name,revision,content")]) {
         let table = config.tables().table(table);
         let what = format!("looking at {table}");
         let answer = connection.rows(&format!("SELECT {columns} FROM {table} LIMIT 0"), Vec::new()).await;
@@ -214,7 +216,7 @@ mod tests {
     #[test]
     fn each_strategy_makes_its_own_tables_under_the_prefix() {
         let optimistic = sql(Strategy::Optimistic, "jobs");
-        for table in ["`jobs_meta`", "`jobs_lock`", "`jobs_holder`"] {
+        for table in ["`jobs_meta`", "`jobs_note`", "`jobs_lock`", "`jobs_holder`"] {
             assert_eq!(
                 optimistic.matches(&format!("CREATE TABLE IF NOT EXISTS {table}")).count(),
                 1,
@@ -226,6 +228,6 @@ mod tests {
         );
         let pessimistic = sql(Strategy::Pessimistic, "lockkit");
         assert!(pessimistic.contains("`lockkit_row`") && pessimistic.contains("`lockkit_fence`"));
-        assert_eq!(pessimistic.matches("CREATE TABLE").count(), 3);
+        assert_eq!(pessimistic.matches("CREATE TABLE").count(), 4);
     }
 }

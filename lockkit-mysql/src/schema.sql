@@ -8,6 +8,15 @@ CREATE TABLE IF NOT EXISTS `lockkit_meta` (
   compatible INT UNSIGNED NOT NULL
 ) ENGINE=InnoDB;
 
+-- The notes beside mutexes and elections.
+CREATE TABLE IF NOT EXISTS `lockkit_note` (
+  kind VARBINARY(16) NOT NULL,
+  name VARBINARY(255) NOT NULL,
+  revision BIGINT UNSIGNED NOT NULL,
+  content MEDIUMBLOB NOT NULL,
+  PRIMARY KEY (kind, name)
+) ENGINE=InnoDB;
+
 -- strategy=optimistic: the last fencing token of each name, and the holder of a mutex.
 CREATE TABLE IF NOT EXISTS `lockkit_lock` (
   kind VARBINARY(16) NOT NULL,

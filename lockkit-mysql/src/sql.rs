@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use lockkit_core::LockName;
+
 /// The server's time in µs since 1970, whatever its time zone (`UTC_TIMESTAMP` heeds none): of the start of the
 /// statement.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
@@ -27,9 +29,18 @@ pub(crate) fn literal(bytes: &[u8]) -> String {
     text
 }
 
+/// The condition that finds a name by the primary key.
+pub(crate) fn this(name: &LockName) -> String {
+    format!(
+        "kind={} AND name={}",
+        literal(name.kind().as_str().as_bytes()),
+        literal(name.as_str().as_bytes())
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use lockkit_core::{Kind, LockName};
+    use lockkit_core::Kind;
     use lockkit_fixture::names::two_names;
     use proptest::{prelude::*, sample::select};
 

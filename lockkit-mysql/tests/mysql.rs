@@ -19,6 +19,8 @@ mod gc;
 mod hand_over;
 #[path = "mysql/names.rs"]
 mod names;
+#[path = "mysql/note.rs"]
+mod note;
 #[path = "mysql/outage.rs"]
 mod outage;
 #[path = "mysql/reachable.rs"]

@@ -1,17 +1,22 @@
 //! Redis as a store of locks.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Released, Role,
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Note, Released,
+        Role,
     },
 };
 
 use crate::{
-    claim::RedisClaim, config::Config, diagnosis, error, inspect, keys::Keyspace, listing, store::Store,
+    claim::RedisClaim, config::Config, diagnosis, error, inspect, keys::Keyspace, listing, note,
+    store::Store, time,
 };
 
 /// Waiters are woken by messages; these polls are for those that get lost.
@@ -61,7 +66,9 @@ impl Redis {
             .with_labels()
             .with_extend()
             .with_reissue()
-            .with_raise_fence();
+            .with_raise_fence()
+            .with_notes()
+            .with_time();
         capabilities.push = link.pushes();
         // A raw key does not tell whether it is a lock.
         capabilities.names = !keyspace.raw;
@@ -108,6 +115,15 @@ impl Backend for Redis {
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
         listing::names(&self.store, &self.keyspace, kind, prefix).await
+    }
+
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        let keys = self.keyspace.keys(name)?;
+        self.store.patiently(note::note(&self.store, &keys)).await?
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        self.store.patiently(time::time(&self.store)).await?
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

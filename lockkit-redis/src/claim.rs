@@ -1,5 +1,6 @@
 //! One owner competing for one name, and holding it.
 
+mod note;
 mod reissue;
 mod renew;
 
@@ -8,7 +9,10 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result, Tick,
-    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, Mode, Outsiders, Pulse, Reissued, Released, Wait},
+    spi::{
+        Attempt, Claim, ClaimSpec, Grant, Lease, Mode, Note, Noted, Outsiders, Pulse, Reissued, Released,
+        Wait,
+    },
 };
 use redis::{RedisResult, Value};
 
@@ -322,6 +326,10 @@ impl Claim for RedisClaim {
         self.raise(floor).await
     }
 
+    async fn write_note(&mut self, note: &Note) -> Result<Noted> {
+        self.write(note).await
+    }
+
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
         self.hand_to(to, outsiders).await
     }
@@ -469,6 +477,22 @@ mod tests {
         claim.spec.op_timeout = Duration::ZERO;
         let error = claim.attempt(Wait::No).await.unwrap_err();
         assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false));
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+
+    #[tokio::test]
+    async fn c5_a_note_that_is_late_is_not_written_and_a_wrong_idea_of_the_servers_time_is_no_error() {
+        let (mut claim, _server) = claim().await;
+        assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
+        let (first, second) = (Note::default().next("a"), Note::default().next("b"));
+        believe_it_is_earlier(&claim).await;
+        assert_eq!(claim.write_note(&first).await.unwrap(), Noted::Written);
+        claim.spec.op_timeout = Duration::ZERO;
+        let error = claim.write_note(&first.next("c")).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false));
+        claim.spec.op_timeout = Duration::from_secs(3);
+        assert_eq!(claim.write_note(&second).await.unwrap(), Noted::Outdated);
+        assert_eq!(claim.write_note(&first).await.unwrap(), Noted::Written, "the late one was written");
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Scripts {
     pub(crate) raise_fence: Source,
     /// Of the exclusive family only.
     pub(crate) reissue: Option<Source>,
+    pub(crate) write_note: Option<Source>,
+    pub(crate) read_note: Option<Source>,
 }
 
 macro_rules! source {
@@ -44,6 +46,8 @@ static EXCLUSIVE: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     force_release: source!("clock", "exclusive/hand_over", "exclusive/force_release"),
     raise_fence: source!("clock", "exclusive/raise_fence"),
     reissue: Some(source!("clock", "exclusive/hand_over", "exclusive/reissue")),
+    write_note: Some(source!("clock", "exclusive/write_note")),
+    read_note: Some(source!("exclusive/read_note")),
 });
 static COUNTED: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: source!("clock", "counted/hand_over", "counted/acquire"),
@@ -54,6 +58,8 @@ static COUNTED: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     force_release: source!("clock", "counted/hand_over", "counted/force_release"),
     raise_fence: source!("clock", "counted/hand_over", "counted/raise_fence"),
     reissue: None,
+    write_note: None,
+    read_note: None,
 });
 
 impl Family {

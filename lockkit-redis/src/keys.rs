@@ -158,6 +158,11 @@ impl Keys {
         [&self.base, ":wake:"].concat()
     }
 
+    /// Of the exclusive family only. Not made beforehand: most claims never ask for it.
+    pub(crate) fn note(&self) -> String {
+        [&self.base, ":note"].concat()
+    }
+
     /// In the order of the scripts of a family.
     pub(crate) fn of(&self, family: Family) -> Vec<&str> {
         match family {

@@ -33,6 +33,17 @@
 //! in microseconds. While a slot of a cluster moves to another node, renewals of mutexes work and other requests for its
 //! names wait, or fail as unavailable.
 //!
+//! What stands in the store of a name, all in one slot; what else begins with the prefix are channels:
+//!
+//! | key | what | for how long |
+//! |---|---|---|
+//! | `<prefix>:<kind>:{name}`, or `…:grants` and `…:holders` | who holds it | its lease |
+//! | `…:fence` | the last token | a day after the lease |
+//! | `…:queue`, `…:live` | who waits | as long as somebody does |
+//! | `…:note` | the note of a mutex or an election: a hash of `revision` and `text` | until somebody deletes it |
+//!
+//! The store's time is that of the primary; on a cluster, of the one that has slot 0.
+//!
 //! These rights are enough, here for the default prefix:
 //!
 //! ```text
@@ -60,12 +71,14 @@ mod family;
 mod inspect;
 mod keys;
 mod listing;
+mod note;
 mod reply;
 mod script;
 mod servers;
 mod shared;
 mod store;
 mod strays;
+mod time;
 mod waiting;
 
 use std::sync::Arc;

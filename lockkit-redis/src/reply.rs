@@ -109,5 +109,37 @@ impl HandedOver {
     }
 }
 
+/// The answer of `write_note.lua`, likewise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    NotHeld { now: i64 },
+    Yes { now: i64 },
+    Late { now: i64 },
+    Outdated { now: i64 },
+}
+
+impl Written {
+    /// The server's time.
+    pub(crate) fn now(&self) -> i64 {
+        match *self {
+            Self::NotHeld { now } | Self::Yes { now } | Self::Late { now } | Self::Outdated { now } => now,
+        }
+    }
+
+    pub(crate) fn from_reply(reply: &Value) -> RedisResult<Self> {
+        use Value::Int;
+        Ok(match reply {
+            Value::Array(fields) => match **fields {
+                [Int(0), Int(now)] => Self::NotHeld { now },
+                [Int(1), Int(now)] => Self::Yes { now },
+                [Int(2), Int(now)] => Self::Late { now },
+                [Int(3), Int(now)] => Self::Outdated { now },
+                _ => return Err(script::strange(reply)),
+            },
+            _ => return Err(script::strange(reply)),
+        })
+    }
+}
+
 #[cfg(test)]
 mod properties;

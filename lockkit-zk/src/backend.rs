@@ -1,13 +1,16 @@
 //! A ZooKeeper ensemble as a store of locks.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
         Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Holder, Inspection, LeaseScope, Mode,
-        Released, Role as ServerRole,
+        Note, Released, Role as ServerRole,
     },
 };
 
@@ -19,10 +22,11 @@ use crate::{
     error::{self, Phase},
     folder::can_be_unfair,
     inspect::{self, Seen},
-    names,
+    names, note,
     path::Layout,
     queue::Role,
     session::Pool,
+    time,
     unfair::UnfairClaim,
 };
 
@@ -59,7 +63,7 @@ impl ZooKeeper {
         let timeout = pool.session().await?.timeout();
         let mut capabilities =
             Capabilities::none().with_exclusive().with_shared().with_permits().with_push().with_labels();
-        capabilities.names = true;
+        (capabilities.names, capabilities.notes, capabilities.time) = (true, true, true);
         // Who races stands in no queue, and is not counted.
         (capabilities.fair, capabilities.waiter_count) = (fair, fair);
         let descriptor = Descriptor::new(error::BACKEND)
@@ -132,6 +136,14 @@ impl Backend for ZooKeeper {
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         let session = self.pool.session().await?;
         names::in_use(&session, &self.layout, kind, prefix, self.is_single(kind)).await
+    }
+
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        note::note(&*self.pool.session().await?, self.pool.config(), name).await
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        time::time(&*self.pool.session().await?, self.pool.config()).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

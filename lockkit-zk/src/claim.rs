@@ -5,13 +5,14 @@ use std::{num::NonZeroU32, sync::Arc};
 use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Result,
-    spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Pulse, Released, Wait},
+    spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Note, Noted, Pulse, Released, Wait},
 };
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
 use crate::{
     error::{self, Fate, Phase, fate},
     folder::{self, InFolder},
+    note::{self, Outcome},
     queue::{Obstacle, Queue, Role, Turn},
     record::Record,
     session::{Debt, Place, Pool},
@@ -271,6 +272,16 @@ impl Claim for QueueClaim {
         let stand = self.place.as_ref().filter(|place| !place.is_gone()).and_then(Stand::of);
         let Some(stand) = stand else { return Ok(Pulse::Lost(self.loss())) };
         stand.pulse(self.spec.clock).await.map(|alive| alive.unwrap_or_else(|| Pulse::Lost(self.loss())))
+    }
+
+    async fn write_note(&mut self, note: &Note) -> Result<Noted> {
+        let stand = self.place.as_ref().filter(|place| self.granted && !place.is_gone()).and_then(Stand::of);
+        let Some(Stand { session, path, .. }) = stand else { return Ok(Noted::NotHeld) };
+        // No other node ever has its name, and ours is granted for as long as it stands.
+        match note::write(&session, &self.pool, &self.spec.name, &[(path, -1)], note).await? {
+            Outcome::Noted(noted) => Ok(noted),
+            Outcome::OtherVersion => Ok(Noted::NotHeld),
+        }
     }
 
     async fn release(&mut self) -> Result<Released> {

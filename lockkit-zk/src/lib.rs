@@ -34,6 +34,15 @@
 //! The scheme `zks` uses TLS and needs the cargo feature `tls`. Its parameter `ca` names the PEM file of the
 //! certificates to trust, `cert` and `key` those of a client that must show one.
 //!
+//! What stands below the prefix:
+//!
+//! | node | what | for how long |
+//! |---|---|---|
+//! | `<kind>/<name>` | the folder of a lock, and in it those who hold it or wait | a container: the servers delete it when it is idle |
+//! | `note/<kind>/<name>` | the note beside a mutex or an election: `lockkit/1 <revision>`, and its text on the next line | until somebody deletes it |
+//! | `clock` | nothing: it is written to be told the leader's time | as `note` |
+//! | `session/…` | with `heartbeat=write`, the nodes that are written | their session |
+//!
 //! The locks of a locker live on one session, or several where very many wait, which end with the process. The session
 //! timeout, not the ttl, decides when the servers free what a dead process held; a ttl below it is refused.
 //!
@@ -55,11 +64,13 @@ mod error;
 mod folder;
 mod inspect;
 mod names;
+mod note;
 mod path;
 mod queue;
 mod record;
 mod session;
 mod stand;
+mod time;
 #[cfg(feature = "tls")]
 mod tls;
 mod unfair;

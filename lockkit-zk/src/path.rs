@@ -27,6 +27,21 @@ impl Layout {
         format!("{}/{}/{}", self.prefix, name.kind(), escape(name.as_str()))
     }
 
+    /// The folder of the notes beside locks of a kind.
+    pub(crate) fn notes(&self, kind: Kind) -> String {
+        format!("{}/note/{kind}", self.prefix)
+    }
+
+    /// The note beside a lock.
+    pub(crate) fn note(&self, name: &LockName) -> String {
+        format!("{}/{}", self.notes(name.kind()), escape(name.as_str()))
+    }
+
+    /// The node that is written to be told the time.
+    pub(crate) fn clock(&self) -> String {
+        format!("{}/clock", self.prefix)
+    }
+
     /// The folder of the nodes that `heartbeat=write` writes to.
     pub(crate) fn sessions(&self) -> String {
         format!("{}/session", self.prefix)
@@ -131,8 +146,11 @@ mod tests {
             let path = |kind, text: &str| layout.lock(&LockName::new(kind, text).unwrap());
             prop_assert_ne!(path(one, &a), path(two, &b));
             prop_assert_eq!(path(one, &a) == path(two, &a), one == two);
+            let note = |kind, text: &str| layout.note(&LockName::new(kind, text).unwrap());
+            prop_assert_ne!(note(one, &a), note(one, &b));
+            prop_assert_eq!(note(one, &a) == note(two, &a), one == two);
             // Nor is one above the other, or a folder of ours.
-            for folder in [layout.kind(two), layout.sessions(), path(two, &b)] {
+            for folder in [layout.kind(two), layout.sessions(), layout.clock(), layout.notes(two), note(two, &b), path(two, &b)] {
                 let is_inside = folder.starts_with(&format!("{}/", path(one, &a)));
                 prop_assert!(!is_inside, "{folder}");
                 prop_assert_ne!(&folder, &path(one, &a));

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::join;
 use lockkit_core::{
-    FencingToken, Result,
-    spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Pulse, Released, Wait},
+    ErrorKind, FencingToken, Result,
+    spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Note, Noted, Pulse, Released, Wait},
 };
 use zookeeper_client::{Acls, Client, Error as ZkError, Stat};
 
 use crate::{
     error::{self, Fate, Phase, fate},
     folder::{self, InFolder},
+    note::{self, Outcome},
     queue::Obstacle,
     record::Record,
     session::{Debt, HELD, Place, Pool, Room, Session, Single},
@@ -22,6 +23,8 @@ use crate::{
 
 /// How often a race is run in one attempt when the winner is gone before it can be watched.
 const MOST_RACES: u32 = 2;
+/// How often the folder is looked at again when somebody writes to it meanwhile.
+const MOST_LOOKS: u32 = 3;
 
 /// A claim that races.
 #[derive(Debug)]
@@ -167,6 +170,22 @@ impl Claim for UnfairClaim {
         let stand = self.place.as_ref().filter(|place| !place.is_gone()).and_then(Stand::of);
         let Some(stand) = stand else { return Ok(lost) };
         stand.pulse(self.spec.clock).await.map(|alive| alive.unwrap_or(lost))
+    }
+
+    async fn write_note(&mut self, note: &Note) -> Result<Noted> {
+        let place = self.place.as_mut().filter(|place| self.granted && !place.is_gone());
+        let Some(place) = place else { return Ok(Noted::NotHeld) };
+        for _ in 0..MOST_LOOKS {
+            let Some(proofs) = place.proofs().await? else { return Ok(Noted::NotHeld) };
+            let session = Arc::clone(place.session());
+            match note::write(&session, &self.pool, &self.spec.name, &proofs, note).await? {
+                Outcome::Noted(noted) => return Ok(noted),
+                // By the next grant, if not by a stranger.
+                Outcome::OtherVersion => place.forget_version(),
+            }
+        }
+        let reason = format!("somebody writes to {:?} all the time", self.folder);
+        Err(error::ours(ErrorKind::Unavailable, reason))
     }
 
     async fn release(&mut self) -> Result<Released> {

@@ -42,6 +42,9 @@ pub(crate) struct UnlockArguments {
     /// Why, for the holder and for the log
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
+    /// How long the holder has for that; it hears of it within a second, and its --grace follows
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = super::duration, conflicts_with = "now")]
+    pub(crate) wait: std::time::Duration,
     /// Don't ask the holder to stop its job first: the next one may run beside it
     #[arg(long)]
     pub(crate) now: bool,

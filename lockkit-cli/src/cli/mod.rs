@@ -10,7 +10,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::{
-    job::{ElectArguments, JobArguments, RunArguments},
+    job::{ElectArguments, JobArguments, Permits, RunArguments, WaitArguments},
     look::{BenchArguments, LookArguments, NamesArguments, UnlockArguments, WatchArguments},
     once::{OnFail, OnceArguments},
     text::told,
@@ -60,6 +60,9 @@ pub(crate) enum Command {
     /// Becomes the command, in a process group of its own that dies with us
     #[command(hide = true, name = "__launch")]
     Launch(LaunchArguments),
+    /// Kills the job of a lockkit that does not do it
+    #[command(hide = true, name = "__watchdog")]
+    Watchdog(WatchdogArguments),
 }
 
 #[derive(Debug, Args)]
@@ -104,8 +107,34 @@ pub(crate) enum Format {
 /// What the launcher is told; see [`crate::job`].
 #[derive(Debug, Args)]
 pub(crate) struct LaunchArguments {
+    /// Who started it
+    #[arg(long)]
+    pub(crate) parent: i32,
+    /// The descriptor of the parent that takes a word about why the command can't be executed
+    #[arg(long)]
+    pub(crate) report: i32,
+    /// Takes the terminal for the command
+    #[arg(long)]
+    pub(crate) terminal: bool,
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+/// What the watchdog is told at its start; see [`crate::job`].
+#[derive(Debug, Args)]
+pub(crate) struct WatchdogArguments {
+    /// Who started it
+    #[arg(long)]
+    pub(crate) parent: i32,
+    /// What the environment of the job's processes holds
+    #[arg(long)]
+    pub(crate) mark: String,
+    /// Children of the parent that are not of the job
+    #[arg(long)]
+    pub(crate) spare: Vec<i32>,
+    /// Goes with the parent
+    #[arg(long)]
+    pub(crate) folder: Option<PathBuf>,
 }
 
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {

@@ -1,13 +1,27 @@
 //! `lockkit completions`
 
-use std::io;
+use std::io::{self, Write as _};
 
-use clap::CommandFactory as _;
+use clap::{Command, CommandFactory as _};
 use clap_complete::{Shell, generate};
 
-use crate::{cli::Cli, error::Result, exit::Exit};
+use crate::{
+    cli::Cli,
+    error::{Error, Result},
+    exit::Exit,
+};
 
 pub(crate) fn completions(shell: Shell) -> Result<Exit> {
-    generate(shell, &mut Cli::command(), "lockkit", &mut io::stdout());
+    let mut script = Vec::new();
+    generate(shell, &mut visible(), "lockkit", &mut script);
+    io::stdout().write_all(&script).map_err(|error| Error::of("the script can't be printed", error))?;
     Ok(Exit::Done)
+}
+
+/// What a user types: the generators don't leave out what is hidden.
+fn visible() -> Command {
+    let cli = Cli::command();
+    let commands = cli.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let visible = Command::new("lockkit").args(cli.get_arguments().cloned());
+    visible.subcommands(commands).version(env!("CARGO_PKG_VERSION"))
 }

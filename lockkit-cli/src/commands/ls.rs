@@ -1,12 +1,29 @@
 //! `lockkit ls`
 
 use crate::{
-    cli::{NamesArguments, OutputArguments},
+    asking,
+    cli::{Format, NamesArguments, OutputArguments},
     error::Result,
     exit::Exit,
+    output,
     store::Store,
+    view::{lock_table, look_at},
 };
 
 pub(crate) async fn ls(arguments: &NamesArguments, store: &Store, output: &OutputArguments) -> Result<Exit> {
-    todo!("{arguments:?} {store:?} {output:?}")
+    let names = store.locker.names(&store.full(&arguments.prefix)).await?;
+    let names = names.into_iter().filter(|full| !asking::is_ask(full));
+    let names = names.filter_map(|full| Some((store.short(&full)?.to_owned(), full)));
+    let mut views = look_at(store, names.collect()).await?;
+    // Some are free by now.
+    views.retain(|view| view.is_used());
+    match output.format {
+        Format::Json => views.iter().try_for_each(output::json)?,
+        Format::Text => {
+            let mut table = lock_table();
+            views.iter().for_each(|view| view.rows(&mut table));
+            table.print()?;
+        }
+    }
+    Ok(Exit::Done)
 }

@@ -1,8 +1,9 @@
 //! `lockkit man`
 
-use std::io;
+use std::io::{self, Write};
 
-use clap::CommandFactory as _;
+use clap::{Command, CommandFactory as _};
+use clap_mangen::Man;
 
 use crate::{
     cli::Cli,
@@ -10,8 +11,71 @@ use crate::{
     exit::Exit,
 };
 
+/// What no argument tells.
+const MORE: &str = include_str!("man.roff");
+
 pub(crate) fn man() -> Result<Exit> {
-    let page = clap_mangen::Man::new(Cli::command());
-    page.render(&mut io::stdout()).map_err(|error| Error::of("the page can't be printed", error))?;
+    let mut page = Vec::new();
+    render(&mut page).map_err(|error| Error::of("the page can't be made", error))?;
+    io::stdout().write_all(&page).map_err(|error| Error::of("the page can't be printed", error))?;
     Ok(Exit::Done)
+}
+
+/// One page for all commands.
+fn render(page: &mut impl Write) -> io::Result<()> {
+    let mut cli = Cli::command();
+    cli.build();
+    let commands: Vec<_> = cli.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
+    let whole = Man::new(cli);
+    whole.render_title(page)?;
+    whole.render_name_section(page)?;
+    whole.render_synopsis_section(page)?;
+    whole.render_description_section(page)?;
+    whole.render_options_section(page)?;
+    for command in commands.iter().filter(|command| command.get_name() != "help") {
+        section(command, page)?;
+    }
+    page.write_all(MORE.as_bytes())
+}
+
+/// The section of one command, without the options that all have.
+fn section(command: &Command, page: &mut impl Write) -> io::Result<()> {
+    let command = command.clone().mut_args(|arg| {
+        let hidden = arg.is_hide_set() || arg.is_global_set();
+        arg.hide(hidden)
+    });
+    let name = command.get_name().to_uppercase();
+    let man = Man::new(command);
+    let mut text = Vec::new();
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    man.render_options_section(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    writeln!(page, ".SH \"LOCKKIT {name}\"")?;
+    for line in
+        text.lines().filter(|line| !matches!(*line, ".SH SYNOPSIS" | ".SH DESCRIPTION" | ".SH OPTIONS"))
+    {
+        // Each would define the same quotes again.
+        writeln!(page, "{}", if line.is_empty() { ".PP" } else { line })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_all_commands_and_what_the_codes_mean() {
+        let mut page = Vec::new();
+        render(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        for section in
+            ["NAME", "SYNOPSIS", "\"LOCKKIT RUN\"", "\"LOCKKIT ONCE\"", "\"LOCKKIT MAN\"", "\"EXIT STATUS\""]
+        {
+            assert!(page.lines().any(|line| line == format!(".SH {section}")), "{section} in\n{page}");
+        }
+        assert!(!page.contains("__launch") && !page.contains("__watchdog"));
+        assert!(page.contains("conflict\\-exit\\-code"), "{page}");
+    }
 }

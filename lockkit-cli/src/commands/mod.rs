@@ -1,5 +1,6 @@
 //! One file for each command, and the way to it.
 
+#[cfg(feature = "bench")]
 mod bench;
 mod completions;
 mod doctor;
@@ -13,36 +14,59 @@ mod show;
 mod unlock;
 mod watch;
 
-use std::process::ExitCode;
+use std::{env, ffi::OsString, process::ExitCode};
 
 use clap::Parser as _;
 use tokio::runtime::Builder;
 
 use crate::{
-    cli::{Cli, Command, told},
+    cli::{Cli, Command, StoreArguments, told},
     error::{Error, Result},
     exit::Exit,
-    job::launch,
-    store::Store,
+    job::{launch, watchdog},
+    store::{self, Store},
 };
 
 /// The whole program.
 pub(crate) fn main() -> ExitCode {
+    // All that follows `bench` is lockkit-bench's own, --help and --url too.
+    let mut words = env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == "bench") {
+        return ended(measured(&words.collect::<Vec<_>>(), None));
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return told(&error).into(),
     };
-    let ended = match cli.command {
+    ended(match cli.command {
+        Command::Bench(arguments) => measured(&arguments.arguments, Some(&cli.store)),
         // Before there is a runtime, whose threads an exec would not survive.
-        Command::Launch(arguments) => launch::become_command(&arguments),
-        _ => on_a_runtime(cli),
+        Command::Launch(arguments) => launch::become_command(&arguments).map(ExitCode::from),
+        Command::Watchdog(arguments) => watchdog::watch(&arguments).map(ExitCode::from),
+        _ => on_a_runtime(cli).map(ExitCode::from),
+    })
+}
+
+fn ended(ended: Result<ExitCode>) -> ExitCode {
+    ended.unwrap_or_else(|error| {
+        eprintln!("lockkit: {error}");
+        Exit::Failed.into()
+    })
+}
+
+/// On a runtime of its own kind. Without arguments for lockkit, the environment may have a store.
+#[cfg(feature = "bench")]
+fn measured(arguments: &[OsString], store: Option<&StoreArguments>) -> Result<ExitCode> {
+    let url = match store {
+        Some(store) => store::url(store).ok(),
+        None => env::var("LOCKKIT_URL").ok(),
     };
-    ended
-        .unwrap_or_else(|error| {
-            eprintln!("lockkit: {error}");
-            Exit::Failed
-        })
-        .into()
+    bench::bench(arguments, url)
+}
+
+#[cfg(not(feature = "bench"))]
+fn measured(_: &[OsString], _: Option<&StoreArguments>) -> Result<ExitCode> {
+    Err(Error::new("this lockkit was built without its cargo feature \"bench\""))
 }
 
 /// One thread: the child dies with the thread that started it.
@@ -56,18 +80,19 @@ async fn command(cli: Cli) -> Result<Exit> {
     let Cli { store, output, command } = cli;
     let connect = async || Store::connect(&store).await;
     match command {
-        Command::Run(arguments) => run::run(*arguments, connect().await?, &output).await,
-        Command::Once(arguments) => once::once(*arguments, connect().await?, &output).await,
-        Command::Elect(arguments) => elect::elect(*arguments, connect().await?, &output).await,
+        Command::Run(arguments) => run::run(*arguments, &store, &output).await,
+        Command::Once(arguments) => once::once(*arguments, &store, &output).await,
+        Command::Elect(arguments) => elect::elect(*arguments, &store, &output).await,
         Command::Ls(arguments) => ls::ls(&arguments, &connect().await?, &output).await,
         Command::Show(arguments) => show::show(&arguments, &connect().await?, &output).await,
         Command::Watch(arguments) => watch::watch(&arguments, &connect().await?, &output).await,
         Command::History(arguments) => history::history(&arguments, &connect().await?, &output).await,
         Command::Unlock(arguments) => unlock::unlock(&arguments, &connect().await?, &output).await,
         Command::Doctor => doctor::doctor(&connect().await?, &output).await,
-        Command::Bench(arguments) => bench::bench(&arguments).await,
+        Command::Bench(_) => Err(Error::new("this command is done before there is a runtime")),
         Command::Completions { shell } => completions::completions(shell),
         Command::Man => man::man(),
         Command::Launch(arguments) => launch::become_command(&arguments),
+        Command::Watchdog(arguments) => watchdog::watch(&arguments),
     }
 }

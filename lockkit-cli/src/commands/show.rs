@@ -1,12 +1,57 @@
 //! `lockkit show`
 
+use serde_json::json;
+
+use super::history::{self, runs};
 use crate::{
-    cli::{LookArguments, OutputArguments},
+    cli::{Format, LookArguments, OutputArguments},
     error::Result,
     exit::Exit,
+    output,
     store::Store,
+    view::{lock_table, look},
 };
 
+/// The last runs are enough here; `lockkit history` shows all.
+const LAST_RUNS: usize = 5;
+
 pub(crate) async fn show(arguments: &LookArguments, store: &Store, output: &OutputArguments) -> Result<Exit> {
-    todo!("{arguments:?} {store:?} {output:?}")
+    let mut known = false;
+    for view in look(store, arguments).await? {
+        let runs = runs(store, &view.full).await?;
+        let last = runs.split_at(runs.len().saturating_sub(LAST_RUNS)).1;
+        if !view.is_used() && runs.is_empty() && arguments.kind.is_none() {
+            continue;
+        }
+        if output.format == Format::Json {
+            let last = history::lines(&view, last);
+            output::json(&json!({
+                "name": view.name, "kind": view.kind, "holders": view.holders, "waiting": view.waiting, "runs": last,
+            }))?;
+            known = true;
+            continue;
+        }
+        if known {
+            output::line("")?;
+        }
+        known = true;
+        if view.is_used() {
+            let mut table = lock_table();
+            view.rows(&mut table);
+            table.print()?;
+        } else {
+            output::line(format_args!("{} is free.", view.full))?;
+        }
+        if !last.is_empty() {
+            output::line("")?;
+            history::print(&view, last)?;
+        }
+    }
+    if !known && output.format == Format::Text {
+        output::line(format_args!(
+            "Nobody holds {:?} or waits for it, and no run of it is known.",
+            arguments.name
+        ))?;
+    }
+    Ok(Exit::Done)
 }

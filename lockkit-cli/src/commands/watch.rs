@@ -1,16 +1,95 @@
 //! `lockkit watch`
 
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+use tokio::time::sleep;
+
 use crate::{
-    cli::{OutputArguments, WatchArguments},
-    error::Result,
+    cli::{Format, OutputArguments, WatchArguments},
+    error::{Error, Result},
     exit::Exit,
+    journal::unix_ms,
+    output,
     store::Store,
+    table::{brief, moment},
+    view::{HolderView, LockView, look},
 };
+
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A store that is away comes back, or its operator stops watching.
+const AWAY: &str = "lockkit: the store can't be asked, and is asked again";
 
 pub(crate) async fn watch(
     arguments: &WatchArguments,
     store: &Store,
     output: &OutputArguments,
 ) -> Result<Exit> {
-    todo!("{arguments:?} {store:?} {output:?}")
+    // At first an error is one: a wrong password does not mend itself.
+    let mut last = look(store, &arguments.look).await?;
+    let mut away = false;
+    // Kinds that the name is not used for are not worth a line each, unless one is asked for.
+    let shown = |view: &&LockView| arguments.look.kind.is_some() || !view.holders.is_empty();
+    last.iter().filter(shown).try_for_each(|view| tell(view, None, output))?;
+    if !output.quiet && last.iter().filter(shown).count() == 0 {
+        eprintln!("lockkit: nobody holds {:?}", arguments.look.name);
+    }
+    while !(arguments.until_free && last.iter().all(|view| view.holders.is_empty())) {
+        sleep(PAUSE).await;
+        let views = match look(store, &arguments.look).await {
+            Ok(views) => views,
+            Err(error) => {
+                if !std::mem::replace(&mut away, true) {
+                    eprintln!("{AWAY}: {error}");
+                }
+                continue;
+            }
+        };
+        away = false;
+        for (view, before) in views.iter().zip(&last) {
+            if grants(view) != grants(before) {
+                tell(view, Some(before), output)?;
+            }
+        }
+        last = views;
+    }
+    Ok(Exit::Done)
+}
+
+/// What has to differ for a change: leases and ages always do.
+fn grants(view: &LockView) -> Vec<(Option<u64>, Option<&str>, Option<&str>)> {
+    let grants = view.holders.iter().map(|holder| {
+        let HolderView { token, owner, label, .. } = holder;
+        (*token, owner.as_deref(), label.as_deref())
+    });
+    let mut grants: Vec<_> = grants.collect();
+    grants.sort_unstable();
+    grants
+}
+
+fn tell(view: &LockView, before: Option<&LockView>, output: &OutputArguments) -> Result<()> {
+    let now = unix_ms(SystemTime::now());
+    if output.format == Format::Json {
+        let mut line = serde_json::to_value(view).map_err(|error| Error::of("a lock is no JSON", error))?;
+        if let Some(fields) = line.as_object_mut() {
+            fields.insert("at_ms".to_owned(), json!(now));
+        }
+        return output::json(&line);
+    }
+    let waits = match view.waiting {
+        None | Some(0) => String::new(),
+        Some(waiting) => format!(", {waiting} waiting"),
+    };
+    let holders = view.holders.iter().map(|holder| {
+        let token = holder.token.map(|token| format!(" with token {token}")).unwrap_or_default();
+        let since = holder.held_ms.filter(|_| before.is_none());
+        let since = since.map(|ms| format!(" for {}", brief(Duration::from_millis(ms)))).unwrap_or_default();
+        format!("held{since} by {}{token}", holder.who())
+    });
+    let state = match holders.collect::<Vec<_>>() {
+        holders if holders.is_empty() => "free".to_owned(),
+        holders => holders.join("; "),
+    };
+    output::line(format_args!("{} {} {}: {state}{waits}", moment(now), view.kind, view.name))
 }

@@ -1,12 +1,31 @@
 //! A child that can't outlive the lock that it runs under.
+//!
+//! The command runs in a process group of its own, which a launcher (lockkit again) makes of itself and which dies with
+//! lockkit. lockkit adopts all orphans of the job, and thereby finds every process of it. It stops them before the lease
+//! ends. Where it can't, because it was killed, is stopped or hangs, a watchdog does: lockkit once more, in a session of
+//! its own, that is told each new deadline.
+//!
+//! The job is all of its processes: what the command leaves behind when it ends is stopped, too, before the lock is
+//! given back.
 
+mod deadline;
 pub(crate) mod launch;
+mod lease;
+mod leash;
+mod processes;
+mod quarry;
+mod running;
+mod start;
+mod terminal;
+pub(crate) mod watchdog;
 
 use std::{ffi::OsString, future::Future, time::Duration};
 
 use lockkit::LockGuard;
 
-use crate::error::Result;
+pub(crate) use self::lease::check_grace;
+use self::running::Running;
+use crate::{cli::JobArguments, error::Result, signals::Signals, voice::Voice};
 
 /// A command to be run under a lock.
 #[derive(Debug)]
@@ -19,6 +38,33 @@ pub(crate) struct Job {
     pub(crate) grace: Duration,
     /// It is stopped after so long.
     pub(crate) max_run: Option<Duration>,
+    /// Who tells what happens to it.
+    pub(crate) voice: Voice,
+}
+
+impl Job {
+    /// What was typed, with the variables of its lock (see [`crate::environment`]).
+    pub(crate) fn new(
+        arguments: &JobArguments,
+        environment: Vec<(&'static str, OsString)>,
+        voice: Voice,
+    ) -> Self {
+        Self {
+            command: command(arguments),
+            environment,
+            grace: arguments.grace,
+            max_run: arguments.max_run,
+            voice,
+        }
+    }
+}
+
+/// The program and its arguments: those of `-c` are for a shell.
+pub(crate) fn command(arguments: &JobArguments) -> Vec<OsString> {
+    match &arguments.command_line {
+        Some(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
+        None => arguments.command.clone(),
+    }
 }
 
 /// How a job ended, with all of its processes gone.
@@ -44,11 +90,18 @@ pub(crate) enum Ended {
 /// answer is an error.
 ///
 /// # Errors
-/// The job could not be started or watched.
+/// The job could not be started or watched. None of it is left.
+///
+/// # Cancel safety
+/// Dropped midway, all of the job is killed.
 pub(crate) async fn run_under(
     job: &Job,
     guard: &LockGuard,
+    signals: &Signals,
     asked: impl Future<Output = String>,
 ) -> Result<Ended> {
-    todo!("{job:?} {guard:?} {}", std::any::type_name_of_val(&asked))
+    if let Err(lost) = lease::make_room(guard, job.grace).await? {
+        return Ok(Ended::Lost(lost));
+    }
+    Running::start(job, guard, signals)?.until_end(asked).await
 }

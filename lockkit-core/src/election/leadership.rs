@@ -73,6 +73,11 @@ impl Leadership {
         &self.guard
     }
 
+    /// The lock behind it alone, for code that works with any lock. Releasing it is resigning.
+    pub fn into_guard(self) -> LockGuard {
+        self.guard
+    }
+
     /// Runs `work` for as long as it leads.
     ///
     /// # Errors

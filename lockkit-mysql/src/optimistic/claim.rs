@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result,
     spi::{
-        Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Outsiders, Pulse, Reissued, Released, Wait,
+        Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Note, Noted, Outsiders, Pulse, Reissued,
+        Released, Wait,
     },
 };
 
@@ -18,7 +19,13 @@ use super::{
     row::LONGEST,
     store::Store,
 };
-use crate::{error, pool::Checkout, waiting::Place};
+use crate::{
+    error,
+    note::{self, Proof},
+    pool::Checkout,
+    sql::{NOW, literal, this},
+    waiting::Place,
+};
 
 /// A claim for a lock that is a row.
 #[derive(Debug)]
@@ -240,6 +247,26 @@ impl Claim for LeaseClaim {
             (self.fence, self.raised) = (raised, None);
         }
         Ok(raised.map(FencingToken::new))
+    }
+
+    async fn write_note(&mut self, note: &Note) -> Result<Noted> {
+        if self.form != Form::Row {
+            return Err(error::ours(ErrorKind::Unsupported, "only mutexes and elections have notes"));
+        }
+        let Some((least, highest)) = self.fences() else { return Ok(Noted::NotHeld) };
+        let deadline = Clock::Boot.now().after(self.spec.op_timeout);
+        let (name, table) = (&self.spec.name, self.store.pool.config().tables().table("lock"));
+        let owner = literal(self.owner.as_bytes());
+        let ours = format!("owner={owner} AND fence BETWEEN {least} AND {highest}");
+        let held = format!("{ours} AND expires_us>{NOW}");
+        let touch = format!(
+            "UPDATE {table} SET touched_us=GREATEST(touched_us+1,{NOW}) WHERE {} AND {ours};",
+            this(name)
+        );
+        let mut connection = self.connection().await?;
+        let proof = Proof { name, table, held, touch };
+        let noted = note::write(&self.store.pool, &mut connection, &proof, note, deadline).await?;
+        noted.ok_or_else(|| error::late(self.spec.op_timeout))
     }
 
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {

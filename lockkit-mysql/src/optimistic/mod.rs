@@ -18,18 +18,22 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Released, Role,
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Note, Released,
+        Role,
     },
 };
 
 use self::{claim::LeaseClaim, record::Form, store::Store};
-use crate::{backend::Kept, diagnosis, error, pool::Pool};
+use crate::{backend::Kept, diagnosis, error, note, pool::Pool, time};
 
 /// A waiter is called when there is something to ask; this is for calls that get lost.
 const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -53,7 +57,9 @@ impl Optimistic {
             .with_names()
             .with_extend()
             .with_reissue()
-            .with_raise_fence();
+            .with_raise_fence()
+            .with_notes()
+            .with_time();
         let descriptor = Descriptor::new(error::BACKEND)
             .with_capabilities(capabilities)
             .with_exceptions(Exceptions::none().with_server_clock_step())
@@ -92,6 +98,14 @@ impl Backend for Optimistic {
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         self.store.names(kind, prefix).await
+    }
+
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        note::note(&self.store.pool, name).await
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        time::time(&self.store.pool).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result, Tick,
     spi::{
-        Attachment, Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Outsiders, Pulse, Reissued,
-        Released, Wait,
+        Attachment, Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Note, Noted, Outsiders, Pulse,
+        Reissued, Released, Wait,
     },
 };
 use tokio::{
@@ -19,12 +19,15 @@ use super::{
     MAX_PATIENCE, MIN_TTL, Store,
     acquire::{Locked, end_of},
     hold::{End, Hold, Life},
+    inspect::is_alive,
     sql::{Key, LEAST_OPEN, LONGEST},
     transaction::LockTransaction,
 };
 use crate::{
     error::{self, Phase},
+    note::{self, Proof},
     server::Server,
+    sql::literal,
     waiting::Place,
 };
 
@@ -324,6 +327,20 @@ impl Claim for RowClaim {
         };
         let fence = hold.lock().await.fence();
         Ok(Some(FencingToken::new(fence)))
+    }
+
+    /// On another connection: inside the lock's transaction nobody would see it before the release, and it would be undone
+    /// with that. While its row of the fence is locked, nobody else is granted the lock.
+    async fn write_note(&mut self, note: &Note) -> Result<Noted> {
+        let Stage::Held(..) = &self.stage else { return Ok(Noted::NotHeld) };
+        let deadline = Clock::Boot.now().after(self.spec.op_timeout);
+        let owner = literal(self.key.owner.as_bytes());
+        let (name, table) = (&self.spec.name, self.store.sql.fence.clone());
+        let proof =
+            Proof { name, table, held: format!("owner={owner} AND {}", is_alive()), touch: String::new() };
+        let mut side = self.store.pool.get_side(self.patience()).await?;
+        let noted = note::write(&self.store.pool, &mut side, &proof, note, deadline).await?;
+        noted.ok_or_else(|| error::late(self.spec.op_timeout))
     }
 
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {

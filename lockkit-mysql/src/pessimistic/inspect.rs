@@ -8,17 +8,14 @@ use lockkit_core::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{
-    Store,
-    sql::{SIGN, this},
-};
+use super::{Store, sql::SIGN};
 use crate::{
     connection::Killed,
     error::{self, Phase},
     names,
     pool::Checkout,
     server::{Server, value},
-    sql::{NOW, literal},
+    sql::{NOW, literal, this},
 };
 
 /// A holder asks every second whether the lock is still his, and gives up the row if it is not.
@@ -32,7 +29,7 @@ const SHARED_NOWAIT: &str = "/*!80001 FOR SHARE NOWAIT*//*M! LOCK IN SHARE MODE 
 const NOT_OWNER: u16 = 1095;
 
 /// Whether the holder lives, on the connection that it was granted on.
-fn is_alive() -> String {
+pub(super) fn is_alive() -> String {
     format!("(owner<>'' AND IS_USED_LOCK(CONVERT(CONCAT('{SIGN}',owner,'.',thread) USING utf8mb4))<=>thread)")
 }
 

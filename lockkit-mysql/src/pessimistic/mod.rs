@@ -16,20 +16,23 @@ mod sql;
 mod tests;
 mod transaction;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
         Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, LeaseScope,
-        Mode, Released, Role,
+        Mode, Note, Released, Role,
     },
 };
 
 pub use self::transaction::LockTransaction;
 use self::{claim::RowClaim, sql::Sql};
-use crate::{backend::Kept, diagnosis, error, pool::Pool, waiting::Waiters};
+use crate::{backend::Kept, diagnosis, error, note, pool::Pool, time, waiting::Waiters};
 
 /// How long one attempt waits on the server, with a connection of its own.
 const MAX_PATIENCE: Duration = Duration::from_secs(10);
@@ -77,7 +80,9 @@ impl Pessimistic {
             .with_names()
             .with_extend()
             .with_reissue()
-            .with_raise_fence();
+            .with_raise_fence()
+            .with_notes()
+            .with_time();
         let descriptor = Descriptor::new(error::BACKEND)
             .with_capabilities(capabilities)
             .with_exceptions(exceptions)
@@ -132,6 +137,14 @@ impl Backend for Pessimistic {
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         self.store.names(kind, prefix).await
+    }
+
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        note::note(&self.store.pool, name).await
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        time::time(&self.store.pool).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

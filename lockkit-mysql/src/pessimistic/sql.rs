@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use lockkit_core::{LockName, spi::ClaimSpec};
+use lockkit_core::spi::ClaimSpec;
 use mysql_async::Value;
 
 use crate::{
     connection::Session,
     schema::Tables,
     server::Server,
-    sql::{NOW, literal},
+    sql::{NOW, literal, this},
 };
 
 /// A row tells by its lock that somebody has it, and not who. So each holder also has a user-level lock of the server's
@@ -60,15 +60,6 @@ impl Sql {
         );
         Self { row, fence, database, bump, first_bump, reissue, raise, strict }
     }
-}
-
-/// The condition that finds a name by the primary key.
-pub(super) fn this(name: &LockName) -> String {
-    format!(
-        "kind={} AND name={}",
-        literal(name.kind().as_str().as_bytes()),
-        literal(name.as_str().as_bytes())
-    )
 }
 
 /// No lease is longer, so that all sums of times fit.

@@ -29,7 +29,7 @@ const PASSWORD: &str = "s3cr3t-word";
 
 impl Bed {
     /// A user with rights on the database of the tests.
-    async fn user(&self, admin: &mut Admin, grants: &[&str]) -> String {
+    pub(crate) async fn user(&self, admin: &mut Admin, grants: &[&str]) -> String {
         let user = format!("u{:08x}", rand::random::<u32>());
         admin.run(format!("CREATE USER {user}@'%' IDENTIFIED BY '{PASSWORD}'")).await;
         for grant in grants {
@@ -83,7 +83,7 @@ async fn c13_a_user_without_create_is_told_what_to_run(flavor: SqlFlavor) {
         let error = refused(&url).await;
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         let text = error.to_string();
-        for table in ["meta", "lock", "holder"] {
+        for table in ["meta", "note", "lock", "holder"] {
             assert!(text.contains(&format!("CREATE TABLE IF NOT EXISTS {}", bed.table(table))), "{text}");
         }
         assert!(!text.contains('\n') && !texts(&error).contains(PASSWORD), "{}", texts(&error));
@@ -108,8 +108,8 @@ async fn c13_a_user_with_four_rights_on_existing_tables_is_enough(flavor: SqlFla
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
     bed.connect("").await;
-    let grants =
-        ["meta", "lock", "holder"].map(|t| format!("SELECT,INSERT,UPDATE,DELETE ON {}", bed.table(t)));
+    let grants = ["meta", "note", "lock", "holder"]
+        .map(|t| format!("SELECT,INSERT,UPDATE,DELETE ON {}", bed.table(t)));
     let url = bed.user(&mut admin, &grants.each_ref().map(String::as_str)).await;
     for query in ["", "&create_table=false"] {
         let backend = connect(&format!("{url}{query}")).await.unwrap();
@@ -150,9 +150,11 @@ async fn c13_tables_of_another_form_are_refused(flavor: SqlFlavor) {
     let wrong = [
         ("lock", "DROP COLUMN label", "run: CREATE TABLE"),
         ("holder", "DROP COLUMN mode", "run: CREATE TABLE"),
+        ("note", "DROP COLUMN content", "run: CREATE TABLE"),
         ("lock", "RENAME TO lost_", "run: CREATE TABLE"),
         ("lock", "ENGINE=MyISAM", "ENGINE=InnoDB"),
         ("holder", "ENGINE=MEMORY", "ENGINE=InnoDB"),
+        ("note", "ENGINE=MyISAM", "ENGINE=InnoDB"),
     ];
     for (table, change, advice) in wrong {
         let bed = Bed::shared(flavor);

@@ -1,10 +1,10 @@
 //! Servers whose settings are not what statements of ours need, and rows of a clock that was wrong.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use lockkit_core::{
     Kind, LockName,
-    spi::{Backend as _, Mode, Pulse, Released, Wait},
+    spi::{Backend as _, Mode, Note, Noted, Pulse, Released, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 
@@ -65,6 +65,16 @@ async fn works(bed: &Bed) {
             assert_eq!(second.release().await.unwrap(), Released::Freed);
         }
     }
+    let mut holder = claim(&here, "c");
+    granted(holder.attempt(Wait::No).await);
+    for note in [Note::new(1, "'\"\\\0\u{1f512} ".to_owned()), Note::new(u64::MAX, String::new())] {
+        assert_eq!(holder.write_note(&note).await.unwrap(), Noted::Written);
+        assert_eq!(there.note(&mutex("c")).await.unwrap(), note);
+    }
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    let (before, told) = (SystemTime::now(), here.time().await.unwrap());
+    let after = SystemTime::now() + Duration::from_millis(1);
+    assert!((before - Duration::from_millis(1)..after).contains(&told), "{before:?}, then {told:?}");
     // All rows are read, not only the first.
     let mut readers =
         [claim_in(&here, Kind::RwLock, "b", Mode::Shared), claim_in(&there, Kind::RwLock, "b", Mode::Shared)];

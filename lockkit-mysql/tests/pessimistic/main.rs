@@ -5,6 +5,7 @@ mod grant;
 mod hand_over;
 mod inspect;
 mod lost;
+mod note;
 mod storm;
 mod strict;
 mod support;

@@ -84,6 +84,15 @@ fn handed_over(answer: HandedOver) -> Value {
     })
 }
 
+fn written(answer: Written) -> Value {
+    ints(&match answer {
+        Written::NotHeld { now } => [0, now],
+        Written::Yes { now } => [1, now],
+        Written::Late { now } => [2, now],
+        Written::Outdated { now } => [3, now],
+    })
+}
+
 /// All that a look says must stand in the answer.
 fn check(seen: &Inspection, fields: &[Value]) -> Result<(), TestCaseError> {
     if let Some(waiters) = seen.waiters {
@@ -111,6 +120,9 @@ proptest! {
         }
         if let Ok(answer) = HandedOver::from_reply(&reply) {
             prop_assert_eq!(handed_over(answer), reply.clone());
+        }
+        if let Ok(answer) = Written::from_reply(&reply) {
+            prop_assert_eq!(written(answer), reply.clone());
         }
         if let Ok(number) = script::number(&reply) {
             prop_assert_eq!(Value::Int(number), reply);

@@ -9,6 +9,7 @@ mod late;
 mod locker;
 mod loss;
 mod names;
+mod note;
 mod proof;
 mod proxy;
 mod queue;

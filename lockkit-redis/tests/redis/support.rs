@@ -34,7 +34,7 @@ macro_rules! script {
 pub(crate) const ACQUIRE: &str =
     script!("exclusive/acquire_free", "clock", "exclusive/hand_over", "exclusive/acquire");
 /// The server knows them from the start, so that requests can be counted and paused exactly.
-const SCRIPTS: [&str; 15] = [
+const SCRIPTS: [&str; 17] = [
     ACQUIRE,
     script!("exclusive/extend"),
     script!("clock", "exclusive/hand_over", "exclusive/force_release"),
@@ -50,6 +50,8 @@ const SCRIPTS: [&str; 15] = [
     script!("clock", "exclusive/raise_fence"),
     script!("clock", "exclusive/hand_over", "exclusive/reissue"),
     script!("clock", "counted/hand_over", "counted/raise_fence"),
+    script!("clock", "exclusive/write_note"),
+    script!("exclusive/read_note"),
 ];
 
 pub(crate) struct Store {

@@ -2,7 +2,9 @@
 
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, ClaimSpec, Mode, Outsiders, Pulse, Reissued, Released, Role, Wait},
+    spi::{
+        Attempt, Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse, Reissued, Released, Role, Wait,
+    },
 };
 use lockkit_fixture::{RedisCluster, RedisClusterOptions, RedisServer};
 use lockkit_redis::Redis;
@@ -30,6 +32,7 @@ fn as_user(url: &str) -> String {
 /// Everything that a locker does, of each kind.
 async fn exercise(redis: &Redis) {
     assert_eq!(redis.probe().await.unwrap(), Role::Primary);
+    redis.time().await.unwrap();
     let limit = std::num::NonZeroU32::MIN;
     for (kind, mode) in [
         (Kind::Mutex, Mode::Exclusive),
@@ -48,6 +51,9 @@ async fn exercise(redis: &Redis) {
         if kind == Kind::Mutex {
             let answer = holder.reissue(&spec(mode), Outsiders::Wait).await.unwrap();
             assert!(matches!(answer, Reissued::Granted(_)), "{answer:?}");
+            let note = Note::default().next("a");
+            assert_eq!(holder.write_note(&note).await.unwrap(), Noted::Written);
+            assert_eq!(redis.note(&name).await.unwrap(), note);
         }
         assert_eq!(redis.names(kind, "").await.unwrap(), std::slice::from_ref(&name));
         if mode == Mode::Shared {

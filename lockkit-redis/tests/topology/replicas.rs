@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId,
-    spi::{Backend as _, ClaimSpec, Mode, Outsiders, Pulse, Reissued, Released, Wait},
+    spi::{Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait},
 };
 use lockkit_fixture::{RedisOptions, RedisServer, valkey_server};
 use tokio::time::timeout;
@@ -111,6 +111,39 @@ async fn c13_a_grant_that_a_frozen_replica_does_not_confirm_is_given_back() {
     }
     thaw(&store, &replica).await;
     granted(claim.attempt(Wait::No).await);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c5_a_note_that_no_replica_confirms_is_unknown_however_often_it_is_written() {
+    let (store, replica) = replicated(QUERY).await;
+    let (mut claim, first) = (store.claim("a"), Note::default().next("a"));
+    let text = |server: &RedisServer| server.ask(["HGET", "lockkit:mutex:{a}:note", "text"]).unwrap().text();
+    granted(claim.attempt(Wait::No).await);
+    assert_eq!(claim.write_note(&first).await.unwrap(), Noted::Written);
+    assert_eq!(text(&replica), "a");
+    replica.pause().unwrap();
+    let second = first.next("b");
+    for _ in 0..2 {
+        // The first one may find that its connection was killed.
+        let unconfirmed = async {
+            loop {
+                let error = claim.write_note(&second).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                if error.to_string().contains("a note needs replicas to confirm it") {
+                    return error;
+                }
+            }
+        };
+        let error = timeout(SOON, unconfirmed).await.expect("it is not waited for replicas");
+        assert!(error.is_outcome_unknown(), "{error}");
+        assert_eq!(text(&store.server), "b");
+        // On another one, a WAIT that follows no write counts the replica.
+        kill_clients(&store).await;
+    }
+    thaw(&store, &replica).await;
+    assert_eq!(claim.write_note(&second).await.unwrap(), Noted::Written);
+    assert_eq!(text(&replica), "b");
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 

@@ -97,6 +97,24 @@ impl Place {
         }
     }
 
+    /// What must stand for the grant of an unfair mutex to stand, with the versions; `None` if it does not.
+    ///
+    /// # Errors
+    /// Temporary; it is unknown.
+    pub(crate) async fn proofs(&mut self) -> Result<Option<[(String, i32); 3]>> {
+        let (session, client) = (Arc::clone(&self.session), self.session.client()?);
+        let Some(Debt::Single(single)) = &mut self.debt else { return Ok(None) };
+        let proofs = single.proofs(&client).await;
+        proofs.map_err(|error| session.failed(error, Phase::Read, "looking into", single.folder()))
+    }
+
+    /// Somebody has written to the folder of an unfair mutex since its grant.
+    pub(crate) fn forget_version(&mut self) {
+        if let Some(Debt::Single(single)) = &mut self.debt {
+            single.forget_version();
+        }
+    }
+
     /// The zxid that made the node.
     pub(crate) fn created_by(&self) -> Option<i64> {
         self.node.as_ref().map(|node| node.node.created)

@@ -114,6 +114,24 @@ impl Single {
         }
     }
 
+    /// What must stand for the grant to stand: the nodes, and the versions that they must have, of which -1 is any.
+    ///
+    /// # Errors
+    /// No answer; it is unknown.
+    pub(super) async fn proofs(&mut self, client: &Client) -> Result<Option<[(String, i32); 3]>, Error> {
+        let known = match self.version {
+            Some(version) => Some(version),
+            None => self.find(client).await?.and(self.version),
+        };
+        let Some(version) = known else { return Ok(None) };
+        Ok(Some([(self.folder.clone(), version), (self.proof(), -1), (self.held(), -1)]))
+    }
+
+    /// It is another one by now.
+    pub(super) fn forget_version(&mut self) {
+        self.version = None;
+    }
+
     /// Deletes it, and never another one's.
     ///
     /// # Errors

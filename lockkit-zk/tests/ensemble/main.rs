@@ -5,6 +5,7 @@
 
 mod follower;
 mod leader;
+mod note;
 mod process;
 mod quorum;
 mod servers;
@@ -23,15 +24,9 @@ fn main() -> Result<(), Failed> {
     if let Ok(url) = env::var(process::HOLDER_URL) {
         return process::hold(&url);
     }
-    let namespaced = NamespacedEnsemble::is_possible();
     let trials = vec![
-        // Not by the test's flag: whoever runs the ignored ones as well would get a pass for nothing.
-        Trial::ignorable_test("c3_a_follower_cut_from_its_leader_ends_the_lease_in_time", move || {
-            match namespaced {
-                Ok(()) => run(follower::cut()).map(|()| Completion::Completed),
-                Err(reason) => Ok(Completion::ignored_with(format!("not applicable: {reason}"))),
-            }
-        }),
+        cutting("c3_a_follower_cut_from_its_leader_ends_the_lease_in_time", follower::cut),
+        cutting("c14_a_follower_that_lags_tells_no_old_note", note::old),
         trial("c3_a_stalled_client_whose_follower_freezes_knows_before_the_leader_frees", stalled::stalled),
         trial("c3_locks_survive_leaders_that_are_killed", leader::killed),
         trial("c1_c3_nobody_holds_twice_when_a_leader_is_paused_past_its_successor", leader::paused),
@@ -43,6 +38,18 @@ fn main() -> Result<(), Failed> {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// One that cuts servers off, where that is possible. Not by the test's flag: whoever runs the ignored ones as well would
+/// get a pass for nothing.
+fn cutting<F: Future<Output = Result<(), Failed>>>(
+    name: &str,
+    test: impl FnOnce() -> F + Send + 'static,
+) -> Trial {
+    Trial::ignorable_test(name, move || match NamespacedEnsemble::is_possible() {
+        Ok(()) => run(test()).map(|()| Completion::Completed),
+        Err(reason) => Ok(Completion::ignored_with(format!("not applicable: {reason}"))),
+    })
 }
 
 fn trial<F: Future<Output = Result<(), Failed>>>(

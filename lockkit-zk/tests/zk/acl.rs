@@ -2,8 +2,9 @@
 
 use lockkit_core::{
     ErrorKind, Kind, LockName, Released,
-    spi::{Backend as _, Wait},
+    spi::{Backend as _, Note, Noted, Wait},
 };
+use lockkit_zk::zookeeper_client::Error::NoAuth;
 
 use crate::support::*;
 
@@ -38,6 +39,15 @@ async fn c13_locks_of_their_creator_are_closed_to_others_and_open_to_him() {
         let same = connect(&bed.url_as("ann:hunter2", query)).await.unwrap();
         let mut waiter = claim(&same, "a");
         busy(waiter.attempt(Wait::Queue).await);
+        let note = Note::default().next("a");
+        assert_eq!(holder.write_note(&note).await.unwrap(), Noted::Written);
+        assert_eq!(same.note(&LockName::new(Kind::Mutex, "a").unwrap()).await.unwrap(), note);
+        same.time().await.unwrap();
+        let admin = bed.admin().await;
+        for path in ["note", "note/mutex", "note/mutex/a", "clock"] {
+            let error = admin.0.get_data(&format!("/{}/{path}", bed.prefix)).await.unwrap_err();
+            assert_eq!(error, NoAuth, "{path}");
+        }
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
         lock(&mut waiter).await;
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
@@ -54,7 +64,11 @@ async fn c13_a_lock_that_is_somebody_elses_is_permission_denied_whatever_is_aske
     let mut holder = claim(&mine, "a");
     let token = granted(holder.attempt(Wait::Queue).await).token;
     let name = LockName::new(Kind::Mutex, "a").unwrap();
+    assert_eq!(holder.write_note(&Note::default().next("a")).await.unwrap(), Noted::Written);
+    mine.time().await.unwrap();
     let errors = [
+        open.note(&name).await.unwrap_err(),
+        open.time().await.unwrap_err(),
         claim(&open, "a").attempt(Wait::Queue).await.unwrap_err(),
         open.inspect(&name).await.unwrap_err(),
         open.force_release(&name, token).await.unwrap_err(),

@@ -13,6 +13,7 @@ mod heartbeat;
 mod lease;
 mod lost;
 mod names;
+mod note;
 mod outage;
 mod permits;
 mod reachable;

@@ -1,0 +1,51 @@
+//! A lock that is really taken.
+
+use std::time::{Duration, Instant};
+
+use lockkit::{
+    Released, Result,
+    spi::{Finding, Grade},
+};
+
+use crate::store::Store;
+
+/// One name for all, so that what a store keeps of a name is kept once.
+const NAME: &str = "lockkit-doctor";
+/// Others may look at the same time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Takes a lock, renews it and gives it back.
+pub(super) async fn probe(store: &Store) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Err(error) = steps(store, &mut findings).await {
+        let advice = "jobs can't run under locks of this store";
+        findings.push(Finding::new(Grade::Unsafe, "a lock", error.to_string()).with_advice(advice));
+    }
+    findings
+}
+
+async fn steps(store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
+    let mut tell = |what: &str, since: Instant| {
+        findings.push(Finding::new(Grade::Good, what, format!("{:.1?}", since.elapsed())));
+    };
+    let since = Instant::now();
+    let mutex = store.locker.mutex(&store.full(NAME))?;
+    let Some(guard) = mutex.lock_timeout(PATIENCE).await? else {
+        findings.push(Finding::new(Grade::Unknown, "a lock", format!("{NAME:?} is another's")));
+        return Ok(());
+    };
+    tell("lock", since);
+    let since = Instant::now();
+    guard.renew().await?;
+    tell("renew", since);
+    let since = Instant::now();
+    match guard.release().await? {
+        Released::Freed => tell("release", since),
+        Released::NotHeld => {
+            let advice = "a lock was lost within an instant: another program uses lockkit's records, or the server is \
+                          not what it seems";
+            findings.push(Finding::new(Grade::Unsafe, "release", "the lock was lost").with_advice(advice));
+        }
+    }
+    Ok(())
+}

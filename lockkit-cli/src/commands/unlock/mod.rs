@@ -1,0 +1,166 @@
+//! `lockkit unlock`
+
+mod target;
+
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
+
+use lockkit::{FencingToken, Released};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::target::{Found, Target};
+use crate::{
+    asking,
+    cli::{Format, OutputArguments, UnlockArguments},
+    error::{Error, Result},
+    exit::Exit,
+    journal::host,
+    output,
+    store::Store,
+    view::{HolderView, look},
+};
+
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) async fn unlock(
+    arguments: &UnlockArguments,
+    store: &Store,
+    output: &OutputArguments,
+) -> Result<Exit> {
+    let target = match Target::find(arguments, look(store, &arguments.look).await?)? {
+        Found::Target(target) => target,
+        Found::Other(text) => {
+            eprintln!("lockkit: {text}; nothing was done");
+            return Ok(Exit::Busy(Exit::BUSY));
+        }
+        Found::Free => {
+            say(output, format_args!("nobody holds {:?}", arguments.look.name));
+            return Ok(Exit::Done);
+        }
+    };
+    let asked = if arguments.now { Vec::new() } else { ask(arguments, store, output, &target).await? };
+    let mut failed = Ok(Exit::Done);
+    for holder in &target.holders {
+        match freed(store, &target, holder, &asked).await {
+            Ok(how) => tell(&target, holder, how, output)?,
+            Err(error) => failed = Err(error),
+        }
+    }
+    failed
+}
+
+/// Asks the holders to go, and tells the tokens of those that did. While it works, the ask stands.
+async fn ask(
+    arguments: &UnlockArguments,
+    store: &Store,
+    output: &OutputArguments,
+    target: &Target,
+) -> Result<Vec<u64>> {
+    asking::is_possible(&store.locker)?;
+    let patience = arguments.wait;
+    let reason = arguments.reason.as_deref().unwrap_or("no reason given");
+    let reason = format!("{reason} (lockkit unlock on {})", host());
+    let asking = asking::ask(&store.locker, &target.name, target.aim, &reason, patience).await?;
+    say(
+        output,
+        format_args!(
+            "asking {} to stop; what stays is freed in {patience:?} all the same (--now: at once)",
+            target.who()
+        ),
+    );
+    let gone = {
+        let waiting = pin!(wait_for(store, target, patience));
+        tokio::select! {
+            gone = waiting => gone,
+            error = interrupted() => Err(error),
+        }
+    };
+    // Later the lock has another holder: the ask must not outlive what it is about for longer than it has to.
+    let taken_back = asking.release().await;
+    let gone = gone?;
+    taken_back?;
+    Ok(gone)
+}
+
+async fn wait_for(store: &Store, target: &Target, patience: Duration) -> Result<Vec<u64>> {
+    let since = Instant::now();
+    let mut seen = Err(Error::new("the store was not asked"));
+    loop {
+        let inspection = store.locker.inspect(&target.name).await;
+        seen = match inspection {
+            Ok(inspection) => {
+                let tokens =
+                    inspection.holders.iter().filter_map(|holder| holder.token.map(FencingToken::get));
+                let still: Vec<_> = tokens.collect();
+                Ok(target.tokens().filter(|token| !still.contains(token)).collect::<Vec<_>>())
+            }
+            Err(error) => seen.map_err(|_| Error::from(error)),
+        };
+        let all = seen.as_ref().is_ok_and(|gone| gone.len() == target.tokens().count());
+        if all || since.elapsed() >= patience {
+            return seen;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn interrupted() -> Error {
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return Error::new("signals can't be watched");
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Error::new("interrupted: the ask was taken back; who heard it before, stops all the same")
+}
+
+/// How a holder lost the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    GivenBack,
+    Forced,
+}
+
+async fn freed(store: &Store, target: &Target, holder: &HolderView, gone: &[u64]) -> Result<How> {
+    let Some(token) = holder.token else {
+        let text = format!("{} holds {}, and only that program can give it back", holder.who(), target.name);
+        return Err(Error::new(text));
+    };
+    if gone.contains(&token) {
+        return Ok(How::GivenBack);
+    }
+    Ok(match store.locker.force_release(&target.name, FencingToken::new(token)).await? {
+        Released::Freed => How::Forced,
+        Released::NotHeld => How::GivenBack,
+    })
+}
+
+fn tell(target: &Target, holder: &HolderView, how: How, output: &OutputArguments) -> Result<()> {
+    let token = holder.token.unwrap_or_default();
+    match (output.format, how) {
+        (Format::Json, _) => output::json(&json!({
+            "name": target.short, "kind": target.name.kind().as_str(), "token": token, "label": holder.label,
+            "how": match how { How::GivenBack => "given-back", How::Forced => "forced" },
+        })),
+        (Format::Text, How::GivenBack) => {
+            output::line(format_args!("freed {}: {} (token {token}) gave it back", target.name, holder.who()))
+        }
+        (Format::Text, How::Forced) => output::line(format_args!(
+            "freed {} by force: {} (token {token}) may still work under it for a moment",
+            target.name,
+            holder.who()
+        )),
+    }
+}
+
+fn say(output: &OutputArguments, text: impl std::fmt::Display) {
+    if !output.quiet {
+        eprintln!("lockkit: {text}");
+    }
+}

@@ -1,0 +1,76 @@
+//! Whose lock is to be freed.
+
+use lockkit::LockName;
+
+use crate::{
+    asking::Aim,
+    cli::UnlockArguments,
+    error::{Error, Result},
+    view::{HolderView, LockView},
+};
+
+/// The grants of one lock that are to end.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) name: LockName,
+    pub(super) short: String,
+    pub(super) aim: Aim,
+    pub(super) holders: Vec<HolderView>,
+}
+
+pub(super) enum Found {
+    Target(Target),
+    /// Others hold it; who.
+    Other(String),
+    Free,
+}
+
+impl Target {
+    /// # Errors
+    /// It could be one of several locks.
+    pub(super) fn find(arguments: &UnlockArguments, views: Vec<LockView>) -> Result<Found> {
+        let name = &arguments.look.name;
+        let held: Vec<_> = views.into_iter().filter(|view| !view.holders.is_empty()).collect();
+        let Some(token) = arguments.token else {
+            let Some(view) = only(name, held)? else { return Ok(Found::Free) };
+            let last = view.holders.iter().filter_map(|holder| holder.token).max();
+            return Ok(Found::Target(Self::new(view, Aim::UpTo(last.unwrap_or_default()))));
+        };
+        let has_token = |holder: &HolderView| holder.token == Some(token);
+        let who: Vec<_> = held.iter().flat_map(|view| view.holders.iter().map(who)).collect();
+        let with_token = held.into_iter().filter(|view| view.holders.iter().any(has_token)).collect();
+        let Some(mut view) = only(name, with_token)? else {
+            let present = if who.is_empty() { "nobody does".to_owned() } else { who.join(" and ") };
+            return Ok(Found::Other(format!("nobody holds {name:?} with token {token}: {present}")));
+        };
+        view.holders.retain(has_token);
+        Ok(Found::Target(Self::new(view, Aim::Exactly(token))))
+    }
+
+    fn new(view: LockView, aim: Aim) -> Self {
+        Self { name: view.full, short: view.name, aim, holders: view.holders }
+    }
+
+    pub(super) fn tokens(&self) -> impl Iterator<Item = u64> {
+        self.holders.iter().filter_map(|holder| holder.token)
+    }
+
+    /// For people.
+    pub(super) fn who(&self) -> String {
+        self.holders.iter().map(who).collect::<Vec<_>>().join(" and ")
+    }
+}
+
+fn who(holder: &HolderView) -> String {
+    let token = holder.token.map(|token| format!(" (token {token})")).unwrap_or_default();
+    format!("{}{token}", holder.who())
+}
+
+fn only(name: &str, mut views: Vec<LockView>) -> Result<Option<LockView>> {
+    let view = views.pop();
+    if views.is_empty() {
+        return Ok(view);
+    }
+    let kinds: Vec<_> = views.iter().chain(&view).map(|view| view.kind).collect();
+    Err(Error::new(format!("{name:?} is held as {}: say which with --kind", kinds.join(" and "))))
+}

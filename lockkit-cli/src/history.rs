@@ -1,0 +1,80 @@
+//! A run, written down beside its lock for those who ask later. That it can't be is no reason not to run.
+
+use std::time::SystemTime;
+
+use lockkit::LockGuard;
+
+use crate::{
+    error::Result,
+    journal::{Journal, Kept, Run, has_history, unix_ms},
+    store::Store,
+    voice::Voice,
+};
+
+/// What is written of one run: its beginning, and its end.
+#[derive(Debug)]
+pub(crate) struct History<'a> {
+    store: &'a Store,
+    voice: Voice,
+    program: String,
+    slot: Option<String>,
+    /// As it was written last.
+    journal: Option<Journal>,
+}
+
+impl<'a> History<'a> {
+    pub(crate) fn new(store: &'a Store, voice: Voice, program: String, slot: Option<String>) -> Self {
+        Self { store, voice, program, slot, journal: None }
+    }
+
+    /// One whose beginning is written already.
+    pub(crate) fn begun(self, journal: Journal) -> Self {
+        Self { journal: Some(journal), ..self }
+    }
+
+    pub(crate) fn run(&self, guard: &LockGuard) -> Run {
+        Run::now(guard.fencing_token().get(), &self.program, self.slot.as_deref())
+    }
+
+    /// Writes that it has begun, unless that is written.
+    pub(crate) async fn begin(&mut self, guard: &LockGuard) {
+        if self.journal.is_some() {
+            return;
+        }
+        match self.try_begin(guard).await {
+            Ok(journal) => self.journal = journal,
+            Err(error) => self.voice.say(&format!("this run does not get into the history: {error}")),
+        }
+    }
+
+    async fn try_begin(&self, guard: &LockGuard) -> Result<Option<Journal>> {
+        if !has_history(guard.name().kind()) {
+            return Ok(None);
+        }
+        let Some(mut journal) = Journal::read(&self.store.locker, guard.name()).await? else {
+            return Ok(None);
+        };
+        let run = self.run(guard);
+        let kept = journal.write(guard, |record| record.begin(run)).await?;
+        Ok(matches!(kept, Kept::Written).then_some(journal))
+    }
+
+    /// Writes how it ended.
+    pub(crate) async fn end(&mut self, guard: &LockGuard, outcome: &str) {
+        let Some(journal) = &mut self.journal else { return };
+        let token = guard.fencing_token().get();
+        let now = unix_ms(SystemTime::now());
+        if let Err(error) = journal.write(guard, |record| record.end(token, now, outcome)).await {
+            self.voice.say(&format!("the end of this run does not get into the history: {error}"));
+        }
+    }
+
+    pub(crate) fn slot(&self) -> Option<&str> {
+        self.slot.as_deref()
+    }
+
+    /// Of a run that was begun.
+    pub(crate) fn journal(&mut self) -> Option<&mut Journal> {
+        self.journal.as_mut()
+    }
+}

@@ -1,0 +1,68 @@
+//! Whether a lease has room for the end of a job.
+
+use std::time::Duration;
+
+use lockkit::{ErrorKind, LockGuard};
+
+use super::deadline::margin;
+use crate::error::{Error, Result};
+
+/// Refuses a grace that a lease has no room for: after a third of it it is renewed, and only then there may be need to
+/// stop the job.
+///
+/// # Errors
+/// The relation that does not hold. `lease` is [`Duration::MAX`] on a store without leases.
+pub(crate) fn check_grace(grace: Duration, lease: Duration) -> Result<()> {
+    let margin = margin(lease);
+    if lease == Duration::MAX || grace.saturating_add(lease / 3).saturating_add(margin) < lease {
+        return Ok(());
+    }
+    let most = (lease - lease / 3).saturating_sub(margin);
+    Err(Error::new(format!(
+        "--grace {} is too long for a lock of {}: the command must be gone before the lock ends, and its renewal \
+         needs a third of that; choose a grace below {}, or a longer --ttl",
+        humantime::format_duration(grace),
+        humantime::format_duration(lease),
+        humantime::format_duration(Duration::from_millis(
+            u64::try_from(most.as_millis()).unwrap_or(u64::MAX)
+        )),
+    )))
+}
+
+/// Renews a lease that is too short to begin with: what is granted to one who waited may last for less than the ttl. Says
+/// why it is lost, if it is.
+///
+/// # Errors
+/// It is too short also then, or could not be renewed.
+pub(super) async fn make_room(guard: &LockGuard, grace: Duration) -> Result<Result<(), String>> {
+    let left = || guard.remaining().saturating_sub(grace.saturating_add(margin(guard.remaining())));
+    if left() > grace {
+        return Ok(Ok(()));
+    }
+    match guard.renew().await {
+        Err(error) if error.kind() == ErrorKind::Lost => return Ok(Err(error.to_string())),
+        Err(error) if left().is_zero() => return Err(Error::of("the command was not started", error)),
+        _ => {}
+    }
+    if left().is_zero() {
+        let text = "the lock would end before the command could be stopped; choose a shorter --grace or a longer --ttl";
+        return Err(Error::new(text));
+    }
+    Ok(Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_must_have_room_for_renewal_and_grace() {
+        let seconds = Duration::from_secs;
+        check_grace(seconds(5), seconds(30)).unwrap();
+        check_grace(seconds(500), Duration::MAX).unwrap();
+        let error = check_grace(seconds(5), seconds(1)).unwrap_err().to_string();
+        assert!(error.contains("--grace 5s") && error.contains("below 566ms"), "{error}");
+        check_grace(seconds(2), seconds(3)).unwrap_err();
+        check_grace(Duration::MAX, seconds(3)).unwrap_err();
+    }
+}

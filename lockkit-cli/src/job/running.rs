@@ -1,0 +1,341 @@
+//! A job that runs, and how it is watched and stopped.
+
+use std::{ffi::OsString, future::Future, mem, pin::pin, time::Duration};
+
+use lockkit::LockGuard;
+use rustix::process::{
+    Signal, WaitOptions, WaitStatus, getpid, getsid, kill_process_group, set_child_subreaper, wait,
+};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    Ended, Job,
+    deadline::Deadline,
+    leash::{Leash, Orders},
+    processes::all,
+    quarry::{Quarry, raw},
+    start::Started,
+    terminal::Terminal,
+};
+use crate::{
+    error::{Error, Result},
+    signals::Signals,
+};
+
+/// How often what is being stopped is looked at, beside when a process ends.
+const LOOK: Duration = Duration::from_millis(50);
+/// A process that is killed is gone by then, unless it waits for a disk.
+const KILLED: Duration = Duration::from_secs(1);
+
+/// A command, its watchdog and its terminal. What is dropped is killed.
+pub(super) struct Running<'a> {
+    job: &'a Job,
+    guard: &'a LockGuard,
+    signals: &'a Signals,
+    deadline: Deadline,
+    orders: Orders,
+    /// `None` at the end.
+    leash: Option<Leash>,
+    terminal: Option<Terminal>,
+    started: Started,
+    quarry: Quarry,
+    ended: Option<WaitStatus>,
+}
+
+impl<'a> Running<'a> {
+    pub(super) fn start(job: &'a Job, guard: &'a LockGuard, signals: &'a Signals) -> Result<Self> {
+        let failed = |error| Error::of("the orphans of the command can't be adopted", error);
+        set_child_subreaper(Some(getpid())).map_err(failed)?;
+        let mut deadline = Deadline::new(guard);
+        deadline.refresh(guard);
+        let mark = format!("{}-{}", guard.owner(), raw(getpid()));
+        // What exec has left us of another program is not ours to stop.
+        let spared = all().into_iter().filter(|process| process.parent == raw(getpid()));
+        let spared: Vec<_> = spared.map(|process| raw(process.pid)).collect();
+        let folder = deadline.folder().map(ToOwned::to_owned);
+        let orders = Orders { mark: mark.clone(), spared: spared.clone(), folder };
+        let mut leash = Leash::start(&orders)?;
+        leash.tell_deadline(deadline.for_watchdog())?;
+        let terminal = Terminal::find();
+        let ours = terminal.as_ref().filter(|terminal| terminal.is_ours() && !Terminal::has_neighbours());
+        let environment: Vec<_> =
+            deadline.path().map(|path| ("LOCKKIT_DEADLINE_FILE", OsString::from(path))).into_iter().collect();
+        let started = Started::start(job, &environment, &mark, ours)?;
+        let session = getsid(None).map_or(0, raw);
+        let quarry = Quarry {
+            root: Some(getpid()),
+            spared: spared.into_iter().chain([raw(leash.pid)]).collect(),
+            group: Some((raw(started.pid), session)),
+            mark: None,
+        };
+        let leash = Some(leash);
+        let mut running =
+            Self { job, guard, signals, deadline, orders, leash, terminal, started, quarry, ended: None };
+        running.tell_group()?;
+        Ok(running)
+    }
+
+    pub(super) async fn until_end(mut self, asked: impl Future<Output = String>) -> Result<Ended> {
+        let stopped_for = self.watch(asked).await?;
+        if stopped_for.is_none() {
+            self.let_leftovers_end().await;
+        }
+        self.stop().await;
+        let ended = stopped_for.or_else(|| self.started.refusal()).unwrap_or_else(|| self.own_end());
+        self.settle();
+        Ok(ended)
+    }
+
+    /// Until the command has ended (`None`), or until it must be stopped.
+    async fn watch(&mut self, asked: impl Future<Output = String>) -> Result<Option<Ended>> {
+        let (guard, signals) = (self.guard, self.signals);
+        let before = self.job.grace.saturating_add(self.deadline.margin());
+        let (lost, expiring) = (guard.lost(), guard.expiring(before));
+        let max_run = self.job.max_run;
+        let mut asked = pin!(asked);
+        let mut over = pin!(async {
+            match max_run {
+                Some(max_run) => sleep(max_run).await,
+                None => std::future::pending().await,
+            }
+        });
+        loop {
+            self.refresh()?;
+            self.reap();
+            if self.ended.is_some() {
+                return Ok(None);
+            }
+            let pause = self.deadline.pause();
+            tokio::select! {
+                biased;
+                reason = lost.wait() => return Ok(Some(Ended::Lost(reason.to_string()))),
+                _ = expiring.wait() => return Ok(Some(self.expired())),
+                signal = signals.next() => self.forward(signal),
+                reason = &mut asked => return Ok(Some(Ended::Asked(reason))),
+                () = &mut over => return Ok(Some(Ended::MaxRun)),
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    fn expired(&self) -> Ended {
+        if self.guard.is_held() {
+            return Ended::Lost("it could not be renewed in time".to_owned());
+        }
+        Ended::Lost("no renewal was confirmed before the end of the lease".to_owned())
+    }
+
+    /// Of a command that nobody here has stopped.
+    fn own_end(&self) -> Ended {
+        let killed = self.ended.and_then(WaitStatus::terminating_signal);
+        if !self.guard.is_held() {
+            return Ended::Lost("it ended before the command did".to_owned());
+        }
+        // We stood still, and the watchdog has done it: whoever was to renew the lock stood still, too.
+        if killed == Some(Signal::KILL.as_raw()) && self.deadline.for_watchdog().left().is_zero() {
+            return Ended::Lost("lockkit stood still, and its watchdog killed the command".to_owned());
+        }
+        match (killed, self.ended.and_then(WaitStatus::exit_status)) {
+            (Some(signal), _) => Ended::Signaled(signal),
+            (None, code) => Ended::Exited(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)),
+        }
+    }
+
+    /// Asks all of the job to end, and kills what is left after the grace, or so long before the end of the lock that
+    /// all is gone by then.
+    async fn stop(&mut self) {
+        let begun = Instant::now();
+        let mut asked = false;
+        loop {
+            self.refresh_or_kill();
+            self.reap();
+            if self.quarry.find().is_empty() {
+                return;
+            }
+            if !mem::replace(&mut asked, true) {
+                // What is stopped hears it only when it goes on.
+                self.quarry.signal(&[Signal::TERM, Signal::CONT]);
+            }
+            let left = self.job.grace.saturating_sub(begun.elapsed()).min(self.deadline.for_us().left());
+            if left.is_zero() || self.leash.is_none() {
+                break;
+            }
+            tokio::select! {
+                signal = self.signals.next() => self.forward(signal),
+                () = sleep(left.min(LOOK)) => {}
+            }
+        }
+        self.kill().await;
+    }
+
+    async fn kill(&mut self) {
+        let begun = Instant::now();
+        let mut told = false;
+        loop {
+            self.refresh_or_kill();
+            self.reap();
+            if self.quarry.signal(&[Signal::KILL]) == 0 {
+                return;
+            }
+            if begun.elapsed() > KILLED && !mem::replace(&mut told, true) {
+                let left: Vec<_> =
+                    self.quarry.find().iter().map(|process| raw(process.pid).to_string()).collect();
+                self.job
+                    .voice
+                    .insist(&format!("these processes were killed and can't die yet: {}", left.join(", ")));
+            }
+            sleep(if told { LOOK } else { Duration::from_millis(2) }).await;
+        }
+    }
+
+    /// Passes on what is meant for the command; a terminal sends its signals to one group, and that may be ours.
+    fn forward(&mut self, signal: Signal) {
+        match signal {
+            Signal::CHILD => {}
+            Signal::CONT => self.bring_forward(),
+            Signal::TSTP => {
+                self.job.voice.say("a command that runs under a lock can't be suspended: the lock would end");
+            }
+            signal => self.signal_group(signal),
+        }
+    }
+
+    /// We were brought to the foreground: the terminal is for the command.
+    fn bring_forward(&mut self) {
+        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) {
+            terminal.give(self.started.pid);
+        }
+        self.signal_group(Signal::CONT);
+    }
+
+    fn signal_group(&self, signal: Signal) {
+        if self.ended.is_none() {
+            let _ = kill_process_group(self.started.pid, signal);
+        }
+    }
+
+    /// Takes note of all children that have ended or stopped.
+    fn reap(&mut self) {
+        // An error says that there are none.
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            if let Some(signal) = status.stopping_signal() {
+                if pid == self.started.pid {
+                    self.stopped(signal);
+                }
+                continue;
+            }
+            self.quarry.spared.retain(|spared| *spared != raw(pid));
+            if pid == self.started.pid {
+                self.ended = Some(status);
+            } else if self.leash.as_ref().is_some_and(|leash| leash.pid == pid) {
+                self.leash = None;
+            }
+        }
+    }
+
+    /// What a terminal does to a command must not let the lock stand for nothing.
+    fn stopped(&self, signal: i32) {
+        let voice = self.job.voice;
+        let terminal = self.terminal.as_ref();
+        let tty = [Signal::TTIN, Signal::TTOU].map(Signal::as_raw).contains(&signal);
+        if tty {
+            // A shell takes the terminal of a job in the background.
+            if let Some(terminal) = terminal.filter(|terminal| terminal.is_ours()) {
+                terminal.give(self.started.pid);
+                self.signal_group(Signal::CONT);
+                return;
+            }
+            voice.say("the command waits for the terminal: bring lockkit to the foreground; the lock is held meanwhile");
+        } else if signal == Signal::TSTP.as_raw() {
+            self.signal_group(Signal::CONT);
+            voice.say("a command that runs under a lock can't be suspended: others wait for it; it goes on");
+        } else {
+            voice.say("the command is stopped; the lock is held meanwhile");
+        }
+    }
+
+    /// What a command leaves behind must not work without the lock. Some of it is only about to end.
+    async fn let_leftovers_end(&mut self) {
+        let begun = Instant::now();
+        let mut left = self.quarry.find();
+        while !left.is_empty() && begun.elapsed() < LOOK && !self.deadline.for_us().left().is_zero() {
+            sleep(Duration::from_millis(2)).await;
+            self.reap();
+            left = self.quarry.find();
+        }
+        if !left.is_empty() {
+            let pids: Vec<_> = left.iter().map(|process| raw(process.pid).to_string()).collect();
+            self.job.voice.say(&format!(
+                "the command has ended and left processes behind, which are stopped before the lock is free: {}",
+                pids.join(", ")
+            ));
+        }
+    }
+
+    /// Looks at the lease, and sees to it that the watchdog knows and lives.
+    fn refresh(&mut self) -> Result<()> {
+        let grown = self.deadline.refresh(self.guard);
+        let at = self.deadline.for_watchdog();
+        let told = match &mut self.leash {
+            Some(leash) if grown => leash.tell_deadline(at),
+            Some(_) => Ok(()),
+            None => Err(Error::new("the watchdog has gone")),
+        };
+        if told.is_ok() {
+            return Ok(());
+        }
+        if let Some(leash) = self.leash.take() {
+            leash.kill();
+        }
+        self.job.voice.insist("the watchdog of the command has gone, another one is started");
+        let mut leash = Leash::start(&self.orders)?;
+        leash.tell_deadline(at)?;
+        self.quarry.spared.push(raw(leash.pid));
+        self.leash = Some(leash);
+        self.tell_group()
+    }
+
+    /// Without a watchdog there is no grace.
+    fn refresh_or_kill(&mut self) {
+        if self.refresh().is_err() {
+            self.leash = None;
+        }
+    }
+
+    fn tell_group(&mut self) -> Result<()> {
+        match (&mut self.leash, self.quarry.group) {
+            (Some(leash), Some((group, session))) => leash.tell_group(group, session),
+            _ => Ok(()),
+        }
+    }
+
+    /// All is gone.
+    fn settle(&mut self) {
+        if let Some(leash) = self.leash.take() {
+            leash.kill();
+        }
+        if let Some(terminal) = self.terminal.take() {
+            let was_killed = self.ended.is_some_and(WaitStatus::signaled);
+            let was_the_commands = terminal.take_back(self.started.pid, was_killed);
+            if let Some(signal) =
+                self.ended.and_then(WaitStatus::terminating_signal).filter(|_| was_the_commands)
+            {
+                Terminal::pass_on(signal);
+            }
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if self.leash.is_none() && self.ended.is_some() && self.quarry.find().is_empty() {
+            return;
+        }
+        // The watchdog is not told goodbye: it goes on where this ends.
+        self.quarry.kill(1_000);
+        self.reap();
+        if let Some(terminal) = self.terminal.take() {
+            terminal.take_back(self.started.pid, true);
+        }
+    }
+}

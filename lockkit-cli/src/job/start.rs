@@ -1,0 +1,112 @@
+//! Starts the command, by way of the launcher.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs::File,
+    io::Read as _,
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::process::CommandExt as _,
+    },
+    process::Command,
+};
+
+use rustix::{
+    pipe::{PipeFlags, pipe_with},
+    process::{Pid, getpid},
+};
+
+use super::{
+    Ended, Job,
+    quarry::{MARK_SEPARATOR, MARK_VARIABLE, raw},
+    terminal::Terminal,
+};
+use crate::{
+    error::{Error, Result},
+    exit::Exit,
+};
+
+/// lockkit itself, also after an upgrade has replaced its file.
+pub(super) fn lockkit() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("lockkit");
+    // What a child can read, and all who may look at it.
+    command.env_remove("LOCKKIT_URL").env_remove("LOCKKIT_URL_FILE");
+    command
+}
+
+/// A command that was started.
+#[derive(Debug)]
+pub(super) struct Started {
+    /// Also the number of its process group.
+    pub(super) pid: Pid,
+    report: Report,
+}
+
+impl Started {
+    pub(super) fn start(
+        job: &Job,
+        environment: &[(&'static str, OsString)],
+        mark: &str,
+        terminal: Option<&Terminal>,
+    ) -> Result<Self> {
+        let report = Report::new()?;
+        let mut command = lockkit();
+        command.arg("__launch").arg(format!("--parent={}", raw(getpid())));
+        command.arg(format!("--report={}", report.writer.as_raw_fd()));
+        if terminal.is_some() {
+            command.arg("--terminal");
+        }
+        command.arg("--").args(&job.command);
+        // What an outer job was told is not of this one.
+        command.env_remove("LOCKKIT_SLOT").env_remove("LOCKKIT_DEADLINE_FILE");
+        command.envs(job.environment.iter().chain(environment).map(|(name, value)| (name, value)));
+        command.env(MARK_VARIABLE, marks(mark));
+        command.process_group(0);
+        let child = command.spawn().map_err(|error| Error::of("the command can't be started", error))?;
+        Ok(Self { pid: Pid::from_child(&child), report })
+    }
+
+    /// Why the command could not be executed, once its process has ended.
+    pub(super) fn refusal(&self) -> Option<Ended> {
+        self.report.read()
+    }
+}
+
+/// This job's mark after those of the jobs that it runs in.
+fn marks(mark: &str) -> OsString {
+    let mut marks = env::var_os(MARK_VARIABLE).unwrap_or_default();
+    if !marks.is_empty() {
+        marks.push(MARK_SEPARATOR.to_string());
+    }
+    marks.push(mark);
+    marks
+}
+
+/// A pipe that no command inherits, and that the launcher finds in /proc: so that a command's own 126 and 127 are told
+/// apart from those of one that was never executed.
+#[derive(Debug)]
+struct Report {
+    reader: File,
+    writer: OwnedFd,
+}
+
+impl Report {
+    fn new() -> Result<Self> {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+            .map_err(|error| Error::of("no pipe can be made", error))?;
+        Ok(Self { reader: reader.into(), writer })
+    }
+
+    fn read(&self) -> Option<Ended> {
+        let mut text = [0; 512];
+        let length = (&self.reader).read(&mut text).ok()?;
+        let text = String::from_utf8_lossy(text.get(..length)?);
+        let (code, reason) = text.split_once(' ')?;
+        if code == Exit::NotFound.code().to_string() {
+            return Some(Ended::NotFound);
+        }
+        Some(Ended::NotExecutable(reason.to_owned()))
+    }
+}

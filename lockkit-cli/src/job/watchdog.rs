@@ -1,0 +1,169 @@
+//! Kills the job of a lockkit that can't do it: one that was killed, is stopped, or hangs.
+
+use std::{
+    fs,
+    io::{Read as _, stdin},
+    time::Duration,
+};
+
+use nix::sys::signal::SigSet;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::{Errno, ioctl_fionbio},
+    process::{Pid, getppid, setsid},
+    time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    },
+};
+
+use super::quarry::{Quarry, raw};
+use crate::{
+    boot_time::BootTime,
+    cli::WatchdogArguments,
+    error::{Error, Result},
+    exit::Exit,
+    voice::Voice,
+};
+
+/// Between two rounds; no process that can be killed needs more.
+const ROUNDS: usize = 100;
+
+/// Ends when its parent and the job have gone. A parent whose job has ended kills it.
+pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
+    // Nobody's Ctrl-C is for it.
+    let _ = SigSet::all().thread_block();
+    let _ = setsid();
+    ioctl_fionbio(stdin(), true).map_err(|error| Error::of("standard input is no pipe", error))?;
+    let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)
+        .map_err(|error| Error::of("no timer can be made", error))?;
+    let mut orders = Orders::default();
+    loop {
+        let at = if orders.is_overdue() { BootTime::NEVER } else { orders.deadline };
+        // All zero turns it off.
+        let value = if at == BootTime::NEVER { Timespec::default() } else { timespec(at.0.max(1)) };
+        let setting = Itimerspec { it_interval: Timespec::default(), it_value: value };
+        timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &setting)
+            .map_err(|error| Error::of("the timer can't be set", error))?;
+        let input = stdin();
+        let mut wait = [PollFd::new(&input, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
+        match poll(&mut wait, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(Error::of("nothing can be waited for", error)),
+        }
+        match orders.hear() {
+            Heard::Gone => {
+                kill(arguments, &orders, "lockkit was killed: so is its job");
+                if let Some(folder) = &arguments.folder {
+                    let _ = fs::remove_dir_all(folder);
+                }
+                return Ok(Exit::Done);
+            }
+            Heard::Orders if orders.is_overdue() => {
+                kill(
+                    arguments,
+                    &orders,
+                    "lockkit stands still, and its lock is about to end: its job is killed",
+                );
+            }
+            Heard::Orders => {}
+        }
+    }
+}
+
+fn kill(arguments: &WatchdogArguments, orders: &Orders, why: &str) {
+    let lives = getppid().map(raw) == Some(arguments.parent);
+    let quarry = Quarry {
+        root: Pid::from_raw(arguments.parent).filter(|_| lives),
+        spared: arguments.spare.iter().copied().chain([arguments.parent]).collect(),
+        group: orders.group,
+        mark: Some(arguments.mark.clone()),
+    };
+    if quarry.find().is_empty() {
+        return;
+    }
+    Voice { quiet: false, verbose: false, json: false }.say(why);
+    while !quarry.kill(ROUNDS) {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// What our parent has told us.
+#[derive(Debug)]
+struct Orders {
+    group: Option<(i32, i32)>,
+    deadline: BootTime,
+    /// A line whose end is still to come.
+    rest: Vec<u8>,
+}
+
+impl Default for Orders {
+    fn default() -> Self {
+        Self { group: None, deadline: BootTime::NEVER, rest: Vec::new() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Gone,
+    Orders,
+}
+
+impl Orders {
+    fn is_overdue(&self) -> bool {
+        self.deadline.left().is_zero()
+    }
+
+    /// Takes in what there is.
+    fn hear(&mut self) -> Heard {
+        let mut buffer = [0; 4096];
+        loop {
+            match stdin().lock().read(&mut buffer) {
+                Ok(0) => return Heard::Gone,
+                Ok(length) => {
+                    self.rest.extend(buffer.iter().take(length));
+                    self.obey();
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Heard::Orders,
+                Err(_) => return Heard::Gone,
+            }
+        }
+    }
+
+    fn obey(&mut self) {
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<_> = self.rest.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            let words: Vec<_> = line.split_ascii_whitespace().collect();
+            match words.as_slice() {
+                ["group", group, session] => self.group = group.parse().ok().zip(session.parse().ok()),
+                ["until", at] => self.deadline = at.parse().map_or(self.deadline, BootTime),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn timespec(nanos: u64) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(nanos % 1_000_000_000).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_may_come_in_pieces() {
+        let mut orders = Orders::default();
+        orders.rest.extend(b"group 12 3\nuntil 45");
+        orders.obey();
+        assert_eq!((orders.group, orders.deadline), (Some((12, 3)), BootTime::NEVER));
+        orders.rest.extend(b"6\nnonsense\n");
+        orders.obey();
+        assert_eq!(orders.deadline, BootTime(456));
+    }
+}

@@ -1,0 +1,130 @@
+//! The text of a journal.
+
+use lockkit::spi::MAX_NOTE_BYTES;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::run::Run;
+
+/// The longest key of a slot.
+pub(crate) const MAX_KEY_BYTES: usize = 255;
+
+/// More runs than these are forgotten, the oldest first; fewer stay where there is no room.
+const MAX_RUNS: usize = 32;
+
+const VERSION: u32 = 1;
+
+/// What stands beside a lock. What a later version wrote beside that is kept.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub(crate) struct Record {
+    v: u32,
+    #[serde(default)]
+    done: Done,
+    #[serde(default)]
+    runs: Vec<Run>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+/// The slots that are done.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+struct Done {
+    /// The last one of a schedule, in seconds since 1970. All before it count as done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tick: Option<i64>,
+    /// Keys, and until when each is remembered, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    keys: Vec<(String, u64)>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self { v: VERSION, done: Done::default(), runs: Vec::new(), rest: Map::new() }
+    }
+}
+
+impl Record {
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let record: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if record.v == VERSION {
+            return Ok(record);
+        }
+        Err(format!("it has version {}, and only {VERSION} is known", record.v))
+    }
+
+    /// With as many runs as there is room for; none if there is no room for the last one.
+    pub(super) fn to_text(&self) -> Option<String> {
+        let mut record = self.clone();
+        record.keep_runs(MAX_RUNS);
+        loop {
+            let text = serde_json::to_string(&record).ok()?;
+            if text.len() <= MAX_NOTE_BYTES {
+                return Some(text);
+            }
+            let fewer = record.runs.len().checked_sub(1).filter(|fewer| *fewer > 0)?;
+            record.keep_runs(fewer);
+        }
+    }
+
+    fn keep_runs(&mut self, most: usize) {
+        let surplus = self.runs.len().saturating_sub(most);
+        self.runs.drain(..surplus);
+    }
+
+    /// The newest last.
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    pub(crate) fn begin(&mut self, run: Run) {
+        self.runs.push(run);
+        self.keep_runs(MAX_RUNS);
+    }
+
+    /// Says how the run with this token ended, in milliseconds since 1970.
+    pub(crate) fn end(&mut self, token: u64, at: u64, outcome: &str) {
+        if let Some(run) = self.runs.iter_mut().rev().find(|run| run.token == token) {
+            run.end(at, outcome);
+        }
+    }
+
+    /// The last run of this slot.
+    pub(crate) fn run_of(&self, slot: &str) -> Option<&Run> {
+        self.runs.iter().rev().find(|run| run.slot.as_deref() == Some(slot))
+    }
+
+    pub(crate) fn is_tick_done(&self, tick: i64) -> bool {
+        self.done.tick.is_some_and(|last| tick <= last)
+    }
+
+    /// Never goes back.
+    pub(crate) fn tick_done(&mut self, tick: i64) {
+        self.done.tick = self.done.tick.max(Some(tick));
+    }
+
+    pub(crate) fn is_key_done(&self, key: &str, now: u64) -> bool {
+        self.done.keys.iter().any(|(done, until)| done == key && now < *until)
+    }
+
+    /// Remembers a key, and forgets those whose time is over.
+    pub(crate) fn key_done(&mut self, key: &str, now: u64, until: u64) {
+        self.done.keys.retain(|(done, until)| done != key && now < *until);
+        self.done.keys.push((key.to_owned(), until));
+    }
+
+    /// Whether the record could be written once this run has ended, however it does.
+    pub(crate) fn has_room(&self) -> bool {
+        let mut record = self.clone();
+        if let Some(run) = record.runs.last_mut() {
+            run.end(u64::MAX, Run::LONGEST_OUTCOME);
+        }
+        record.to_text().is_some()
+    }
+}

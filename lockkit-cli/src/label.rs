@@ -1,0 +1,53 @@
+//! What others see of a holder.
+
+use std::{ffi::OsString, path::Path, process};
+
+use rustix::system::uname;
+
+const LONGEST: usize = 255;
+
+/// The text for inspection: `lockkit pid 4711 on web-1: job.sh`. Only the program's name, as arguments may hold secrets.
+pub(crate) fn of_command(command: &[OsString]) -> String {
+    let program = program(command);
+    let host = uname();
+    let host = host.nodename().to_string_lossy();
+    clean(&format!("lockkit pid {} on {host}: {}", process::id(), program))
+}
+
+/// The program's name, without its path.
+pub(crate) fn program(command: &[OsString]) -> String {
+    let program =
+        command.first().map(|program| Path::new(program).file_name().unwrap_or(program.as_os_str()));
+    program.unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Without control characters, and not longer than a store takes.
+fn clean(text: &str) -> String {
+    let mut clean = String::new();
+    for letter in text.chars().map(|letter| if letter.is_control() { '?' } else { letter }) {
+        if clean.len() + letter.len_utf8() > LONGEST {
+            break;
+        }
+        clean.push(letter);
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_names_the_program_alone() {
+        let label = of_command(&["/usr/bin/backup".into(), "--password=hunter2".into()]);
+        assert!(label.starts_with("lockkit pid "), "{label}");
+        assert!(label.ends_with(": backup"), "{label}");
+    }
+
+    #[test]
+    fn it_is_what_a_store_takes() {
+        let label = of_command(&["ü\n".repeat(200).into()]);
+        assert!(label.len() <= LONGEST && label.len() > LONGEST - 2, "{label}");
+        assert!(!label.contains('\n'));
+    }
+}

@@ -1,0 +1,95 @@
+//! The signals that lockkit hears.
+
+use std::{cell::RefCell, fmt, fs, future::poll_fn, task::Poll};
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::error::{Error, Result};
+
+const HEARD: [Signal; 10] = [
+    Signal::CHILD,
+    Signal::CONT,
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::TERM,
+    Signal::TSTP,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::WINCH,
+];
+
+/// Hears each signal from the moment it is made. A program makes one, so that none falls between two.
+pub(crate) struct Signals {
+    streams: RefCell<Vec<(Signal, unix::Signal)>>,
+}
+
+impl Signals {
+    /// Begins to listen. What the caller of lockkit had ignored, as nohup does, stays ignored, for the child too.
+    pub(crate) fn listen() -> Result<Self> {
+        let ignored = ignored();
+        let listen = |signal: Signal| {
+            let stream = unix::signal(SignalKind::from_raw(signal.as_raw()));
+            stream
+                .map(|stream| (signal, stream))
+                .map_err(|error| Error::of("signals can't be listened to", error))
+        };
+        // Without SIGCHLD the child's end would pass unnoticed.
+        let wanted = HEARD.into_iter().filter(|signal| *signal == Signal::CHILD || !is_in(ignored, *signal));
+        Ok(Self { streams: RefCell::new(wanted.map(listen).collect::<Result<_>>()?) })
+    }
+
+    /// Waits for one. Cancel safe.
+    pub(crate) async fn next(&self) -> Signal {
+        poll_fn(|context| {
+            for (signal, stream) in self.streams.borrow_mut().iter_mut() {
+                if stream.poll_recv(context).is_ready() {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits for one that ends a program which waits for something.
+    pub(crate) async fn end(&self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if matches!(signal, Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM) {
+                return signal;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Signals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signals").finish_non_exhaustive()
+    }
+}
+
+/// As a bit set; asking for a disposition takes unsafe code.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn is_in(set: u64, signal: Signal) -> bool {
+    let bit = u32::try_from(signal.as_raw() - 1).ok().and_then(|shift| 1_u64.checked_shl(shift));
+    bit.is_some_and(|bit| set & bit != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_count_from_one() {
+        assert!(is_in(0b1, Signal::HUP));
+        assert!(is_in(1 << 14, Signal::TERM));
+        assert!(!is_in(!(1 << 14), Signal::TERM));
+    }
+}

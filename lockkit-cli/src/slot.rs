@@ -1,0 +1,252 @@
+//! Which slot a moment belongs to.
+
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+use croner::{
+    Cron,
+    parser::{CronParser, Seconds, Year},
+};
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+
+use crate::{
+    cli::OnceArguments,
+    error::{Error, Result},
+    journal::MAX_KEY_BYTES,
+};
+
+/// More is not needed by clocks that are set at all.
+const LONGEST_EARLY: Duration = Duration::from_secs(30);
+
+/// How slots follow each other.
+#[derive(Debug)]
+pub(crate) enum Schedule {
+    Every { seconds: i64, early: SignedDuration },
+    Cron { cron: Box<Cron>, zone: TimeZone, early: Option<SignedDuration> },
+    Key(String),
+}
+
+/// One slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// Of a schedule: its first second since 1970.
+    Tick(i64),
+    /// Of its own.
+    Key(String),
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => f.write_str(key),
+            Self::Tick(second) => match Timestamp::from_second(*second) {
+                Ok(at) => at.fmt(f),
+                Err(_) => second.fmt(f),
+            },
+        }
+    }
+}
+
+impl Schedule {
+    /// # Errors
+    /// What can't be understood, or has no meaning.
+    pub(crate) fn new(arguments: &OnceArguments) -> Result<Self> {
+        let OnceArguments { every, cron, zone, slot, early, .. } = arguments;
+        let early = early.map(signed).transpose()?;
+        match (every, cron, slot) {
+            (Some(every), ..) => Self::every(*every, early),
+            (_, Some(cron), _) => Self::cron(cron, zone, early),
+            (.., Some(key)) => Self::key(key),
+            (None, None, None) => Err(Error::new("give --every, --cron or --slot")),
+        }
+    }
+
+    fn every(every: Duration, early: Option<SignedDuration>) -> Result<Self> {
+        let seconds = i64::try_from(every.as_secs()).ok().filter(|seconds| *seconds > 0);
+        let (Some(seconds), 0) = (seconds, every.subsec_nanos()) else {
+            return Err(Error::new("--every takes whole seconds: 1s, 5m, 24h"));
+        };
+        let early = match early {
+            Some(early) if early >= SignedDuration::from_secs(seconds) => {
+                return Err(Error::new(
+                    "--early is less than --every, else a slot would begin before the one before it",
+                ));
+            }
+            Some(early) => early,
+            None => signed((every / 10).min(LONGEST_EARLY))?,
+        };
+        Ok(Self::Every { seconds, early })
+    }
+
+    fn cron(fields: &str, zone: &str, early: Option<SignedDuration>) -> Result<Self> {
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let cron = parser.parse(fields).map_err(|error| {
+            let hint = "write minute, hour, day of month, month, day of week, such as '0 3 * * *'";
+            Error::of(format!("--cron {fields:?} is no schedule ({hint})"), error)
+        })?;
+        let zone = TimeZone::get(zone).map_err(|error| {
+            Error::of(format!("--zone {zone:?} is not known here; zones are in the package tzdata"), error)
+        })?;
+        Ok(Self::Cron { cron: Box::new(cron), zone, early })
+    }
+
+    fn key(key: &str) -> Result<Self> {
+        if key.is_empty() || key.len() > MAX_KEY_BYTES || key.chars().any(char::is_control) {
+            let text = format!("the key of a slot has 1 to {MAX_KEY_BYTES} bytes without control characters");
+            return Err(Error::new(text));
+        }
+        Ok(Self::Key(key.to_owned()))
+    }
+
+    /// The slot that a moment of the store's clock belongs to. A later moment never belongs to an earlier slot.
+    ///
+    /// # Errors
+    /// The schedule has no slot yet.
+    pub(crate) fn slot_at(&self, now: SystemTime) -> Result<Slot> {
+        let at =
+            || Timestamp::try_from(now).map_err(|error| Error::of("the store's clock is far off", error));
+        match self {
+            Self::Key(key) => Ok(Slot::Key(key.clone())),
+            Self::Every { seconds, early } => {
+                let shifted = at()?.checked_add(*early).map_err(far_off)?.as_second();
+                Ok(Slot::Tick(shifted - shifted.rem_euclid(*seconds)))
+            }
+            Self::Cron { cron, zone, early } => last_tick(cron, zone, at()?, *early),
+        }
+    }
+}
+
+fn last_tick(cron: &Cron, zone: &TimeZone, at: Timestamp, early: Option<SignedDuration>) -> Result<Slot> {
+    let none = |error| Error::of("the schedule of --cron has no time at all", error);
+    let before =
+        |at: Timestamp| cron.find_previous_occurrence(&at.to_zoned(zone.clone()), true).map_err(none);
+    let last = before(at)?.timestamp();
+    let early = match early {
+        Some(early) => early,
+        None => {
+            let next = cron.find_next_occurrence(&at.to_zoned(zone.clone()), false).map_err(none)?;
+            (next.timestamp().duration_since(last) / 10).min(signed(LONGEST_EARLY)?)
+        }
+    };
+    let tick = before(at.checked_add(early).map_err(far_off)?)?.timestamp();
+    Ok(Slot::Tick(tick.as_second()))
+}
+
+fn signed(duration: Duration) -> Result<SignedDuration> {
+    SignedDuration::try_from(duration).map_err(|error| Error::of("a time is too long", error))
+}
+
+fn far_off(error: jiff::Error) -> Error {
+    Error::of("--early leads out of time", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn schedule(arguments: &[&str]) -> Result<Schedule> {
+        let all = [&["lockkit", "once", "x"], arguments, &["true"]].concat();
+        let Command::Once(once) = Cli::try_parse_from(all).unwrap().command else { panic!() };
+        Schedule::new(&once)
+    }
+
+    fn slot(arguments: &[&str], at: &str) -> String {
+        let at: Timestamp = at.parse().unwrap();
+        schedule(arguments).unwrap().slot_at(at.into()).unwrap().to_string()
+    }
+
+    #[test]
+    fn a_slot_begins_a_little_early() {
+        for (arguments, at, expected) in [
+            (&["--every", "1h"][..], "2026-03-01T10:59:29Z", "2026-03-01T10:00:00Z"),
+            (&["--every", "1h"], "2026-03-01T10:59:30Z", "2026-03-01T11:00:00Z"),
+            (&["--every", "1h", "--early", "0s"], "2026-03-01T10:59:59.9Z", "2026-03-01T10:00:00Z"),
+            (&["--every", "1m"], "2026-03-01T10:00:53.9Z", "2026-03-01T10:00:00Z"),
+            (&["--every", "1m"], "2026-03-01T10:00:54Z", "2026-03-01T10:01:00Z"),
+            (&["--every", "1s"], "2026-03-01T10:00:00.89Z", "2026-03-01T10:00:00Z"),
+            (&["--every", "1s"], "2026-03-01T10:00:00.9Z", "2026-03-01T10:00:01Z"),
+            (&["--cron", "0 3 * * *"], "2026-03-01T02:59:29Z", "2026-02-28T03:00:00Z"),
+            (&["--cron", "0 3 * * *"], "2026-03-01T02:59:30Z", "2026-03-01T03:00:00Z"),
+            (&["--cron", "0 3 * * *", "--early", "10m"], "2026-03-01T02:50:00Z", "2026-03-01T03:00:00Z"),
+            (&["--cron", "* * * * *"], "2026-03-01T02:59:53Z", "2026-03-01T02:59:00Z"),
+            (&["--cron", "* * * * *"], "2026-03-01T02:59:54Z", "2026-03-01T03:00:00Z"),
+            (&["--cron", "@daily"], "2026-03-01T12:00:00Z", "2026-03-01T00:00:00Z"),
+            (&["--cron", "0 0 29 2 *"], "2026-03-01T12:00:00Z", "2024-02-29T00:00:00Z"),
+            (&["--cron", "0 9 * * MON-FRI"], "2026-03-01T12:00:00Z", "2026-02-27T09:00:00Z"),
+            (&["--slot", "v1.2"], "2026-03-01T12:00:00Z", "v1.2"),
+        ] {
+            assert_eq!(slot(arguments, at), expected, "{arguments:?} at {at}");
+        }
+    }
+
+    /// Berlin goes from 02:00 to 03:00 at 01:00Z on 2026-03-29, and from 03:00 to 02:00 at 01:00Z on 2026-10-25.
+    #[test]
+    fn a_daily_job_runs_once_on_the_days_when_the_clocks_change() {
+        let berlin = |cron, at| slot(&["--zone", "Europe/Berlin", "--early", "0s", "--cron", cron], at);
+        assert_eq!(berlin("0 3 * * *", "2026-03-28T12:00:00Z"), "2026-03-28T02:00:00Z");
+        assert_eq!(berlin("0 3 * * *", "2026-03-29T12:00:00Z"), "2026-03-29T01:00:00Z");
+        for skipped in ["2026-03-29T01:30:00Z", "2026-03-29T12:00:00Z"] {
+            let run = berlin("30 2 * * *", skipped);
+            assert!(run.starts_with("2026-03-29T01:"), "02:30 does not exist, and it runs soon after: {run}");
+        }
+        let first = berlin("30 2 * * *", "2026-10-25T00:45:00Z");
+        assert_eq!(first, "2026-10-25T00:30:00Z");
+        assert_eq!(
+            berlin("30 2 * * *", "2026-10-25T12:00:00Z"),
+            first,
+            "02:30 is there twice, and it runs once"
+        );
+        assert_eq!(berlin("*/15 * * * *", "2026-10-25T01:20:00Z"), "2026-10-25T01:15:00Z");
+    }
+
+    #[test]
+    fn slots_never_go_back_and_begin_in_the_past_or_a_little_early() {
+        for cron in
+            ["30 2 * * *", "*/7 * * * *", "15 2,3 * * *", "0 */2 * * *", "0 2 * * SUN", "0 0 1,15 * *"]
+        {
+            let schedule = schedule(&["--zone", "Europe/Berlin", "--cron", cron]).unwrap();
+            for day in ["2026-03-28T12:00:00Z", "2026-10-24T12:00:00Z"] {
+                let start: Timestamp = day.parse().unwrap();
+                let mut last = i64::MIN;
+                for step in 0..400 {
+                    let at = start + SignedDuration::from_secs(step * 311);
+                    let Slot::Tick(tick) = schedule.slot_at(at.into()).unwrap() else { panic!() };
+                    assert!(tick >= last && tick <= at.as_second() + 30, "{cron} at {at}");
+                    let first = Timestamp::from_second(tick).unwrap().max(start);
+                    assert_eq!(
+                        schedule.slot_at(first.into()).unwrap(),
+                        Slot::Tick(tick),
+                        "{cron} at {first}"
+                    );
+                    last = tick;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_hint() {
+        for (arguments, reason) in [
+            (&["--every", "500ms"][..], "whole seconds"),
+            (&["--every", "1500ms"], "whole seconds"),
+            (&["--every", "0s"], "whole seconds"),
+            (&["--every", "1m", "--early", "60s"], "less than --every"),
+            (&["--cron", "61 * * * *"], "minute, hour"),
+            (&["--cron", "* * * *"], "minute, hour"),
+            (&["--cron", "0 0 3 * * *"], "minute, hour"),
+            (&["--cron", "0 3 * * *", "--zone", "Europe/Atlantis"], "tzdata"),
+            (&["--slot", ""], "1 to 255 bytes"),
+            (&["--slot", "a\nb"], "control characters"),
+        ] {
+            let error = schedule(arguments).unwrap_err().to_string();
+            assert!(error.contains(reason), "{arguments:?}: {error}");
+        }
+        let never = schedule(&["--cron", "0 0 31 2 *"]).and_then(|never| never.slot_at(SystemTime::now()));
+        assert!(never.is_err(), "{never:?}");
+    }
+}

@@ -1,0 +1,105 @@
+//! The lock of a turn, of whatever kind.
+
+use std::time::Duration;
+
+use lockkit::{Error, ErrorStatus, Kind, LockGuard, LockName, LockOptions, Locker, Result};
+use tokio::time::sleep;
+
+use crate::{cli::Permits, voice::Voice};
+
+/// Between two campaigns of which the first came to nothing.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lock {
+    Election,
+    Mutex,
+    Permits(Permits),
+    Shared,
+    Write,
+}
+
+impl Lock {
+    pub(super) const fn kind(self) -> Kind {
+        match self {
+            Self::Election => Kind::Election,
+            Self::Mutex => Kind::Mutex,
+            Self::Permits(_) => Kind::Semaphore,
+            Self::Shared | Self::Write => Kind::RwLock,
+        }
+    }
+
+    /// Nothing if it is not free in time; a bound of zero asks once.
+    pub(super) async fn lock(
+        self,
+        locker: &Locker,
+        name: &LockName,
+        options: &LockOptions,
+        bound: Option<Duration>,
+        voice: Voice,
+    ) -> Result<Option<LockGuard>> {
+        let (name, options) = (name.as_str(), options.clone());
+        let once = bound == Some(Duration::ZERO);
+        match self {
+            Self::Election => campaign(locker, name, options, voice).await.map(Some),
+            Self::Mutex => {
+                let lock = locker.mutex(name)?.with_options(options)?;
+                match bound {
+                    _ if once => lock.try_lock().await,
+                    Some(bound) => lock.lock_timeout(bound).await,
+                    None => lock.lock().await.map(Some),
+                }
+            }
+            Self::Permits(Permits { count, limit }) => {
+                let lock = locker.semaphore(name, limit)?.with_options(options)?;
+                match bound {
+                    _ if once => lock.try_acquire_many(count).await,
+                    Some(bound) => lock.acquire_many_timeout(count, bound).await,
+                    None => lock.acquire_many(count).await.map(Some),
+                }
+            }
+            Self::Shared => {
+                let lock = locker.rw_lock(name)?.with_options(options)?;
+                match bound {
+                    _ if once => lock.try_read().await,
+                    Some(bound) => lock.read_timeout(bound).await,
+                    None => lock.read().await.map(Some),
+                }
+            }
+            Self::Write => {
+                let lock = locker.rw_lock(name)?.with_options(options)?;
+                match bound {
+                    _ if once => lock.try_write().await,
+                    Some(bound) => lock.write_timeout(bound).await,
+                    None => lock.write().await.map(Some),
+                }
+            }
+        }
+    }
+}
+
+/// A store that is away comes back: a candidate outlasts that.
+async fn campaign(locker: &Locker, name: &str, options: LockOptions, voice: Voice) -> Result<LockGuard> {
+    let value = options.label.clone().unwrap_or_default();
+    let election = locker.election(name)?.with_options(options.without_wait_bound())?;
+    let mut told = false;
+    loop {
+        match election.campaign(&value).await {
+            Ok(leadership) => return Ok(leadership.into_guard()),
+            Err(error) if may_pass(&error) => {
+                if !std::mem::replace(&mut told, true) {
+                    voice.say(&format!("this campaign failed, and the next one follows: {error}"));
+                }
+                sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn may_pass(error: &Error) -> bool {
+    match error.status() {
+        ErrorStatus::Temporary | ErrorStatus::Persistent => true,
+        ErrorStatus::Permanent => false,
+    }
+}

@@ -1,0 +1,56 @@
+//! lockkit's own words, on standard error: standard output is the child's.
+
+use serde_json::{Map, Value};
+
+use crate::cli::{Format, OutputArguments};
+
+/// How much is said, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Voice {
+    pub(crate) quiet: bool,
+    pub(crate) verbose: bool,
+    pub(crate) json: bool,
+}
+
+impl Voice {
+    pub(crate) const fn new(output: &OutputArguments) -> Self {
+        Self { quiet: output.quiet, verbose: output.verbose > 0, json: matches!(output.format, Format::Json) }
+    }
+
+    /// Says what happened, unless it is to be quiet.
+    pub(crate) fn say(self, text: &str) {
+        if !self.quiet {
+            self.insist(text);
+        }
+    }
+
+    /// Says what is only of interest to one who asked for more.
+    pub(crate) fn remark(self, text: &str) {
+        if self.verbose {
+            self.insist(text);
+        }
+    }
+
+    /// Says what nobody may miss.
+    pub(crate) fn insist(self, text: &str) {
+        if self.json {
+            self.event("message", [("text", text.into())]);
+        } else {
+            write_line(&format!("lockkit: {text}"));
+        }
+    }
+
+    /// A line of JSON.
+    pub(crate) fn event(self, event: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) {
+        let mut object = Map::new();
+        object.insert("event".to_owned(), event.into());
+        object.extend(fields.into_iter().map(|(key, value)| (key.to_owned(), value)));
+        write_line(&Value::Object(object).to_string());
+    }
+}
+
+/// A standard error that is closed must not end the program, as `eprintln` would: a child is to be looked after.
+fn write_line(text: &str) {
+    use std::io::Write as _;
+    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
+}

@@ -1,0 +1,180 @@
+//! Waits for a lock, and says for whom.
+
+use std::{
+    future::Future,
+    io::{IsTerminal as _, Write as _, stderr},
+    pin::pin,
+    time::Duration,
+};
+
+use lockkit::{ErrorKind, LockGuard, LockName, Locker, spi::Inspection};
+use rustix::{process::Signal, termios::tcgetwinsize};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{error::Result, signals::Signals, status::millis, voice::Voice};
+
+/// A lock that is free or nearly so is not worth a word.
+const SILENT: Duration = Duration::from_millis(300);
+/// Where the line is rewritten.
+const LIVE: Duration = Duration::from_secs(1);
+/// Where each line stays, as in a log.
+const LOGGED: Duration = Duration::from_secs(60);
+/// What a last look at a busy lock may take.
+const LAST_LOOK: Duration = Duration::from_secs(1);
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) locker: &'a Locker,
+    pub(crate) name: &'a LockName,
+    /// As it was typed.
+    pub(crate) short: &'a str,
+    /// When it is given up.
+    pub(crate) bound: Option<Duration>,
+    pub(crate) voice: Voice,
+}
+
+/// How the wait ended.
+#[derive(Debug)]
+pub(crate) enum Waited {
+    Held(LockGuard),
+    /// It is another's; who, if that is known.
+    Busy(String),
+    /// One that ends a program came.
+    Signal(Signal),
+}
+
+/// Waits for `locking`, which yields nothing if the lock was not free in time.
+///
+/// # Errors
+/// What `locking` says.
+///
+/// # Cancel safety
+/// As cancel safe as `locking`.
+pub(crate) async fn wait(
+    wanted: Wanted<'_>,
+    signals: &Signals,
+    locking: impl Future<Output = lockkit::Result<Option<LockGuard>>>,
+) -> Result<Waited> {
+    let locked = {
+        let locking = pin!(locking);
+        tokio::select! {
+            biased;
+            locked = locking => locked,
+            signal = signals.end() => return Ok(Waited::Signal(signal)),
+            () = show(wanted) => return Ok(Waited::Busy(String::new())), // never
+        }
+    };
+    match locked {
+        Ok(Some(guard)) => Ok(Waited::Held(guard)),
+        Ok(None) => Ok(Waited::Busy(holders(wanted).await)),
+        Err(error) if error.kind() == ErrorKind::Timeout => Ok(Waited::Busy(holders(wanted).await)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn holders(wanted: Wanted<'_>) -> String {
+    match timeout(LAST_LOOK, wanted.locker.inspect(wanted.name)).await {
+        Ok(Ok(inspection)) => describe(&inspection),
+        _ => "by whom can't be told".to_owned(),
+    }
+}
+
+/// Says again and again who holds the lock.
+async fn show(wanted: Wanted<'_>) {
+    if wanted.voice.quiet {
+        return std::future::pending().await;
+    }
+    let begun = Instant::now();
+    let live = !wanted.voice.json && stderr().is_terminal();
+    let mut line = Line { live, shown: false };
+    sleep(SILENT).await;
+    loop {
+        // What the store says of its troubles, the wait itself says in the end.
+        let inspection = wanted.locker.inspect(wanted.name).await.ok();
+        if wanted.voice.json {
+            event(wanted, begun.elapsed(), inspection.as_ref());
+        } else {
+            line.show(&text(wanted, begun.elapsed(), inspection.as_ref()));
+        }
+        sleep(if live { LIVE } else { LOGGED }).await;
+    }
+}
+
+fn text(wanted: Wanted<'_>, waited: Duration, inspection: Option<&Inspection>) -> String {
+    let who = inspection.map_or_else(|| "the store does not answer".to_owned(), describe);
+    let queue = inspection.and_then(|inspection| inspection.waiters).filter(|waiters| *waiters > 1);
+    let queue = queue.map(|waiters| format!("; {waiters} wait")).unwrap_or_default();
+    let bound = wanted.bound.map(|bound| bound.saturating_sub(waited));
+    let bound = bound.map(|left| format!("; gives up in {}", seconds(left))).unwrap_or_default();
+    format!("lockkit: waiting for {:?} since {}: {who}{queue}{bound}", wanted.short, seconds(waited))
+}
+
+/// Who holds it, since when, and with which token.
+fn describe(inspection: &Inspection) -> String {
+    let Some(first) = inspection.holders.first() else { return "nobody holds it now".to_owned() };
+    let label = first.label.clone().unwrap_or_else(|| "somebody".to_owned());
+    let label: String = label.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let since = first.age.map(|age| format!(", since {}", seconds(age))).unwrap_or_default();
+    let token = first.token.map(|token| format!(", token {token}")).unwrap_or_default();
+    let more = match inspection.holders.len() {
+        0 | 1 => String::new(),
+        holders => format!(", and {} more", holders - 1),
+    };
+    format!("held by {label}{since}{token}{more}")
+}
+
+fn event(wanted: Wanted<'_>, waited: Duration, inspection: Option<&Inspection>) {
+    let holders = inspection.map(|inspection| inspection.holders.as_slice()).unwrap_or_default();
+    let holders: Vec<Value> = holders
+        .iter()
+        .map(|holder| {
+            let (token, age) = (holder.token.map(|token| token.get()), holder.age.map(millis));
+            json!({ "label": holder.label, "token": token, "held_ms": age })
+        })
+        .collect();
+    let left = wanted.bound.map(|bound| millis(bound.saturating_sub(waited)));
+    wanted.voice.event(
+        "waiting",
+        [
+            ("name", wanted.short.into()),
+            ("waited_ms", millis(waited).into()),
+            ("left_ms", left.into()),
+            ("holders", holders.into()),
+            ("waiters", inspection.and_then(|inspection| inspection.waiters).into()),
+        ],
+    );
+}
+
+fn seconds(duration: Duration) -> String {
+    humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
+}
+
+/// A line that is rewritten on a terminal, and wiped at the end.
+struct Line {
+    live: bool,
+    shown: bool,
+}
+
+impl Line {
+    fn show(&mut self, text: &str) {
+        let mut stderr = stderr();
+        let _ = if self.live {
+            let columns = tcgetwinsize(&stderr).map_or(80, |size| usize::from(size.ws_col).max(20));
+            let text: String = text.chars().take(columns - 1).collect();
+            stderr.write_all(format!("\r{text}\x1b[K").as_bytes())
+        } else {
+            stderr.write_all(format!("{text}\n").as_bytes())
+        };
+        self.shown = true;
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.live && self.shown {
+            let _ = stderr().write_all(b"\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `lockkit ls`, `show`, `watch` and `history`.
+
+use std::io::{BufRead as _, BufReader};
+
+use libtest_mimic::Failed;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    Test, good, json,
+    support::{Place, Running, run, said, until},
+    told,
+};
+
+pub(crate) fn trials() -> Vec<Test> {
+    vec![
+        ("look::c14_ls_lists_what_is_used", ls),
+        ("look::c14_show_has_holders_waiters_and_runs", show),
+        ("look::c14_watch_has_a_line_for_each_change", watch),
+        ("look::history_tells_how_runs_ended", history),
+        ("look::a_history_keeps_the_newest_runs", long_history),
+        ("look::names_are_those_of_the_namespace", namespace),
+        ("look::a_reader_that_goes_is_no_error", head),
+    ]
+}
+
+/// Holds `name` until it is dropped.
+fn hold(place: &Place, options: &[&str], name: &str) -> Running {
+    let up = place.path(&format!("up-{}", name.replace('/', "-")));
+    let line = format!("echo up > {}; sleep 60", up.display());
+    let _ = std::fs::remove_file(&up);
+    let holder = Running::start(place.lockkit([&["run"], options, &[name, "-c", &line]].concat()));
+    until("the holder", || up.exists().then_some(()));
+    holder
+}
+
+fn ls() -> Result<(), Failed> {
+    let place = Place::new();
+    assert_eq!(told(&good(place.lockkit(["ls"]))), "");
+    let _first = hold(&place, &[], "jobs/a");
+    let _second = hold(&place, &["--permits=2/3", "--label=my label"], "jobs/b");
+    let _third = hold(&place, &[], "other");
+    let text = told(&good(place.lockkit(["ls", "jobs/"])));
+    let lines: Vec<Vec<_>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "KIND", "HOLDER", "TOKEN", "HELD", "LEFT", "WAITING"]);
+    assert_eq!(lines[1][..4], ["jobs/a", "mutex", "lockkit", "pid"]);
+    assert_eq!(lines[2][..5], ["jobs/b", "semaphore", "my", "label", "(2/3)"]);
+    assert_eq!(lines.len(), 3, "{text}");
+    let all = json(&good(place.lockkit(["--format=json", "ls"])));
+    let names: Vec<_> = all.iter().map(|lock| lock["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["jobs/a", "other", "jobs/b"], "by kind, then by name");
+    let holder = &all[0]["holders"][0];
+    assert!(holder["token"].is_u64() && holder["held_ms"].is_u64() && holder["left_ms"].is_u64(), "{holder}");
+    assert_eq!((&holder["mode"], &all[0]["waiting"]), (&"exclusive".into(), &0.into()));
+    Ok(())
+}
+
+fn show() -> Result<(), Failed> {
+    let place = Place::new();
+    assert!(told(&good(place.lockkit(["show", "job"]))).starts_with("Nobody holds \"job\""));
+    good(place.lockkit(["run", "job", "true"]));
+    assert!(told(&good(place.lockkit(["show", "job"]))).starts_with("mutex \"job\" is free."));
+    let _holder = hold(&place, &[], "job");
+    let _waiter = Running::start(place.lockkit(["run", "job", "true"]));
+    let lock = until("the waiter", || {
+        let mut shown = json(&good(place.lockkit(["--format=json", "show", "job"])));
+        assert_eq!(shown.len(), 1, "{shown:?}");
+        let lock = shown.remove(0);
+        (lock["waiting"] == 1).then_some(lock)
+    });
+    assert_eq!(lock["runs"][0]["outcome"], "exit 0");
+    assert_eq!(lock["runs"][1]["outcome"], "running");
+    assert_eq!(lock["runs"][1]["token"], lock["holders"][0]["token"]);
+    Ok(())
+}
+
+fn watch() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut holder = hold(&place, &[], "job");
+    let mut watch = place.lockkit(["--format=json", "watch", "--kind=mutex", "job", "--until-free"]);
+    let mut watch = Running(watch.spawn()?);
+    let mut lines = BufReader::new(watch.0.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let first = next();
+    assert!(first["holders"][0]["token"].is_u64() && first["at_ms"].is_u64(), "{first}");
+    holder.signal(Signal::TERM);
+    holder.end();
+    let last = next();
+    assert_eq!(last["holders"], Value::Array(Vec::new()));
+    assert_eq!(watch.end().code(), Some(0));
+    let free = good(place.lockkit(["watch", "job", "--until-free"]));
+    assert!(said(&free).contains("nobody holds"), "{}", said(&free));
+    Ok(())
+}
+
+fn history() -> Result<(), Failed> {
+    let place = Place::new();
+    assert_eq!(told(&good(place.lockkit(["history", "job"]))), "");
+    run(place.lockkit(["run", "job", "true"]));
+    run(place.lockkit(["run", "job", "-c", "exit 3"]));
+    run(place.lockkit(["run", "job", "-c", "kill -9 $$"]));
+    run(place.lockkit(["run", "job", "/no/such/command"]));
+    run(place.lockkit(["run", "job", "--max-run=50ms", "sleep", "60"]));
+    let mut killed = hold(&place, &["--ttl=1s", "--grace=100ms"], "job");
+    killed.signal(Signal::KILL);
+    killed.end();
+    let _running = hold(&place, &["--label=x"], "job");
+    let runs = json(&good(place.lockkit(["--format=json", "history", "job"])));
+    let outcomes: Vec<_> = runs.iter().map(|run| run["outcome"].as_str().unwrap()).collect();
+    let expected =
+        ["exit 0", "exit 3", "signal 9", "not found", "stopped: --max-run", "did not finish", "running"];
+    assert_eq!(outcomes, expected);
+    assert!(runs[0]["ended_ms"].as_u64() >= runs[0]["started_ms"].as_u64(), "{}", runs[0]);
+    assert_eq!(runs[0]["command"], "true");
+    let text = told(&good(place.lockkit(["history", "job"])));
+    assert!(text.starts_with("KIND") && expected.iter().all(|outcome| text.contains(outcome)), "{text}");
+    let kind = run(place.lockkit(["history", "--kind=rwlock", "job"]));
+    assert_eq!(kind.status.code(), Some(125));
+    Ok(())
+}
+
+fn long_history() -> Result<(), Failed> {
+    let place = Place::new();
+    for code in 0..40 {
+        run(place.lockkit(["run", "job", "-c", &format!("exit {code}")]));
+    }
+    let runs = json(&good(place.lockkit(["--format=json", "history", "job"])));
+    let outcomes: Vec<_> = runs.iter().map(|run| run["outcome"].as_str().unwrap().to_owned()).collect();
+    let expected: Vec<_> = (8..40).map(|code| format!("exit {code}")).collect();
+    assert_eq!(outcomes, expected);
+    Ok(())
+}
+
+fn namespace() -> Result<(), Failed> {
+    let place = Place::new();
+    let _inside = hold(&place, &["--namespace=team"], "job");
+    let names = |options: &[&str]| {
+        let listed = json(&good(place.lockkit([&["--format=json", "ls"], options].concat())));
+        listed.iter().map(|lock| lock["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&["--namespace=team"]), ["job"]);
+    assert_eq!(names(&[]), ["team/job"]);
+    assert_eq!(names(&["--namespace=tea"]), [""; 0]);
+    let show = told(&good(place.lockkit(["--namespace=team", "show", "job"])));
+    assert!(show.contains("running"), "{show}");
+    Ok(())
+}
+
+fn head() -> Result<(), Failed> {
+    let place = Place::new();
+    let _holder = hold(&place, &[], "job");
+    let mut ls = Running(place.lockkit(["ls"]).spawn()?);
+    drop(ls.0.stdout.take());
+    assert_eq!(ls.end().code(), Some(0));
+    Ok(())
+}

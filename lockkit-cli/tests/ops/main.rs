@@ -1,0 +1,58 @@
+//! The other commands as a user has them: real processes on a real Redis, and on the file store.
+
+mod doctor;
+mod elect;
+#[path = "../run/heart.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod heart;
+mod local;
+mod look;
+mod once;
+mod slots;
+#[path = "../run/support.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod support;
+mod text;
+mod unlock;
+
+use std::process::{Command, Output};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+fn main() {
+    if heart::beat_if_told() {
+        return;
+    }
+    let trials = [
+        doctor::trials(),
+        elect::trials(),
+        local::trials(),
+        look::trials(),
+        once::trials(),
+        slots::trials(),
+        text::trials(),
+        unlock::trials(),
+    ];
+    let trials = trials.into_iter().flatten().map(|(name, test)| Trial::test(name, test)).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// A test, and what it is called.
+type Test = (&'static str, fn() -> Result<(), Failed>);
+
+/// What it said on standard output.
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Each line of standard output, which is JSON.
+fn json(output: &Output) -> Vec<serde_json::Value> {
+    told(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What it told, once it ended well.
+fn good(command: Command) -> Output {
+    let output = support::run(command);
+    assert_eq!(output.status.code(), Some(0), "{}", support::said(&output));
+    output
+}

@@ -1,0 +1,172 @@
+//! `lockkit once`: what is done, what is tried again, and what is never begun twice.
+
+use std::fs;
+
+use libtest_mimic::Failed;
+use lockkit::{Kind, LockName};
+use rustix::process::Signal;
+
+use crate::{
+    Test, good,
+    support::{Place, Running, run, runtime, said, until},
+};
+
+pub(crate) fn trials() -> Vec<Test> {
+    vec![
+        ("once::a_slot_is_done_by_the_first_that_succeeds", succeeds),
+        ("once::a_run_that_failed_is_tried_again_or_not", fails),
+        ("once::c9_a_crash_leaves_the_slot_open_or_not", crashes),
+        ("once::a_slot_whose_lock_was_lost_stays_open", loses),
+        ("once::keys_are_never_forgotten_for_want_of_room", full),
+        ("once::a_foreign_note_is_left_alone", foreign),
+        ("once::a_busy_lock_is_waited_for_as_told", busy),
+    ]
+}
+
+/// A command that leaves a line for each of its runs.
+fn line(place: &Place, then: &str) -> String {
+    format!("echo \"$LOCKKIT_SLOT\" >> {}; {then}", place.path("runs").display())
+}
+
+fn runs(place: &Place) -> Vec<String> {
+    let text = fs::read_to_string(place.path("runs")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn succeeds() -> Result<(), Failed> {
+    let place = Place::new();
+    let once = |slot: &str| place.lockkit(["-v", "once", "job", "--slot", slot, "-c", &line(&place, "true")]);
+    good(once("v1"));
+    let again = good(once("v1"));
+    assert!(said(&again).contains("slot v1 is done by process "), "{}", said(&again));
+    good(once("v2"));
+    good(once("v1"));
+    assert_eq!(runs(&place), ["v1", "v2"]);
+    Ok(())
+}
+
+fn fails() -> Result<(), Failed> {
+    let place = Place::new();
+    for (on_fail, expected) in [("retry", 2), ("done", 1)] {
+        let once = || {
+            let line = line(&place, "exit 3");
+            place.lockkit(["once", on_fail, "--slot", on_fail, "--on-fail", on_fail, "-c", &line])
+        };
+        assert_eq!(run(once()).status.code(), Some(3));
+        assert_eq!(run(once()).status.code(), Some(if expected == 2 { 3 } else { 0 }));
+        let count = runs(&place).iter().filter(|slot| *slot == on_fail).count();
+        assert_eq!(count, expected, "{on_fail}");
+    }
+    Ok(())
+}
+
+fn crashes() -> Result<(), Failed> {
+    let place = Place::new();
+    for (on_fail, expected) in [("retry", 2), ("done", 1)] {
+        let count = || runs(&place).iter().filter(|slot| *slot == on_fail).count();
+        let once = |then: &str| {
+            let line = line(&place, then);
+            let job = ["--ttl=2s", "--grace=200ms", "--on-fail", on_fail, "-c", &line];
+            place.lockkit(["once", on_fail, "--slot", on_fail].into_iter().chain(job))
+        };
+        let mut first = Running::start(once("sleep 60"));
+        until("the run", || (count() == 1).then_some(()));
+        first.signal(Signal::KILL);
+        first.end();
+        good(once("true"));
+        assert_eq!(count(), expected, "{on_fail}");
+        // Until its lease ends, nobody can know.
+        until("the end of the lease", || {
+            let history = crate::told(&good(place.lockkit(["history", on_fail])));
+            history.contains("did not finish").then_some(())
+        });
+    }
+    Ok(())
+}
+
+/// The command takes its own lock away, and succeeds.
+fn loses() -> Result<(), Failed> {
+    let place = Place::new();
+    let unlock = format!(
+        "LOCKKIT_URL={} {} unlock job --force --now --reason test",
+        place.redis.url(),
+        env!("CARGO_BIN_EXE_lockkit")
+    );
+    let lost = run(place.lockkit(["once", "job", "--slot", "v1", "-c", &unlock]));
+    assert_eq!(lost.status.code(), Some(123), "{}", said(&lost));
+    good(place.lockkit(["once", "job", "--slot", "v1", "-c", &line(&place, "true")]));
+    assert_eq!(runs(&place), ["v1"]);
+    Ok(())
+}
+
+/// Writes a note as a holder of the lock.
+fn write_note(place: &Place, text: &str) {
+    runtime().block_on(async {
+        let locker = place.locker().await;
+        let guard = locker.mutex("job").unwrap().lock().await.unwrap();
+        let note = locker.note(guard.name()).await.unwrap();
+        assert_eq!(guard.write_note(&note.next(text)).await.unwrap(), lockkit::Noted::Written);
+        guard.release().await.unwrap();
+        locker.shutdown().await.unwrap();
+    });
+}
+
+fn note(place: &Place) -> String {
+    runtime().block_on(async {
+        let locker = place.locker().await;
+        let name = LockName::new(Kind::Mutex, "job").unwrap();
+        let text = locker.note(&name).await.unwrap().text;
+        locker.shutdown().await.unwrap();
+        text
+    })
+}
+
+fn full() -> Result<(), Failed> {
+    let place = Place::new();
+    let far = 32_503_680_000_000_u64;
+    let keys = |count: usize, until: u64| {
+        let keys = (0..count).map(|key| format!("[\"{key:0>200}\",{until}]"));
+        let keys: Vec<_> = keys.collect();
+        format!("{{\"v\":1,\"done\":{{\"keys\":[{}]}}}}", keys.join(","))
+    };
+    // There is room for a run, and for none that would be remembered.
+    write_note(&place, &keys(73, far));
+    let slot = "v".repeat(200);
+    let once = || place.lockkit(["once", "job", "--slot", &slot, "-c", &line(&place, "true")]);
+    let refused = run(once());
+    assert_eq!(refused.status.code(), Some(125), "{}", said(&refused));
+    assert!(said(&refused).contains("no room"), "{}", said(&refused));
+    assert_eq!(runs(&place), [""; 0], "nothing is run that can't be remembered");
+    assert_eq!(note(&place), keys(73, far));
+    // What need not be remembered any more makes room.
+    write_note(&place, &keys(73, 1));
+    good(once());
+    assert_eq!(runs(&place), [slot.as_str()]);
+    Ok(())
+}
+
+fn foreign() -> Result<(), Failed> {
+    let place = Place::new();
+    write_note(&place, "all work and no play");
+    let once = run(place.lockkit(["once", "job", "--slot", "v1", "-c", &line(&place, "true")]));
+    assert_eq!(once.status.code(), Some(125));
+    assert!(said(&once).contains("no journal of this lockkit"), "{}", said(&once));
+    // History is no reason not to run.
+    good(place.lockkit(["run", "job", "-c", &line(&place, "true")]));
+    assert_eq!(runs(&place), [""]);
+    assert_eq!(note(&place), "all work and no play");
+    Ok(())
+}
+
+fn busy() -> Result<(), Failed> {
+    let place = Place::new();
+    let _holder = Running::start(place.lockkit(["run", "job", "-c", &line(&place, "sleep 60")]));
+    until("the holder", || (runs(&place).len() == 1).then_some(()));
+    for wait in ["-n", "--wait=50ms"] {
+        let once = run(place.lockkit(["once", "job", "--slot", "v1", wait, "true"]));
+        assert_eq!(once.status.code(), Some(75), "{}", said(&once));
+    }
+    let once = run(place.lockkit(["once", "job", "--slot", "v1", "-n", "-E", "9", "true"]));
+    assert_eq!(once.status.code(), Some(9), "{}", said(&once));
+    Ok(())
+}

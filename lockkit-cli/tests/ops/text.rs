@@ -1,0 +1,40 @@
+//! What needs no store.
+
+use libtest_mimic::Failed;
+
+use crate::{Test, good, support::bare, told};
+
+pub(crate) fn trials() -> Vec<Test> {
+    vec![
+        ("text::completions_are_there_for_each_shell", completions),
+        ("text::the_manual_has_each_command", manual),
+        #[cfg(feature = "bench")]
+        ("text::bench_has_its_own_help", bench),
+    ]
+}
+
+fn completions() -> Result<(), Failed> {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let text = told(&good(bare(["completions", shell])));
+        assert!(text.contains("history") && text.contains("until-free"), "{shell}");
+        assert!(!text.contains("__launch"), "{shell}");
+    }
+    Ok(())
+}
+
+fn manual() -> Result<(), Failed> {
+    let page = told(&good(bare(["man"])));
+    for section in [".SH NAME", ".SH \"LOCKKIT ONCE\"", ".SH \"EXIT STATUS\"", ".SH ENVIRONMENT"] {
+        assert!(page.contains(section), "{section}");
+    }
+    Ok(())
+}
+
+#[cfg(feature = "bench")]
+fn bench() -> Result<(), Failed> {
+    let help = told(&good(bare(["bench", "--help"])));
+    assert!(help.contains("--urls-from") && help.contains("Measures"), "{help}");
+    let compare = told(&good(bare(["bench", "compare", "--help"])));
+    assert!(compare.contains("report.json"), "{compare}");
+    Ok(())
+}

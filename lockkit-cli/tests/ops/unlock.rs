@@ -1,0 +1,221 @@
+//! `lockkit unlock`: whoever holds the lock stops first.
+
+use std::{fs, time::Duration};
+
+use libtest_mimic::Failed;
+use lockkit::LockOptions;
+
+use crate::{
+    Test, good,
+    heart::{Hearts, now},
+    json,
+    support::{Place, Running, run, runtime, said, until},
+    told,
+};
+
+pub(crate) fn trials() -> Vec<Test> {
+    vec![
+        ("unlock::c1_a_queued_task_gets_it_when_all_of_the_job_is_gone", library_waiter),
+        ("unlock::c1_a_queued_run_gets_it_when_all_of_the_job_is_gone", run_waiter),
+        ("unlock::an_ask_is_about_the_grants_that_it_names", aims),
+        ("unlock::another_token_changes_nothing", another_token),
+        ("unlock::a_holder_that_does_not_hear_is_overruled_in_the_end", deaf),
+        ("unlock::now_does_not_ask", at_once),
+        ("unlock::all_who_share_are_asked", shared),
+        ("unlock::one_of_two_locks_has_to_be_named", two_kinds),
+        ("unlock::what_is_free_is_free", free),
+        ("unlock::ctrl_c_takes_the_ask_back", interrupted),
+    ]
+}
+
+/// A holder with a child and a grandchild that hear no SIGTERM.
+fn holder(place: &Place) -> Running {
+    let mut command = place.lockkit(["run", "job", "--grace=500ms", &Hearts::command()]);
+    Hearts::tell(&mut command, place);
+    Running::start(command)
+}
+
+fn token(place: &Place) -> String {
+    let show = good(place.lockkit(["--format=json", "show", "job"]));
+    json(&show)[0]["holders"][0]["token"].to_string()
+}
+
+fn waiting(place: &Place, count: u64) {
+    until("the waiter", || {
+        let show = json(&good(place.lockkit(["--format=json", "show", "job"])));
+        (show.first()?["waiting"].as_u64()? >= count).then_some(())
+    });
+}
+
+fn library_waiter() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut holder = holder(&place);
+    let hearts = Hearts::of(&place);
+    let (runtime, url) = (runtime(), place.redis.url());
+    let waiter = runtime.spawn(async move {
+        let locker = lockkit::connect(&url).await.unwrap();
+        let guard = locker.mutex("job").unwrap().lock().await.unwrap();
+        let granted = now();
+        guard.release().await.unwrap();
+        granted
+    });
+    waiting(&place, 1);
+    let unlock = good(place.lockkit(["unlock", "job", "--force", "--reason", "test"]));
+    assert!(told(&unlock).contains("gave it back"), "{}", told(&unlock));
+    let granted = runtime.block_on(waiter)?;
+    assert!(hearts.last_beat() < granted, "the job beat after the next one was granted");
+    assert_eq!(holder.end().code(), Some(123));
+    Ok(())
+}
+
+/// The next one is not asked: it was not meant.
+fn run_waiter() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut holder = holder(&place);
+    let hearts = Hearts::of(&place);
+    let file = place.path("next");
+    let line = format!("cat /proc/uptime > {}; sleep 3; echo end >> {0}", file.display());
+    let mut next = Running::start(place.lockkit(["run", "job", "-c", &line]));
+    waiting(&place, 1);
+    good(place.lockkit(["unlock", "job", "--token", &token(&place)]));
+    assert_eq!(holder.end().code(), Some(123));
+    assert_eq!(next.end().code(), Some(0));
+    let text = fs::read_to_string(file)?;
+    let (uptime, rest) = text.split_once(' ').unwrap();
+    let hundredths: u64 = uptime.replace('.', "").parse()?;
+    assert!(
+        hearts.last_beat() < (hundredths + 1) * 10_000_000,
+        "the job beat after the next one was granted"
+    );
+    assert!(rest.ends_with("end\n"));
+    Ok(())
+}
+
+/// As if an operator's look at the lock came late: the ask stands while the next one works.
+fn aims() -> Result<(), Failed> {
+    let place = Place::new();
+    let runtime = runtime();
+    let locker = runtime.block_on(place.locker());
+    let guard = runtime.block_on(locker.mutex("job")?.lock())?;
+    let asks = || runtime.block_on(locker.names("lockkit-unlock/")).unwrap();
+    let unlock = Running::start(place.lockkit(["unlock", "job", "--force", "--reason=test"]));
+    let ask = until("the ask", || asks().pop());
+    runtime.block_on(guard.release())?;
+    assert_eq!(unlock.output().status.code(), Some(0));
+    for (label, code) in [("=1 another", 0), ("<=1 earlier ones", 0), ("<=18446744073709551615 all", 123)] {
+        let mutex = locker.mutex(ask.as_str())?.with_options(LockOptions::new().with_label(label))?;
+        let asking = runtime.block_on(mutex.lock())?;
+        // A holder looks after a second at the latest.
+        let run = run(place.lockkit(["run", "job", "sleep", "2.5"]));
+        assert_eq!(run.status.code(), Some(code), "{label}: {}", said(&run));
+        runtime.block_on(asking.release())?;
+    }
+    Ok(())
+}
+
+fn another_token() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut holder = holder(&place);
+    let hearts = Hearts::of(&place);
+    let before = token(&place);
+    let unlock = run(place.lockkit(["unlock", "job", "--token", "7"]));
+    assert_eq!(unlock.status.code(), Some(75));
+    assert!(
+        said(&unlock).contains("nothing was done") && said(&unlock).contains(&before),
+        "{}",
+        said(&unlock)
+    );
+    assert_eq!(told(&unlock), "");
+    assert_eq!(token(&place), before);
+    assert!(!hearts.are_gone() && holder.0.try_wait()?.is_none());
+    Ok(())
+}
+
+/// A library's holder looks at nothing.
+fn deaf() -> Result<(), Failed> {
+    let place = Place::new();
+    let runtime = runtime();
+    let guard = runtime.block_on(async { place.locker().await.mutex("job").unwrap().lock().await.unwrap() });
+    let begun = std::time::Instant::now();
+    let arguments = ["--format=json", "unlock", "job", "--force", "--reason=test", "--wait=700ms"];
+    let unlock = good(place.lockkit(arguments));
+    assert!(begun.elapsed() >= Duration::from_millis(700));
+    let freed = json(&unlock);
+    assert_eq!(freed[0]["how"], "forced");
+    assert_eq!(freed[0]["token"], guard.fencing_token().get());
+    assert_eq!(runtime.block_on(guard.release())?, lockkit::Released::NotHeld);
+    Ok(())
+}
+
+fn at_once() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut holder = holder(&place);
+    let hearts = Hearts::of(&place);
+    let unlock = good(place.lockkit(["unlock", "job", "--force", "--reason=test", "--now"]));
+    assert!(told(&unlock).contains("by force"), "{}", told(&unlock));
+    assert_eq!(holder.end().code(), Some(123));
+    assert!(hearts.are_gone());
+    Ok(())
+}
+
+fn shared() -> Result<(), Failed> {
+    let place = Place::new();
+    let holders = (0..3).map(|number| {
+        let line = format!("echo up > {}; sleep 60", place.path(&number.to_string()).display());
+        Running::start(place.lockkit(["run", "--shared", "job", "-c", &line]))
+    });
+    let holders: Vec<_> = holders.collect();
+    (0..3).for_each(|number| drop(place.text(&number.to_string())));
+    let arguments = ["--format=json", "unlock", "job", "--force", "--reason=test"];
+    let freed = json(&good(place.lockkit(arguments)));
+    assert_eq!(freed.len(), 3);
+    assert!(freed.iter().all(|one| one["how"] == "given-back" && one["kind"] == "rwlock"), "{freed:?}");
+    for mut holder in holders {
+        assert_eq!(holder.end().code(), Some(123));
+    }
+    Ok(())
+}
+
+fn two_kinds() -> Result<(), Failed> {
+    let place = Place::new();
+    let _mutex = holder(&place);
+    Hearts::of(&place);
+    let line = format!("echo up > {}; sleep 60", place.path("up").display());
+    let mut semaphore = Running::start(place.lockkit(["run", "--permits=1/2", "job", "-c", &line]));
+    place.text("up");
+    let unlock = run(place.lockkit(["unlock", "job", "--force", "--reason=test"]));
+    assert_eq!(unlock.status.code(), Some(125));
+    assert!(said(&unlock).contains("mutex and semaphore: say which with --kind"), "{}", said(&unlock));
+    good(place.lockkit(["unlock", "job", "--kind=semaphore", "--force", "--reason=test"]));
+    assert_eq!(semaphore.end().code(), Some(123));
+    assert_ne!(token(&place), "null");
+    Ok(())
+}
+
+fn free() -> Result<(), Failed> {
+    let place = Place::new();
+    let unlock = good(place.lockkit(["unlock", "job", "--force", "--reason=test"]));
+    assert!(said(&unlock).contains("nobody holds"), "{}", said(&unlock));
+    assert_eq!(run(place.lockkit(["unlock", "job", "--token=1"])).status.code(), Some(75));
+    for incomplete in [&["unlock", "job"][..], &["unlock", "job", "--force"]] {
+        assert_eq!(run(place.lockkit(incomplete)).status.code(), Some(125));
+    }
+    Ok(())
+}
+
+fn interrupted() -> Result<(), Failed> {
+    let place = Place::new();
+    let runtime = runtime();
+    let locker = runtime.block_on(place.locker());
+    let guard = runtime.block_on(locker.mutex("job")?.lock())?;
+    let unlock = Running::start(place.lockkit(["unlock", "job", "--force", "--reason=test"]));
+    let asks = || runtime.block_on(locker.names("lockkit-unlock/")).unwrap().len();
+    until("the ask", || (asks() == 1).then_some(()));
+    unlock.signal(rustix::process::Signal::INT);
+    let output = unlock.output();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(said(&output).contains("taken back"), "{}", said(&output));
+    assert_eq!(asks(), 0);
+    assert_eq!(runtime.block_on(guard.release())?, lockkit::Released::Freed);
+    Ok(())
+}

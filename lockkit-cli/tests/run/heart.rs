@@ -1,0 +1,99 @@
+//! A process that tells until when it lived.
+
+use std::{
+    env,
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
+    path::Path,
+    process::{self, Command},
+    time::Duration,
+};
+
+use nix::sys::signal::{SigSet, Signal};
+use rustix::{
+    process::setsid,
+    time::{ClockId, clock_gettime},
+};
+
+use crate::support::{Place, is_alive, until};
+
+/// The folder of its files.
+const FOLDER: &str = "LOCKKIT_TEST_HEART";
+/// Set: it is the grandchild.
+const LEAF: &str = "LOCKKIT_TEST_HEART_LEAF";
+
+/// Nanoseconds of the clock of deadlines.
+pub(crate) fn now() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
+}
+
+/// The heart's side: it beats for ever, beside a grandchild in a session of its own, and neither hears SIGTERM.
+pub(crate) fn beat_if_told() -> bool {
+    let Some(folder) = env::var_os(FOLDER) else { return false };
+    let folder = Path::new(&folder);
+    SigSet::from(Signal::SIGTERM).thread_block().unwrap();
+    let name = if env::var_os(LEAF).is_some() {
+        setsid().unwrap();
+        "leaf"
+    } else {
+        Command::new(env::current_exe().unwrap()).env(LEAF, "1").spawn().unwrap();
+        if let Some(file) = env::var_os("LOCKKIT_DEADLINE_FILE") {
+            fs::write(folder.join("deadline-file"), format!("{}\n", file.to_str().unwrap())).unwrap();
+        }
+        "child"
+    };
+    let beats = File::create(folder.join(name)).unwrap();
+    beats.write_at(format!("{:10}\n", process::id()).as_bytes(), 0).unwrap();
+    loop {
+        beats.write_at(format!("{:20}\n", now()).as_bytes(), 11).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A child and its grandchild, as the test sees them.
+pub(crate) struct Hearts<'a>(&'a Place);
+
+impl<'a> Hearts<'a> {
+    /// The command that becomes the child, to follow lockkit's own arguments.
+    pub(crate) fn command() -> String {
+        env::current_exe().unwrap().to_str().unwrap().to_owned()
+    }
+
+    /// The environment that makes it one.
+    pub(crate) fn tell(command: &mut Command, place: &Place) {
+        command.env(FOLDER, place.folder.path());
+    }
+
+    /// Waits until both beat.
+    pub(crate) fn of(place: &'a Place) -> Self {
+        let hearts = Self(place);
+        for name in ["child", "leaf"] {
+            until(name, || hearts.read(name));
+        }
+        hearts
+    }
+
+    /// The number of the process, and its last beat.
+    fn read(&self, name: &str) -> Option<(i32, u64)> {
+        let text = fs::read_to_string(self.0.path(name)).ok()?;
+        let mut lines = text.lines();
+        Some((lines.next()?.trim().parse().ok()?, lines.next()?.trim().parse().ok()?))
+    }
+
+    pub(crate) fn are_gone(&self) -> bool {
+        ["child", "leaf"].into_iter().all(|name| !is_alive(self.read(name).unwrap().0))
+    }
+
+    /// Of both, once they are gone.
+    pub(crate) fn last_beat(&self) -> u64 {
+        until("the end of both hearts", || self.are_gone().then_some(()));
+        ["child", "leaf"].into_iter().map(|name| self.read(name).unwrap().1).max().unwrap()
+    }
+
+    /// What the command can know of its deadline, while it lives.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        let file = self.0.text("deadline-file");
+        fs::read_to_string(file.trim()).ok()?.lines().next()?.parse().ok()
+    }
+}

@@ -1,0 +1,41 @@
+//! `lockkit run` as a user has it: real processes under locks of a real Redis.
+//!
+//! The test binary starts itself again as a heart, which beats for as long as it lives; a variable tells it so.
+
+mod codes;
+mod dead;
+mod heart;
+mod loss;
+mod modes;
+mod pipes;
+mod processes;
+mod refusal;
+mod signals;
+mod support;
+mod terminal;
+mod waiting;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+fn main() {
+    if heart::beat_if_told() {
+        return;
+    }
+    let trials = [
+        codes::trials(),
+        dead::trials(),
+        loss::trials(),
+        modes::trials(),
+        pipes::trials(),
+        processes::trials(),
+        refusal::trials(),
+        signals::trials(),
+        terminal::trials(),
+        waiting::trials(),
+    ];
+    let trials = trials.into_iter().flatten().map(|(name, test)| Trial::test(name, test)).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// A test, and what it is called.
+type Test = (&'static str, fn() -> Result<(), Failed>);

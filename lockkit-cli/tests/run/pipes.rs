@@ -1,0 +1,78 @@
+//! What goes through lockkit goes through unchanged.
+
+use std::{
+    io::{Read as _, Write as _},
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::Failed;
+
+use crate::{
+    Test,
+    support::{Place, Running, run, said},
+};
+
+pub(crate) fn trials() -> Vec<Test> {
+    vec![
+        ("pipes::standard_input_and_output", through),
+        ("pipes::a_reader_that_goes_away", broken),
+        ("pipes::lockkits_own_words_stay_off_standard_output", own_words),
+        ("pipes::a_command_starts_soon", soon),
+    ]
+}
+
+fn through() -> Result<(), Failed> {
+    let place = Place::new();
+    let data: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
+    let mut command = place.lockkit(["run", "job", "cat"]);
+    command.stdin(Stdio::piped());
+    let mut run = Running::start(command);
+    let mut input = run.0.stdin.take().unwrap();
+    let sent = data.clone();
+    let writer = thread::spawn(move || input.write_all(&sent).unwrap());
+    let mut received = Vec::new();
+    run.0.stdout.take().unwrap().read_to_end(&mut received)?;
+    writer.join().unwrap();
+    assert!(received == data, "{} of {} bytes", received.len(), data.len());
+    assert_eq!(run.output().stderr, b"");
+    Ok(())
+}
+
+/// As without lockkit: the writer dies of it.
+fn broken() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut run = Running::start(place.lockkit(["run", "job", "yes"]));
+    drop(run.0.stdout.take());
+    let status = run.end();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(13), "{status}");
+    Ok(())
+}
+
+fn own_words() -> Result<(), Failed> {
+    let place = Place::new();
+    let output = run(place.lockkit(["-v", "run", "job", "echo", "a word"]));
+    assert_eq!(output.stdout, b"a word\n");
+    assert!(said(&output).contains("\"job\" is held, token "), "{}", said(&output));
+    let output = run(place.lockkit(["--format", "json", "run", "job", "no-such-command"]));
+    let line: serde_json::Value = serde_json::from_slice(&output.stderr)?;
+    assert_eq!(line["event"], "message");
+    Ok(())
+}
+
+/// No claim about speed: it is bounded so that nothing on the way waits for a timer.
+fn soon() -> Result<(), Failed> {
+    let place = Place::new();
+    run(place.lockkit(["run", "job", "true"]));
+    let mut times: Vec<_> = (0..10)
+        .map(|_| {
+            let begun = Instant::now();
+            assert_eq!(run(place.lockkit(["run", "job", "true"])).status.code(), Some(0));
+            begun.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    assert!(times[5] < Duration::from_millis(500), "{times:?}");
+    Ok(())
+}

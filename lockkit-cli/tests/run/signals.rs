@@ -1,0 +1,138 @@
+//! Signals, while it waits and while the command runs.
+
+use std::{
+    os::unix::process::{CommandExt as _, ExitStatusExt as _},
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::Failed;
+use nix::sys::signal::SigSet;
+use rustix::process::Signal;
+
+use crate::{
+    Test,
+    support::{Place, Running, runtime, said, until},
+};
+
+pub(crate) fn trials() -> Vec<Test> {
+    vec![
+        ("signals::c6_one_that_waits_leaves_the_queue", while_waiting),
+        ("signals::the_command_hears_them", forwarded),
+        ("signals::one_that_dies_of_it", deadly),
+        ("signals::what_was_ignored_stays_ignored", nohup),
+        ("signals::what_was_blocked_stays_blocked", blocked),
+    ]
+}
+
+fn while_waiting() -> Result<(), Failed> {
+    let place = Place::new();
+    runtime().block_on(async {
+        let locker = place.locker().await;
+        let mutex = locker.mutex("job").unwrap();
+        let guard = mutex.lock().await.unwrap();
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+            let mut run = Running::start(place.lockkit(["run", "job", "true"]));
+            while mutex.inspect().await.unwrap().waiters != Some(1) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let begun = Instant::now();
+            run.signal(signal);
+            assert_eq!(run.end().signal(), Some(signal.as_raw()));
+            assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+            assert_eq!(mutex.inspect().await.unwrap().waiters, Some(0), "after {signal:?}");
+        }
+        guard.release().await.unwrap();
+    });
+    Ok(())
+}
+
+fn forwarded() -> Result<(), Failed> {
+    let place = Place::new();
+    for (name, signal) in [
+        ("HUP", Signal::HUP),
+        ("INT", Signal::INT),
+        ("QUIT", Signal::QUIT),
+        ("TERM", Signal::TERM),
+        ("USR1", Signal::USR1),
+        ("USR2", Signal::USR2),
+        ("WINCH", Signal::WINCH),
+    ] {
+        let up = place.path(name);
+        let line = format!(
+            "trap 'echo heard; exit 9' {name}; echo up > {}; while :; do sleep 0.01; done",
+            up.display()
+        );
+        let run = Running::start(place.lockkit(["run", "job", "sh", "-c", &line]));
+        place.text(name);
+        run.signal(signal);
+        let output = run.output();
+        assert_eq!(
+            (output.status.code(), output.stdout.as_slice()),
+            (Some(9), b"heard\n".as_slice()),
+            "{name}: {}",
+            said(&output)
+        );
+    }
+    Ok(())
+}
+
+fn deadly() -> Result<(), Failed> {
+    let place = Place::new();
+    for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
+        let name = format!("up-{}", signal.as_raw());
+        let line = format!("echo up > {}; exec sleep 60", place.path(&name).display());
+        let mut run = Running::start(place.lockkit(["run", "job", "sh", "-c", &line]));
+        place.text(&name);
+        run.signal(signal);
+        assert_eq!(run.end().signal(), Some(signal.as_raw()));
+    }
+    Ok(())
+}
+
+fn nohup() -> Result<(), Failed> {
+    let place = Place::new();
+    let line = format!(
+        "echo up > {}; until [ -e {} ]; do sleep 0.01; done; exit 8",
+        place.path("up").display(),
+        place.path("go").display()
+    );
+    let mut command = std::process::Command::new("sh");
+    let script = "trap '' HUP; exec \"$@\"";
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_lockkit"), "run", "job", "sh", "-c", &line]);
+    command.env("LOCKKIT_URL", place.redis.url());
+    let mut run = Running::start(command);
+    place.text("up");
+    run.signal(Signal::HUP);
+    rustix::process::kill_process_group(child(&run), Signal::HUP)?;
+    std::fs::write(place.path("go"), "")?;
+    assert_eq!(run.end().code(), Some(8));
+    Ok(())
+}
+
+/// The command has its caller's mask, whatever lockkit blocks for itself.
+fn blocked() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut command = place.lockkit(["run", "job", "grep", "SigBlk", "/proc/self/status"]);
+    command.process_group(0);
+    let before = SigSet::from(nix::sys::signal::Signal::SIGUSR2);
+    before.thread_block()?;
+    let run = Running::start(command);
+    before.thread_unblock()?;
+    let output = run.output();
+    let mask = String::from_utf8(output.stdout)?;
+    assert_eq!(u64::from_str_radix(mask.trim_start_matches("SigBlk:").trim(), 16)?, 1 << 11, "{mask}");
+    Ok(())
+}
+
+/// The first process of the command's group.
+fn child(run: &Running) -> rustix::process::Pid {
+    let lockkit = run.pid().as_raw_nonzero();
+    until("the command", || {
+        let children = std::fs::read_to_string(format!("/proc/{lockkit}/task/{lockkit}/children")).ok()?;
+        let mut pids = children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok());
+        let found = pids.find(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with("sh"))
+        });
+        found.and_then(rustix::process::Pid::from_raw)
+    })
+}

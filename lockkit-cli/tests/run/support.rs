@@ -1,0 +1,133 @@
+//! A store, a lockkit on it, and patience.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::PathBuf,
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use lockkit::Locker;
+use lockkit_fixture::RedisServer;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+/// What takes longer never comes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A Redis for one test, and a folder for its files.
+pub(crate) struct Place {
+    pub(crate) redis: RedisServer,
+    pub(crate) folder: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { redis: RedisServer::start().unwrap(), folder: TempDir::new().unwrap() }
+    }
+
+    /// `lockkit`, with the store's URL in its environment.
+    pub(crate) fn lockkit<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
+        let mut command = bare(arguments);
+        command.env("LOCKKIT_URL", self.redis.url());
+        command
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What stands in a file, once something does.
+    pub(crate) fn text(&self, name: &str) -> String {
+        let path = self.path(name);
+        until(name, || fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n')))
+    }
+
+    /// The library on the same store.
+    pub(crate) async fn locker(&self) -> Locker {
+        lockkit::connect(&self.redis.url()).await.unwrap()
+    }
+}
+
+/// `lockkit` without a store.
+pub(crate) fn bare<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkit"));
+    command.args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for variable in ["LOCKKIT_URL", "LOCKKIT_URL_FILE", "LOCKKIT_NAMESPACE"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Ends what it started, also when a test fails. A lockkit that is killed takes its job with it.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// How it ended.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        until("the end of lockkit", || self.0.try_wait().unwrap())
+    }
+
+    /// How it ended, with what it said; little enough for a pipe.
+    pub(crate) fn output(mut self) -> Output {
+        use std::io::Read as _;
+        let status = self.end();
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        self.0.stdout.take().map(|mut pipe| pipe.read_to_end(&mut stdout).unwrap());
+        self.0.stderr.take().map(|mut pipe| pipe.read_to_end(&mut stderr).unwrap());
+        Output { status, stdout, stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs it to its end.
+pub(crate) fn run(command: Command) -> Output {
+    Running::start(command).output()
+}
+
+/// What it said on standard error.
+pub(crate) fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Asks until there is an answer.
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub(crate) fn is_alive(pid: i32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+}
+
+pub(crate) fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}

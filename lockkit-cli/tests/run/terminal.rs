@@ -1,0 +1,172 @@
+//! A command on a terminal.
+
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    os::fd::OwnedFd,
+    process::{Command, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use libtest_mimic::Failed;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::{
+    Test,
+    support::{Place, Running, until},
+};
+
+pub(crate) fn trials() -> Vec<Test> {
+    vec![
+        ("terminal::a_command_reads_from_it_and_the_shell_gets_it_back", reads),
+        ("terminal::ctrl_c_reaches_the_command", interrupt),
+        ("terminal::ctrl_c_reaches_a_script_around_it", script),
+        ("terminal::a_pager_behind_it_keeps_the_terminal", pager),
+        ("terminal::ctrl_z_is_answered", suspend),
+        ("terminal::a_wait_is_one_live_line", live),
+    ]
+}
+
+/// A shell with job control in a session of its own, on a terminal of its own.
+struct Shell {
+    _shell: Running,
+    keys: File,
+    shown: Arc<Mutex<String>>,
+}
+
+impl Shell {
+    fn start(place: &Place) -> Self {
+        let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&keys).unwrap();
+        unlockpt(&keys).unwrap();
+        let path = ptsname(&keys, Vec::new()).unwrap();
+        let side = File::options().read(true).write(true).open(path.to_str().unwrap()).unwrap();
+        let clone = || Stdio::from(OwnedFd::from(side.try_clone().unwrap()));
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "bash", "--norc", "--noprofile", "-i"]);
+        command.stdin(clone()).stdout(clone()).stderr(clone());
+        command.env("LOCKKIT_URL", place.redis.url()).env("PS1", "$ ").env("TERM", "dumb");
+        command.env("L", env!("CARGO_BIN_EXE_lockkit"));
+        let shell = Running::start(command);
+        let (shown, keys) = (Arc::new(Mutex::new(String::new())), File::from(keys));
+        let (mut screen, to) = (keys.try_clone().unwrap(), Arc::clone(&shown));
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = screen.read(&mut buffer) {
+                to.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
+            }
+        });
+        Self { _shell: shell, keys, shown }
+    }
+
+    fn types(&mut self, text: &str) {
+        self.keys.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Waits for a text on the screen, after all that was waited for before.
+    fn shows(&self, text: &str) -> String {
+        until(&format!("{text:?} on the screen, which shows {:?}", self.shown.lock().unwrap()), || {
+            let mut shown = self.shown.lock().unwrap();
+            let at = shown.find(text)?;
+            let rest = shown.split_off(at + text.len());
+            Some(std::mem::replace(&mut *shown, rest))
+        })
+    }
+}
+
+fn reads() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    // What is typed is echoed: the answer must differ from it.
+    shell.types("$L run job sh -c 'echo re\"\"ady; read x; echo \"got <$x>\"; exit 5'\n");
+    shell.shows("ready");
+    shell.types("hello\n");
+    shell.shows("got <hello>");
+    // The shell reads again, and knows the code.
+    shell.types("echo code=$?\n");
+    shell.shows("code=5");
+    Ok(())
+}
+
+fn interrupt() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.types("$L run job sh -c 'trap \"echo cau\"\"ght; exit 6\" INT; echo re\"\"ady; while :; do sleep 0.05; done'\n");
+    shell.shows("ready");
+    shell.types("\x03");
+    shell.shows("caught");
+    shell.types("echo code=$?\n");
+    shell.shows("code=6");
+    shell.types("$L run job sh -c 'echo re\"\"ady; exec sleep 60'\n");
+    shell.shows("ready");
+    shell.types("\x03");
+    shell.types("echo code=$?\n");
+    shell.shows("code=130");
+    Ok(())
+}
+
+fn script() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    let script = place.path("script");
+    let lines = "$L run job sh -c 'echo ready; exec sleep 60'\necho \"the script goes on\"\n";
+    std::fs::write(&script, lines)?;
+    shell.types(&format!("bash {}\n", script.display()));
+    shell.shows("ready");
+    shell.types("\x03");
+    shell.types("echo code=$?\n");
+    let before = shell.shows("code=130");
+    assert!(!before.contains("goes on"), "{before}");
+    Ok(())
+}
+
+/// The shell that reads is behind lockkit in the pipeline, in its group.
+fn pager() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.types("$L run job sh -c 'echo on\"\"e; sleep 60' | sh -c 'read x; echo \"re\"ad $x; read y </dev/tty; echo \"key <$y>\"; read z </dev/tty'\n");
+    shell.shows("read one");
+    shell.types("q\n");
+    shell.shows("key <q>");
+    shell.types("\x03");
+    shell.types("echo code=$?\n");
+    shell.shows("code=130");
+    Ok(())
+}
+
+fn suspend() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.types("stty tostop; $L run job sh -c 'echo re\"\"ady; read x; echo \"got <$x>\"'\n");
+    shell.shows("ready");
+    shell.types("\x1a");
+    shell.shows("can't be suspended");
+    shell.types("on\n");
+    shell.shows("got <on>");
+    shell.types("echo code=$?\n");
+    shell.shows("code=0");
+    Ok(())
+}
+
+fn live() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.types("stty columns 200; $L run job sleep 60 &\n");
+    crate::support::runtime().block_on(async {
+        let mutex = place.locker().await.mutex("job").unwrap();
+        while mutex.inspect().await.unwrap().holders.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    });
+    shell.types("$L run job true\n");
+    shell.shows("waiting for \"job\" since 0s: held by lockkit pid ");
+    shell.shows("\r");
+    shell.shows("waiting for \"job\" since 1s: held by lockkit pid ");
+    shell.types("\x03");
+    shell.types("echo code=$?\n");
+    shell.shows("code=130");
+    shell.types("kill %1; wait; echo go\"\"ne\n");
+    shell.shows("gone");
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! What is said while it waits.
+
+use std::time::Duration;
+
+use libtest_mimic::Failed;
+use serde_json::Value;
+
+use crate::{
+    Test,
+    support::{Place, Running, run, runtime, said},
+};
+
+pub(crate) fn trials() -> Vec<Test> {
+    vec![("waiting::it_says_for_whom", who), ("waiting::c8_the_next_one_begins_at_once", next)]
+}
+
+fn who() -> Result<(), Failed> {
+    let place = Place::new();
+    runtime().block_on(async {
+        let locker = place.locker().await;
+        let options = locker.defaults().clone().with_label("somebody on web-7");
+        let guard = locker.mutex("job").unwrap().with_options(options).unwrap().lock().await.unwrap();
+        let token = guard.fencing_token();
+        let output = run(place.lockkit(["run", "-w", "1500ms", "job", "true"]));
+        let said = said(&output);
+        let lines: Vec<_> = said.lines().collect();
+        assert_eq!(lines.len(), 2, "one line at once, one at the end: {said}");
+        assert!(
+            lines[0].starts_with("lockkit: waiting for \"job\" since 0s: held by somebody on web-7, since "),
+            "{said}"
+        );
+        assert!(lines[0].contains(&format!("token {token}; gives up in 1s")), "{said}");
+        let output = run(place.lockkit(["-q", "run", "-w", "600ms", "job", "true"]));
+        assert_eq!(output.stderr, b"", "it was to be quiet");
+        let output = run(place.lockkit(["--format=json", "run", "-w", "600ms", "job", "true"]));
+        let text = String::from_utf8(output.stderr).unwrap();
+        let line: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        assert_eq!(line["event"], "waiting");
+        assert_eq!(line["holders"][0]["label"], "somebody on web-7");
+        assert_eq!(line["holders"][0]["token"], token.get());
+        guard.release().await.unwrap();
+    });
+    Ok(())
+}
+
+fn next() -> Result<(), Failed> {
+    let place = Place::new();
+    runtime().block_on(async {
+        let locker = place.locker().await;
+        let mutex = locker.mutex("job").unwrap();
+        let guard = mutex.lock().await.unwrap();
+        let waiting = Running::start(place.lockkit(["run", "-w", "20s", "job", "echo", "ran"]));
+        while mutex.inspect().await.unwrap().waiters != Some(1) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        guard.release().await.unwrap();
+        let output = waiting.output();
+        assert_eq!(
+            (output.status.code(), output.stdout.as_slice()),
+            (Some(0), b"ran\n".as_slice()),
+            "{}",
+            said(&output)
+        );
+    });
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! One owner's dealings with a lock.
+
+use std::sync::{Arc, atomic::{AtomicBool, Ordering::SeqCst}};
+
+use async_trait::async_trait;
+use lockkit_core::{
+    FencingToken, OwnerId, Result,
+    spi::{
+        Attempt, Claim, ClaimSpec, Lease, LossReason, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait,
+    },
+};
+
+use tokio::task::coop::consume_budget;
+
+use crate::{
+    backend::Shared,
+    folder::Place,
+    locals::Stage,
+    note,
+    record::{Asker, Share},
+    session::Session,
+};
+
+#[derive(Debug)]
+pub(crate) struct FileClaim {
+    shared: Arc<Shared>,
+    spec: ClaimSpec,
+    share: Share,
+    place: Place,
+    /// Of the last attempt. None: nothing of us can be in the record.
+    session: Option<Arc<Session>>,
+    /// Who may have the grant after a hand-over that failed.
+    heir: Option<OwnerId>,
+}
+
+impl FileClaim {
+    pub(crate) fn new(shared: Arc<Shared>, spec: ClaimSpec, share: Share) -> Self {
+        let place = shared.store.folder.place(&spec.name);
+        Self { shared, spec, share, place, session: None, heir: None }
+    }
+
+    /// What we hold, as far as our own session and the record tell.
+    fn look(&self) -> Result<Pulse> {
+        let Some(session) = &self.session else { return Ok(Pulse::Lost(LossReason::Evicted)) };
+        self.shared.store.locals.looks(&self.place, self.spec.owner);
+        if !session.stands()? {
+            return Ok(Pulse::Lost(LossReason::SessionLost));
+        }
+        let record = self.shared.store.read(&self.place)?;
+        Ok(match record.is_held_by(self.spec.owner, session.id) {
+            true => Pulse::Alive(Lease::Session),
+            false => Pulse::Lost(LossReason::Evicted),
+        })
+    }
+
+    /// Below `op_timeout`, so that the caller hears who stands in the way.
+    fn patience(&self) -> std::time::Duration {
+        self.spec.op_timeout / 4 * 3
+    }
+}
+
+fn asker<'a>(spec: &'a ClaimSpec, session: &Session, share: Share) -> Asker<'a> {
+    Asker { owner: spec.owner, session: session.id, share, label: spec.label.as_deref() }
+}
+
+#[async_trait]
+impl Claim for FileClaim {
+    async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
+        self.shared.watch()?;
+        let (store, spec, share, patience) = (&self.shared.store, &self.spec, self.share, self.patience());
+        let (session, place) = (&mut self.session, &self.place);
+        store
+            .change(
+                place,
+                Some(spec.owner),
+                patience,
+                |record, now| {
+                    // One that was lost can't hold anything.
+                    let present = session.insert(store.session()?);
+                    let answer = record.attempt(&asker(spec, present, share), wait, now)?;
+                    Ok((answer, present.id))
+                },
+                |(answer, session)| match answer {
+                    Attempt::Granted(_) => {
+                        store.locals.set(place, spec.owner, Stage::Holds(*session), &spec.hint);
+                    }
+                    Attempt::Busy { queued: true, .. } => {
+                        store.locals.set(place, spec.owner, Stage::Waits, &spec.hint);
+                    }
+                    Attempt::Busy { queued: false, .. } => store.locals.remove(place, spec.owner),
+                },
+            )
+            .await
+            .map(|(answer, _)| answer)
+    }
+
+    async fn keep_alive(&mut self) -> Result<Pulse> {
+        consume_budget().await;
+        let pulse = self.look()?;
+        if let Pulse::Lost(_) = pulse {
+            self.shared.store.locals.remove(&self.place, self.spec.owner);
+        }
+        Ok(pulse)
+    }
+
+    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        let (store, owner) = (&self.shared.store, self.spec.owner);
+        let raise = |record: &mut crate::record::Record, _: &_| Ok(record.raise_fence(owner, floor));
+        store.change(&self.place, Some(owner), self.patience(), raise, |_| {}).await
+    }
+
+    async fn write_note(&mut self, note: &Note) -> Result<Noted> {
+        let Some(session) = &self.session else { return Ok(Noted::NotHeld) };
+        note::write(&self.shared.store, &self.place, (self.spec.owner, session), note, self.patience()).await
+    }
+
+    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+        let Some(session) = self.session.clone() else { return Ok(Reissued::NotHeld) };
+        let (store, place, from, share) = (&self.shared.store, &self.place, self.spec.owner, self.share);
+        // Until it is known, either of the two may have it.
+        self.heir = Some(to.owner);
+        let unsure = AtomicBool::new(true);
+        let reissued = store
+            .change(
+                place,
+                Some(from),
+                self.spec.op_timeout / 4 * 3,
+                |record, now| record.reissue(from, &asker(to, &session, share), outsiders, now),
+                |reissued| {
+                    unsure.store(false, SeqCst);
+                    store.locals.remove(place, from);
+                    if let Reissued::Granted(_) = reissued {
+                        store.locals.set(place, to.owner, Stage::Holds(session.id), &to.hint);
+                    }
+                },
+            )
+            .await;
+        if !unsure.load(SeqCst) {
+            self.heir = None;
+        }
+        if let Ok(Reissued::Granted(_)) = reissued {
+            self.spec.clone_from(to);
+        }
+        reissued
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        if self.session.is_none() {
+            return Ok(Released::NotHeld);
+        }
+        let (store, owner) = (&self.shared.store, self.spec.owner);
+        let owners: Vec<_> = [owner].into_iter().chain(self.heir).collect();
+        let release = |record: &mut crate::record::Record, _: &_| Ok(record.release(&owners));
+        let locals = |_: &_| owners.iter().for_each(|owner| store.locals.remove(&self.place, *owner));
+        let released = store.change(&self.place, Some(owner), self.patience(), release, locals).await?;
+        (self.session, self.heir) = (None, None);
+        Ok(released)
+    }
+}
+
+impl Drop for FileClaim {
+    fn drop(&mut self) {
+        self.shared.store.locals.remove(&self.place, self.spec.owner);
+    }
+}

@@ -1,0 +1,73 @@
+//! What the operating system says, in lockkit's words.
+
+use std::{borrow::Cow, io, path::Path};
+
+use lockkit_core::{Error, ErrorKind, ErrorStatus};
+use rustix::io::Errno;
+
+/// The short name of this backend.
+pub(crate) const BACKEND: &str = "file";
+
+/// An error of this backend.
+pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(kind, reason).with_backend(BACKEND)
+}
+
+/// Translates an error that came up while `what` was done to `path`.
+pub(crate) fn from_io(error: io::Error, what: &str, path: &Path) -> Error {
+    use io::ErrorKind as E;
+    const ELSE: &str = "something else stands where lockkit's file should be; use a folder of its own";
+    let (kind, advice) = match error.kind() {
+        // A link, which is not followed.
+        _ if Errno::from_io_error(&error) == Some(Errno::LOOP) => (ErrorKind::WrongType, ELSE),
+        E::PermissionDenied => (
+            ErrorKind::PermissionDenied,
+            "this user must be allowed to read and write the folder and all that is in it",
+        ),
+        E::ReadOnlyFilesystem => (ErrorKind::ReadOnly, "the file system is mounted read-only"),
+        E::StorageFull | E::QuotaExceeded => {
+            (ErrorKind::StoreFull, "there is no room for one more small file; make some")
+        }
+        E::NotADirectory | E::IsADirectory | E::AlreadyExists | E::InvalidFilename => {
+            (ErrorKind::WrongType, ELSE)
+        }
+        _ => (ErrorKind::Unavailable, "the folder must be there, and the process must be allowed more open files"),
+    };
+    let ours = ours(kind, format!("{what} {path:?}: {error}; {advice}")).with_source(error);
+    // No mount changes by itself.
+    if kind == ErrorKind::ReadOnly { ours.with_status(ErrorStatus::Permanent) } else { ours }
+}
+
+/// A file that is not what lockkit wrote there.
+pub(crate) fn stranger(path: &Path, reason: &str) -> Error {
+    let text = format!(
+        "{path:?} is no file of lockkit's: {reason}; it is left as it is: put it right, or move it away while nobody \
+         holds the lock"
+    );
+    ours(ErrorKind::WrongType, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c13_errors_have_kinds_and_say_what_was_done_and_what_to_do() {
+        use ErrorKind as K;
+        for (errno, kind) in [
+            (Errno::ACCESS, K::PermissionDenied),
+            (Errno::PERM, K::PermissionDenied),
+            (Errno::ROFS, K::ReadOnly),
+            (Errno::NOSPC, K::StoreFull),
+            (Errno::DQUOT, K::StoreFull),
+            (Errno::ISDIR, K::WrongType),
+            (Errno::LOOP, K::WrongType),
+            (Errno::MFILE, K::Unavailable),
+        ] {
+            let error = from_io(errno.into(), "writing", Path::new("/a/b"));
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().starts_with("writing \"/a/b\": "), "{error}");
+        }
+        assert!(!from_io(Errno::ROFS.into(), "writing", Path::new("/a")).is_temporary());
+    }
+}

@@ -1,0 +1,145 @@
+//! The folder of a store, and where a lock's files are in it.
+
+use std::{
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use lockkit_core::{Kind, LockName, Result};
+use sha2::{Digest as _, Sha256};
+
+use crate::error::from_io;
+
+/// The kinds that have a folder of their own.
+pub(crate) const KINDS: [Kind; 4] = [Kind::Election, Kind::Mutex, Kind::RwLock, Kind::Semaphore];
+/// What a record's file name ends in.
+pub(crate) const RECORD: &str = ".json";
+const FOLDER_MODE: u32 = 0o770;
+/// Leaves room for the hash and the longest ending in the 255 bytes of a file name.
+const LONGEST_SLUG: usize = 64;
+/// 128 bits: enough that nobody meets another one's by chance. Who makes two names meet on purpose gets an error, as a
+/// record says whose it is.
+const HASH_BYTES: usize = 16;
+
+/// The folder of a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder {
+    root: PathBuf,
+}
+
+/// Where the files of a lock are.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) name: LockName,
+    /// `<kind>/<file name without its ending>`.
+    pub(crate) key: String,
+    pub(crate) gate: PathBuf,
+    pub(crate) record: PathBuf,
+    pub(crate) note: PathBuf,
+}
+
+impl Folder {
+    pub(crate) fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn sessions(&self) -> PathBuf {
+        self.root.join("sessions")
+    }
+
+    pub(crate) fn names(&self, kind: Kind) -> PathBuf {
+        self.root.join("names").join(kind.as_str())
+    }
+
+    /// All folders that files are made in.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = PathBuf> {
+        KINDS.map(|kind| self.names(kind)).into_iter().chain([self.sessions()])
+    }
+
+    /// Makes what is missing.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn make(&self) -> Result<()> {
+        for part in self.parts() {
+            let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&part);
+            made.map_err(|error| from_io(error, "making the folder", &part))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn place(&self, name: &LockName) -> Place {
+        let (kind, stem) = (name.kind(), stem(name.as_str()));
+        let file = |ending| self.names(kind).join(format!("{stem}{ending}"));
+        Place {
+            name: name.clone(),
+            key: format!("{kind}/{stem}"),
+            gate: file(".lock"),
+            record: file(RECORD),
+            note: file(".note"),
+        }
+    }
+
+    /// The file names of all records of a kind, without their endings.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn stems(&self, kind: Kind) -> Result<Vec<String>> {
+        let folder = self.names(kind);
+        let listed = list(&folder).map_err(|error| from_io(error, "listing", &folder))?;
+        Ok(listed.iter().filter_map(|file| file.strip_suffix(RECORD)).map(str::to_owned).collect())
+    }
+}
+
+/// The names in a folder; none if it is not there.
+pub(crate) fn list(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    // What is not UTF-8 is not ours.
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()));
+    names.filter_map(io::Result::transpose).collect()
+}
+
+/// A readable part, and one that tells names apart.
+pub(crate) fn stem(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
+    let slug: String = name.chars().map(plain).take(LONGEST_SLUG).collect();
+    let hash = Sha256::digest(name.as_bytes());
+    let hash: String = hash.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    // A file whose name begins with a dot is not seen by `ls`.
+    let slug = slug.strip_prefix('.').map_or_else(|| slug.clone(), |rest| format!("_{rest}"));
+    format!("{slug}-{hash}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c11_a_file_name_is_readable_and_fits() {
+        assert_eq!(stem("orders/42"), "orders_42-4d1e0cf4dc3f1ab1c1f0eb2a2b1c9d7e".replace("4d1e0cf4dc3f1ab1c1f0eb2a2b1c9d7e", &hash("orders/42")));
+        assert!(stem(&"🔒".repeat(63)).len() <= 255 - ".json.new".len());
+        assert!(stem("../../etc/passwd").starts_with("_._.._etc_passwd-"));
+        assert!(!stem("a/b\\c:d*e?\"<>|").contains(['/', '\\', ':', '*', '?', '"', '<', '>', '|']));
+    }
+
+    #[test]
+    fn c11_names_with_the_same_readable_part_have_different_files() {
+        let names = ["a/b", "a_b", "a b", "A_b", "a:b", "a_b "];
+        let stems: std::collections::HashSet<_> = names.iter().map(|name| stem(name).to_lowercase()).collect();
+        assert_eq!(stems.len(), names.len());
+    }
+
+    fn hash(name: &str) -> String {
+        stem(name).rsplit('-').next().unwrap().to_owned()
+    }
+}

@@ -1,0 +1,69 @@
+//! What this host and this process say of themselves.
+
+use std::{env, fs, process, time::{SystemTime, UNIX_EPOCH}};
+
+use rustix::time::{ClockId, clock_gettime};
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const SINCE_BOOT: ClockId = ClockId::Boottime;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const SINCE_BOOT: ClockId = ClockId::Monotonic;
+
+/// When something is done.
+#[derive(Clone, Debug)]
+pub(crate) struct Now {
+    /// Which boot of the host it is; empty where that can't be told, and then each grant is taken for the first after a
+    /// boot.
+    pub(crate) boot: String,
+    /// µs since then, the same for all processes.
+    pub(crate) up: u64,
+    /// µs since 1970.
+    pub(crate) wall: u64,
+}
+
+impl Now {
+    pub(crate) fn of(boot: &str) -> Self {
+        let up = clock_gettime(SINCE_BOOT);
+        let (seconds, nanos) = (u64::try_from(up.tv_sec).unwrap_or(0), u64::try_from(up.tv_nsec).unwrap_or(0));
+        Self { boot: boot.to_owned(), up: seconds * 1_000_000 + nanos / 1_000, wall: micros(wall_clock()) }
+    }
+
+    /// Whether that time, in µs since 1970, was before the host was started.
+    pub(crate) fn is_before_boot(&self, wall: u64) -> bool {
+        wall < self.wall.saturating_sub(self.up)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "here the host is the server, and tokens follow its time")]
+pub(crate) fn wall_clock() -> SystemTime {
+    SystemTime::now()
+}
+
+/// µs since 1970.
+pub(crate) fn micros(time: SystemTime) -> u64 {
+    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn boot_id() -> String {
+    line_of("/proc/sys/kernel/random/boot_id")
+}
+
+pub(crate) fn host_name() -> String {
+    line_of("/proc/sys/kernel/hostname")
+}
+
+/// The program that a process runs; of another process only where the system tells.
+pub(crate) fn program_of(pid: u32) -> String {
+    line_of(&format!("/proc/{pid}/comm"))
+}
+
+/// The program of this process.
+pub(crate) fn program() -> String {
+    let path = env::current_exe().ok();
+    let name = path.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| program_of(process::id()))
+}
+
+fn line_of(path: &str) -> String {
+    fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+}

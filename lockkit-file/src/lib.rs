@@ -1,0 +1,78 @@
+//! lockkit's backend for the processes of one host, without a server: fair mutexes, read/write locks, semaphores and
+//! elections in a folder.
+//!
+//! Each process keeps a file of the folder locked (`flock`), which the system unlocks when the process ends, however it
+//! ends. Who holds a lock and who waits for it in order stands in a small readable file for each name. Waiters are woken
+//! by the system (`inotify`) within a fraction of a millisecond.
+//!
+//! ```text
+//! file:///var/lib/app/locks[?parameter=value&…]
+//! ```
+//!
+//! | parameter | default | meaning |
+//! |---|---|---|
+//! | `allow_network_fs` | `false` | allows a folder on NFS, SMB, FUSE and the like, which is refused else: there, two hosts may not see each other's locks |
+//!
+//! There is no lease: a lock is free when it is released, when its process ends, or when an operator frees it. A process
+//! that is stopped holds on, and nobody has the lock meanwhile; the ttl means only how often a holder looks whether it still
+//! has it. Whoever is freed by an operator, or finds the file of its session removed, hears so at once.
+//!
+//! * **The folder** must be on a disk of this host, and last over a restart: not in `/run` or `/tmp`, as what is cleaned up
+//!   there while it is in use lets two hold the same lock, and with the records the order of fencing tokens goes, unless the
+//!   clock saves it. Removing single files of a folder that is in use is as harmful. All processes need to read and write all
+//!   of it: files are made with the mode 0660 and folders with 0770, less the umask, so that a group can share one whose
+//!   set-group-ID bit is set.
+//! * **Tokens** go on from the last one of a name. Nothing is written to the disk at once, so after a restart of the host, or
+//!   the loss of a record, they go on from the wall clock, in microseconds: they rise unless that was set back meanwhile.
+//! * **Notes** are on the disk before they count as written.
+//! * **A child process** made by `exec` holds nothing. One that is forked and goes on without `exec` keeps the locks of its
+//!   parent until it ends, too.
+//! * **A process that is stopped** in the few microseconds in which it changes a record keeps all others from that name: they
+//!   get an error that names it, until it goes on or ends. A waiter that is stopped loses its turn after three seconds.
+//! * Files of idle names stay, a few hundred bytes each.
+//!
+//! Needs Unix. On systems other than Linux, waiters look ten times a second.
+
+mod backend;
+mod claim;
+mod config;
+mod error;
+mod files;
+mod folder;
+mod gate;
+mod host;
+mod locals;
+mod mount;
+mod names;
+mod note;
+mod record;
+mod session;
+mod store;
+mod watching;
+
+use std::sync::Arc;
+
+use lockkit_core::{Connector, Registry, Result, spi::Backend, url::StoreUrl};
+
+pub use self::{backend::FileStore, config::Config};
+
+/// The URL schemes of this backend.
+pub const SCHEMES: &[&str] = &["file"];
+
+/// Teaches a registry the schemes of this backend.
+pub fn register(registry: &mut Registry) {
+    registry.register(FileConnector);
+}
+
+struct FileConnector;
+
+#[async_trait::async_trait]
+impl Connector for FileConnector {
+    fn schemes(&self) -> &'static [&'static str] {
+        SCHEMES
+    }
+
+    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(FileStore::open(Config::from_url(url)?)?))
+    }
+}

@@ -1,0 +1,45 @@
+//! The names in use.
+
+use lockkit_core::{Kind, LockName, Result};
+use tokio::task::yield_now;
+
+use crate::{
+    files,
+    folder::{RECORD, stem},
+    record::Record,
+    store::Store,
+};
+
+/// Names that are looked at in one go; other tasks have their turn in between.
+const NAMES_PER_LOOK: usize = 100;
+const MOST_LOOKS: usize = 5;
+
+/// The names of a kind that begin with `prefix` and that somebody holds or waits for.
+///
+/// # Errors
+/// What the system says.
+pub(crate) async fn in_use(store: &Store, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+    let mut names = Vec::new();
+    for stems in store.folder.stems(kind)?.chunks(NAMES_PER_LOOK) {
+        for found in stems {
+            let path = store.folder.names(kind).join(format!("{found}{RECORD}"));
+            // What is no record of ours tells no name: whoever locks that name hears of it.
+            let named = |record: Record| {
+                let name = LockName::new(kind, record.name()).ok()?;
+                (stem(name.as_str()) == *found).then_some((name, record))
+            };
+            // It may be torn; then it is in use, and reads as a whole soon.
+            let look = || files::read(&path).ok().and_then(|content| Record::parse_any(&content.bytes).ok());
+            let Some((name, mut record)) = (0..MOST_LOOKS).find_map(|_| look()).and_then(named) else { continue };
+            if !name.as_str().starts_with(prefix) {
+                continue;
+            }
+            store.drop_dead(&mut record)?;
+            if record.is_used() {
+                names.push(name);
+            }
+        }
+        yield_now().await;
+    }
+    Ok(names)
+}

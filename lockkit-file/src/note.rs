@@ -1,0 +1,107 @@
+//! The note beside a lock.
+
+use std::{fs::File, io, path::Path, sync::Arc, thread, time::Duration};
+
+use lockkit_core::{
+    Error, ErrorKind, OwnerId, Result,
+    spi::{Note, Noted},
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::{
+    error::{from_io, ours, stranger},
+    files::{self, Draft},
+    folder::Place,
+    gate::Gate,
+    session::Session,
+    store::Store,
+};
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    lockkit: u32,
+    kind: String,
+    name: String,
+    revision: u64,
+    text: String,
+}
+
+const VERSION: u32 = 1;
+
+/// The note; an empty one if nobody wrote one.
+///
+/// # Errors
+/// [`ErrorKind::WrongType`] for what is none of ours; what the system says.
+pub(crate) fn read(place: &Place) -> Result<Note> {
+    let bytes = files::read(&place.note)?.bytes;
+    if bytes.is_empty() {
+        return Ok(Note::default());
+    }
+    let failed = |reason: &str| stranger(&place.note, reason);
+    let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| failed(&error.to_string()))?;
+    if stored.lockkit != VERSION {
+        return Err(failed(&format!("it has the format {}, and this program knows {VERSION}", stored.lockkit)));
+    }
+    if (stored.kind.as_str(), stored.name.as_str()) != (place.name.kind().as_str(), place.name.as_str()) {
+        return Err(failed(&format!("it belongs to the {} {:?}", stored.kind, stored.name)));
+    }
+    Ok(Note::new(stored.revision, stored.text))
+}
+
+/// Writes it, if the holder still is one.
+///
+/// # Errors
+/// As [`read`], and [`Gate::enter`].
+///
+/// # Cancel safety
+/// One that is dropped is written, or not: its outcome is unknown.
+pub(crate) async fn write(
+    store: &Store,
+    place: &Place,
+    (owner, session): (OwnerId, &Arc<Session>),
+    note: &Note,
+    patience: Duration,
+) -> Result<Noted> {
+    let gate = Gate::enter(&store.folder, place, patience).await?;
+    if !session.stands()? || !store.read(place)?.is_held_by(owner, session.id) {
+        return Ok(Noted::NotHeld);
+    }
+    let stored = read(place)?;
+    let noted = note.replaces(&stored);
+    if noted != Noted::Written || *note == stored {
+        return Ok(noted);
+    }
+    let stored = Stored {
+        lockkit: VERSION,
+        kind: place.name.kind().as_str().to_owned(),
+        name: place.name.as_str().to_owned(),
+        revision: note.revision,
+        text: note.text.clone(),
+    };
+    let failed = |error| ours(ErrorKind::Unexpected, format!("a note can't be written: {error}"));
+    let bytes = serde_json::to_vec_pretty(&stored).map_err(failed)?;
+    // A note says what was done, so it must outlast a loss of power; and to wait for the disk is nothing for a runtime.
+    let (done, written) = oneshot::channel();
+    let path = place.note.clone();
+    let thread = thread::Builder::new().name("lockkit-file-note".to_owned());
+    let started = thread.spawn(move || {
+        // Nobody hears it whose caller has gone.
+        let _ = done.send(put(&gate, &path, &bytes));
+    });
+    started.map_err(|error| ours(ErrorKind::Unavailable, format!("no thread can be started to write: {error}")))?;
+    let unknown = || ours(ErrorKind::Unexpected, "the thread that writes a note has ended").with_outcome_unknown();
+    written.await.map_err(|_| unknown())??;
+    Ok(Noted::Written)
+}
+
+fn put(gate: &Gate, path: &Path, bytes: &[u8]) -> Result<()> {
+    let draft = Draft::write(path, bytes)?;
+    draft.sync()?;
+    gate.check()?;
+    draft.publish(path)?;
+    let folder = path.parent().unwrap_or(path);
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|error: io::Error| from_io(error, "writing to the disk", folder)).map_err(Error::with_outcome_unknown)
+}

@@ -1,0 +1,389 @@
+//! The record of a name: who holds it, and who waits for it in order. State in, state out: no file is touched here.
+//!
+//! One queue for all modes, strictly first in, first out: a claim is granted when it fits together with all holders and
+//! with everybody who waits ahead of it.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use lockkit_core::{
+    ErrorKind, FencingToken, LockName, OwnerId, Result,
+    spi::{Attempt, Grant, Holder, Inspection, Lease, Mode, Outsiders, Reissued, Released, Wait},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{error::ours, host::Now, session::SessionId};
+
+mod sum;
+#[cfg(test)]
+mod tests;
+mod text;
+
+const VERSION: u32 = 1;
+/// For so long, in µs, a waiter that could be granted keeps the others back: three polls.
+const TURN: u64 = 3_000_000;
+
+/// How a claim holds the lock, or wants to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum Share {
+    Exclusive,
+    Permits { count: NonZeroU32, limit: NonZeroU32 },
+    Shared,
+}
+
+impl Share {
+    pub(crate) fn of(mode: Mode) -> Option<Self> {
+        match mode {
+            Mode::Exclusive => Some(Self::Exclusive),
+            Mode::Permits { count, limit } => Some(Self::Permits { count, limit }),
+            Mode::Shared => Some(Self::Shared),
+            _ => None,
+        }
+    }
+
+    fn mode(self) -> Mode {
+        match self {
+            Self::Exclusive => Mode::Exclusive,
+            Self::Permits { count, limit } => Mode::Permits { count, limit },
+            Self::Shared => Mode::Shared,
+        }
+    }
+
+    fn limit(self) -> Option<NonZeroU32> {
+        match self {
+            Self::Permits { limit, .. } => Some(limit),
+            Self::Exclusive | Self::Shared => None,
+        }
+    }
+}
+
+/// The record of a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Record {
+    lockkit: u32,
+    kind: String,
+    name: String,
+    /// The boot of the host in which the last token was given.
+    boot: String,
+    token: u64,
+    holders: Vec<Holding>,
+    queue: Vec<Waiting>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Holding {
+    #[serde(with = "text")]
+    owner: OwnerId,
+    #[serde(with = "text")]
+    session: SessionId,
+    mode: Share,
+    token: u64,
+    label: Option<String>,
+    since_unix_us: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Waiting {
+    #[serde(with = "text")]
+    owner: OwnerId,
+    #[serde(with = "text")]
+    session: SessionId,
+    mode: Share,
+    /// When it could be granted first, in µs since boot.
+    turn: Option<u64>,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) owner: OwnerId,
+    pub(crate) session: SessionId,
+    pub(crate) share: Share,
+    pub(crate) label: Option<&'a str>,
+}
+
+impl Record {
+    pub(crate) fn new(name: &LockName) -> Self {
+        Self {
+            lockkit: VERSION,
+            kind: name.kind().as_str().to_owned(),
+            name: name.as_str().to_owned(),
+            boot: String::new(),
+            token: 0,
+            holders: Vec::new(),
+            queue: Vec::new(),
+        }
+    }
+
+    /// Whether this may be what the loss of power has left of a record.
+    pub(crate) fn is_rest(bytes: &[u8]) -> bool {
+        bytes.starts_with(b"{\n  \"lockkit\":") || bytes.iter().all(|byte| *byte == 0)
+    }
+
+    /// Reads a record. An empty one is a new one.
+    ///
+    /// # Errors
+    /// Why it is no record of this name.
+    pub(crate) fn parse(bytes: &[u8], name: &LockName) -> Result<Self, String> {
+        if bytes.is_empty() {
+            return Ok(Self::new(name));
+        }
+        let record = Self::parse_any(bytes)?;
+        if (record.kind.as_str(), record.name.as_str()) != (name.kind().as_str(), name.as_str()) {
+            return Err(format!("it belongs to the {} {:?}, not to the {name}", record.kind, record.name));
+        }
+        Ok(record)
+    }
+
+    /// Reads the record of whichever name.
+    ///
+    /// # Errors
+    /// Why it is no record.
+    pub(crate) fn parse_any(bytes: &[u8]) -> Result<Self, String> {
+        let text = sum::check(bytes).ok_or("it has not the sum of its content")?;
+        let record: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if record.lockkit != VERSION {
+            return Err(format!("it has the format {}, and this program knows {VERSION}", record.lockkit));
+        }
+        Ok(record)
+    }
+
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
+        let failed = |error| ours(ErrorKind::Unexpected, format!("a record can't be written: {error}"));
+        Ok(sum::seal(serde_json::to_vec_pretty(self).map_err(failed)?))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The sessions of all holders and waiters, each once.
+    pub(crate) fn sessions(&self) -> Vec<SessionId> {
+        let holders = self.holders.iter().map(|holding| holding.session);
+        let mut sessions: Vec<_> = holders.chain(self.queue.iter().map(|waiting| waiting.session)).collect();
+        sessions.sort_unstable();
+        sessions.dedup();
+        sessions
+    }
+
+    /// Drops whoever was of these sessions.
+    pub(crate) fn without(&mut self, dead: &[SessionId]) {
+        self.holders.retain(|holding| !dead.contains(&holding.session));
+        self.queue.retain(|waiting| !dead.contains(&waiting.session));
+    }
+
+    pub(crate) fn is_used(&self) -> bool {
+        !self.holders.is_empty() || !self.queue.is_empty()
+    }
+
+    pub(crate) fn is_held_by(&self, owner: OwnerId, session: SessionId) -> bool {
+        self.holders.iter().any(|holding| holding.owner == owner && holding.session == session)
+    }
+
+    pub(crate) fn is_awaited_by(&self, owner: OwnerId) -> bool {
+        self.queue.iter().any(|waiting| waiting.owner == owner)
+    }
+
+    /// Those waiters that can be granted now.
+    pub(crate) fn first(&self) -> Vec<OwnerId> {
+        self.queue.iter().take(self.ready()).map(|waiting| waiting.owner).collect()
+    }
+
+    /// How many waiters, from the head of the queue on, can be granted now.
+    fn ready(&self) -> usize {
+        let mut taken = Taken::by(&self.holders);
+        let fits = |waiting: &&Waiting| match taken.with(waiting.mode) {
+            Some(more) => {
+                taken = more;
+                true
+            }
+            None => false,
+        };
+        self.queue.iter().take_while(fits).count()
+    }
+
+    /// Sends those away that had their turn and did not take it, such as those of a stopped process: all but `asker`.
+    pub(crate) fn skip_idle(&mut self, asker: Option<OwnerId>, now: &Now) {
+        let idle = |waiting: &Waiting| waiting.turn.is_some_and(|turn| now.up.saturating_sub(turn) > TURN);
+        self.queue.retain(|waiting| Some(waiting.owner) == asker || !idle(waiting));
+    }
+
+    /// Notes whose turn it is. To be called before it is written.
+    pub(crate) fn settle(&mut self, now: &Now) {
+        let ready = self.ready();
+        for (at, waiting) in self.queue.iter_mut().enumerate() {
+            waiting.turn = if at < ready { Some(waiting.turn.unwrap_or(now.up)) } else { None };
+        }
+    }
+
+    /// Grants the lock if it is this claim's turn, else queues the claim if it may wait.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if present claims count on another limit.
+    pub(crate) fn attempt(&mut self, asker: &Asker<'_>, wait: Wait, now: &Now) -> Result<Attempt> {
+        if let Some(holding) = self.holders.iter().find(|holding| holding.owner == asker.owner) {
+            return Ok(Attempt::Granted(holding.grant()));
+        }
+        self.check_limit(asker.share)?;
+        let place = self.queue.iter().position(|waiting| waiting.owner == asker.owner);
+        let ahead = place.unwrap_or(self.queue.len());
+        if !self.fits_behind(ahead, asker.share) {
+            let queued = wait == Wait::Queue;
+            match place {
+                Some(place) if !queued => drop(self.queue.remove(place)),
+                None if queued => self.queue.push(Waiting::new(asker)),
+                _ => {}
+            }
+            return Ok(Attempt::Busy { queued, retry_after: None });
+        }
+        if let Some(place) = place {
+            self.queue.remove(place);
+        }
+        Ok(Attempt::Granted(self.grant(asker, now)?))
+    }
+
+    /// Gives up grants and places in the queue.
+    pub(crate) fn release(&mut self, owners: &[OwnerId]) -> Released {
+        self.queue.retain(|waiting| !owners.contains(&waiting.owner));
+        let held = self.holders.len();
+        self.holders.retain(|holding| !owners.contains(&holding.owner));
+        if self.holders.len() < held { Released::Freed } else { Released::NotHeld }
+    }
+
+    /// Frees the grant with this token.
+    pub(crate) fn force_release(&mut self, token: FencingToken) -> Released {
+        let held = self.holders.len();
+        self.holders.retain(|holding| holding.token != token.get());
+        if self.holders.len() < held { Released::Freed } else { Released::NotHeld }
+    }
+
+    /// Raises the token of a grant, and with it all that come after.
+    pub(crate) fn raise_fence(&mut self, owner: OwnerId, floor: FencingToken) -> Option<FencingToken> {
+        let holding = self.holders.iter_mut().find(|holding| holding.owner == owner)?;
+        holding.token = holding.token.max(floor.get());
+        self.token = self.token.max(holding.token);
+        Some(FencingToken::new(holding.token))
+    }
+
+    /// Gives the grant of one owner to another, unless those who wait are to be served first.
+    ///
+    /// # Errors
+    /// There is no larger token.
+    pub(crate) fn reissue(
+        &mut self,
+        from: OwnerId,
+        to: &Asker<'_>,
+        outsiders: Outsiders,
+        now: &Now,
+    ) -> Result<Reissued> {
+        let Some(at) = self.holders.iter().position(|holding| holding.owner == from) else {
+            return Ok(Reissued::NotHeld);
+        };
+        let former = self.holders.remove(at);
+        let may_stay = outsiders == Outsiders::Wait || self.queue.is_empty();
+        if !may_stay || former.mode != to.share {
+            return Ok(Reissued::Yielded);
+        }
+        Ok(Reissued::Granted(self.grant(to, now)?))
+    }
+
+    pub(crate) fn inspect(&self, now: &Now) -> Inspection {
+        let holders = self.holders.iter().map(|holding| holding.describe(now)).collect();
+        Inspection::new(holders, u64::try_from(self.queue.len()).ok())
+    }
+
+    fn grant(&mut self, asker: &Asker<'_>, now: &Now) -> Result<Grant> {
+        // What was written last before a power failure may be lost, but then the clock is past it.
+        let goes_on = !now.boot.is_empty() && self.boot == now.boot;
+        let last = if goes_on { self.token } else { self.token.max(now.wall) };
+        let Some(token) = last.checked_add(1) else {
+            return Err(ours(ErrorKind::Unexpected, "there is no larger token than the last one"));
+        };
+        (self.token, self.boot) = (token, now.boot.clone());
+        let holding = Holding {
+            owner: asker.owner,
+            session: asker.session,
+            mode: asker.share,
+            token,
+            label: asker.label.map(str::to_owned),
+            since_unix_us: now.wall,
+        };
+        let grant = holding.grant();
+        self.holders.push(holding);
+        Ok(grant)
+    }
+
+    /// Checks the limit of a claim for permits against that of the present ones, which all agree.
+    fn check_limit(&self, share: Share) -> Result<()> {
+        let Some(asked) = share.limit() else { return Ok(()) };
+        let held = self.holders.iter().map(|holding| holding.mode);
+        let wanted = self.queue.iter().map(|waiting| waiting.mode);
+        match held.chain(wanted).find_map(Share::limit) {
+            Some(known) if known != asked => Err(ours(
+                ErrorKind::InvalidOption,
+                format!(
+                    "this claim counts on {asked} permits and the present ones on {known}; all must say the same"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a claim fits together with all holders and the first `ahead` waiters.
+    fn fits_behind(&self, ahead: usize, share: Share) -> bool {
+        let mut ahead = self.queue.iter().take(ahead);
+        let taken = ahead.try_fold(Taken::by(&self.holders), |taken, waiting| taken.with(waiting.mode));
+        taken.and_then(|taken| taken.with(share)).is_some()
+    }
+}
+
+impl Holding {
+    fn grant(&self) -> Grant {
+        Grant { token: FencingToken::new(self.token), lease: Lease::Session }
+    }
+
+    fn describe(&self, now: &Now) -> Holder {
+        Holder::new(self.mode.mode())
+            .with_grant(self.owner, FencingToken::new(self.token))
+            .with_label(self.label.clone())
+            .with_age(Duration::from_micros(now.wall.saturating_sub(self.since_unix_us)))
+    }
+}
+
+impl Waiting {
+    fn new(asker: &Asker<'_>) -> Self {
+        Self { owner: asker.owner, session: asker.session, mode: asker.share, turn: None }
+    }
+}
+
+/// How much of a lock is taken.
+#[derive(Clone, Copy)]
+enum Taken {
+    Nothing,
+    Shared,
+    Permits(u32),
+    All,
+}
+
+impl Taken {
+    fn by(holders: &[Holding]) -> Self {
+        holders.iter().try_fold(Self::Nothing, |taken, holding| taken.with(holding.mode)).unwrap_or(Self::All)
+    }
+
+    /// What is taken once a claim for `share` is granted too; `None` if it can't be.
+    fn with(self, share: Share) -> Option<Self> {
+        match (self, share) {
+            (Self::Nothing, Share::Exclusive) => Some(Self::All),
+            (Self::Nothing | Self::Shared, Share::Shared) => Some(Self::Shared),
+            (Self::Nothing, Share::Permits { count, .. }) => Some(Self::Permits(count.get())),
+            (Self::Permits(used), Share::Permits { count, limit }) => {
+                let used = used.checked_add(count.get())?;
+                (used <= limit.get()).then_some(Self::Permits(used))
+            }
+            _ => None,
+        }
+    }
+}

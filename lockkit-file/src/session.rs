@@ -1,0 +1,157 @@
+//! A session: a file that a backend keeps locked for its life. When its process ends, the system unlocks it.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    time::UNIX_EPOCH,
+};
+
+use lockkit_core::{Error, ErrorKind, OwnerId, Result};
+use serde_json::json;
+
+use crate::{
+    error::{from_io, ours},
+    files::{self, is_at, is_missing, remove},
+    folder::{Folder, list},
+    host,
+};
+
+/// A session has a random name, as an owner has.
+pub(crate) type SessionId = OwnerId;
+
+/// What a session is called before it is locked.
+const UNBORN: &str = ".new";
+/// Whoever cleans up may remove an unborn one.
+const MOST_TRIES: usize = 10;
+
+/// Our own session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    path: PathBuf,
+    file: File,
+    over: AtomicBool,
+}
+
+impl Session {
+    /// Begins one, and removes what dead processes have left.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn begin(folder: &Folder) -> Result<Self> {
+        folder.make()?;
+        let sessions = folder.sessions();
+        sweep(&sessions).map_err(|error| from_io(error, "tidying up", &sessions))?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match Self::try_begin(&sessions) {
+                Err(error) if is_missing(&error) && tries < MOST_TRIES => {}
+                session => return session.map_err(|error| from_io(error, "making a session in", &sessions)),
+            }
+        }
+    }
+
+    fn try_begin(sessions: &Path) -> io::Result<Self> {
+        let id = SessionId::random();
+        let (path, unborn) = (sessions.join(id.to_string()), sessions.join(format!("{id}{UNBORN}")));
+        let mut file = files::options().read(true).write(true).create_new(true).open(&unborn)?;
+        // Nobody ever sees a session of this name that lives and is not locked.
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::NotFound.into()),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        let since = host::wall_clock().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let story = json!({
+            "lockkit": 1,
+            "host": host::host_name(),
+            "pid": process::id(),
+            "program": host::program(),
+            "since_unix_s": since,
+        });
+        writeln!(file, "{story:#}")?;
+        fs::rename(&unborn, &path)?;
+        Ok(Self { id, path, file, over: AtomicBool::new(false) })
+    }
+
+    /// Whether others still take it for alive. Once false, it is never true again.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn stands(&self) -> Result<bool> {
+        if self.over.load(SeqCst) {
+            return Ok(false);
+        }
+        let stands = is_at(&self.file, &self.path).map_err(|error| from_io(error, "looking at", &self.path))?;
+        if !stands {
+            self.give_up();
+        }
+        Ok(stands)
+    }
+
+    /// Ends it: all that it held is free.
+    pub(crate) fn end(&self) {
+        if self.over.load(SeqCst) {
+            return;
+        }
+        if is_at(&self.file, &self.path).unwrap_or(false) {
+            // Others find it unlocked, and remove it.
+            let _ = remove(&self.path);
+        }
+        self.give_up();
+    }
+
+    fn give_up(&self) {
+        self.over.store(true, SeqCst);
+        // A file that was moved away, and back, must not look alive.
+        let _ = self.file.unlock();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Whether a session has ended; its file is removed then. One that can't be looked at may live.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn is_dead(folder: &Folder, id: SessionId) -> Result<bool> {
+    let path = folder.sessions().join(id.to_string());
+    bury(&path).map_err(|error| from_io(error, "looking at the session", &path))
+}
+
+/// Removes the file of a dead session. True if it was dead.
+fn bury(path: &Path) -> io::Result<bool> {
+    let Some(file) = files::open(path)? else { return Ok(true) };
+    match file.try_lock_shared() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(false),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    if is_at(&file, path)? {
+        remove(path)?;
+    }
+    Ok(true)
+}
+
+fn sweep(sessions: &Path) -> io::Result<()> {
+    for name in list(sessions)? {
+        if name.strip_suffix(UNBORN).unwrap_or(&name).parse::<SessionId>().is_ok() {
+            // Another user's may be closed to us: whoever needs to know hears of that.
+            let _ = bury(&sessions.join(name));
+        }
+    }
+    Ok(())
+}
+
+/// What a claim hears whose backend was closed.
+pub(crate) fn closed() -> Error {
+    ours(ErrorKind::Closed, "the store was closed")
+}

@@ -1,0 +1,110 @@
+//! The note beside a lock: a row of its own, for both strategies.
+
+use lockkit_core::{
+    LockName, Result, Tick,
+    spi::{Note, Noted},
+};
+use mysql_async as my;
+
+use crate::{
+    connection::Connection,
+    error::{self, Phase},
+    pool::Pool,
+    server::value,
+    sql::{NOW, literal, this},
+};
+
+/// How often a statement that lost a race is sent again at once.
+const RACES: u32 = 4;
+const WRITTEN: u64 = 1;
+const OUTDATED: u64 = 2;
+/// Its place among the statements of a write.
+const INSERT: usize = 2;
+
+/// Where a grant stands.
+#[derive(Debug)]
+pub(crate) struct Proof<'a> {
+    pub(crate) name: &'a LockName,
+    /// The row of the name in this table,
+    pub(crate) table: String,
+    /// and what is true of it while the lock is held.
+    pub(crate) held: String,
+    /// What a write does to it: on a cluster with several primaries, a lock on a row reaches nobody else.
+    pub(crate) touch: String,
+}
+
+/// The note; an empty one if nobody wrote one.
+///
+/// # Errors
+/// What the server says, or that it is no primary any more.
+pub(crate) async fn note(pool: &Pool, name: &LockName) -> Result<Note> {
+    let what = "reading the note";
+    let question =
+        format!("SELECT revision,content FROM {} WHERE {}", pool.config().tables().table("note"), this(name));
+    let Some(row) = pool.ask_primary(&question, what).await? else { return Ok(Note::default()) };
+    let note = || Some(Note::new(value(&row, 0)?, String::from_utf8(value(&row, 1)?).ok()?));
+    note().ok_or_else(|| error::nonsense(what))
+}
+
+/// Writes the note in one transaction, and one request, which does nothing unless the grant stands by then and the note is
+/// newer than the one that is there. Asks once, or twice if our idea of the server's time was wrong; `None` if it came late
+/// both times.
+///
+/// # Errors
+/// Unknown if the connection broke.
+pub(crate) async fn write(
+    pool: &Pool,
+    connection: &mut Connection,
+    proof: &Proof<'_>,
+    note: &Note,
+    deadline: Tick,
+) -> Result<Option<Noted>> {
+    let table = pool.config().tables().table("note");
+    for _ in 0..2 {
+        let not_after = pool.server_time(deadline);
+        let script = script(&table, proof, note, not_after);
+        let mut races = 0;
+        let steps = loop {
+            let answer: Result<_, my::Error> = connection.script(&script).await;
+            match answer {
+                Err(error) if error::is_race(&error) && races < RACES => {
+                    races += 1;
+                    let undone = connection.script("ROLLBACK").await;
+                    pool.checked(undone, Phase::Read, "undoing a note that lost a race")?;
+                }
+                answer => break pool.checked(answer, Phase::Write, "writing the note")?,
+            }
+        };
+        match steps.get(INSERT).map(|step| step.outcome.id) {
+            Some(WRITTEN) => return Ok(Some(Noted::Written)),
+            Some(OUTDATED) => return Ok(Some(Noted::Outdated)),
+            Some(0) if pool.ask_time(connection).await? <= not_after => return Ok(Some(Noted::NotHeld)),
+            Some(0) => {}
+            _ => return Err(error::nonsense("writing the note")),
+        }
+    }
+    Ok(None)
+}
+
+/// The row of the grant is locked first, and looked at as it is then. Assignments are made from left to right, so what is
+/// decided by `revision` comes before its own. The answer is what `LAST_INSERT_ID()` was set to last; 0 if there is no such
+/// grant, or it is too late.
+fn script(table: &str, proof: &Proof<'_>, note: &Note, not_after_us: u64) -> String {
+    let Proof { name, table: source, held, touch } = proof;
+    let (this, revision, text) = (this(name), note.revision, literal(note.text.as_bytes()));
+    // Where nothing is, there is an empty one of revision zero.
+    let (first, content) = match note.replaces(&Note::default()) {
+        Noted::Written => (WRITTEN, "@lockkit_note"),
+        Noted::NotHeld | Noted::Outdated => (OUTDATED, "''"),
+    };
+    format!(
+        "SET @lockkit_note={text};START TRANSACTION;\
+         INSERT INTO {table}(kind,name,revision,content) \
+         SELECT kind,name,{revision}+0*LAST_INSERT_ID({first}),{content} FROM {source} \
+         WHERE {this} AND {held} AND {NOW}<={not_after_us} FOR UPDATE \
+         ON DUPLICATE KEY UPDATE content=IF(revision<{revision},@lockkit_note,content),\
+         revision=IF(revision<{revision},{revision}+0*LAST_INSERT_ID({WRITTEN}),revision+0*LAST_INSERT_ID(\
+         IF(revision={revision} AND content=@lockkit_note,{WRITTEN},{OUTDATED})));\
+         {touch}COMMIT"
+    )
+}

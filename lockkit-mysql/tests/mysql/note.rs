@@ -1,0 +1,183 @@
+//! The note beside a lock, in rows of its own; and the server's clock.
+
+use std::time::{Duration, SystemTime};
+
+use lockkit_core::{
+    ErrorKind, Kind,
+    spi::{Backend as _, Mode, Note, Noted, Wait},
+};
+use lockkit_fixture::SqlFlavor;
+
+use crate::support::*;
+
+on_both!(
+    c2_a_note_waits_for_a_grant_that_is_being_changed,
+    c2_a_lease_that_has_ended_is_none_though_nobody_took_it_over,
+    c4_garbage_collection_leaves_notes_alone,
+    c5_revisions_are_exact_up_to_the_last,
+    c13_a_demoted_primary_tells_neither_a_note_nor_the_time,
+    c13_a_missing_table_and_a_missing_right_say_what_to_do,
+    c13_what_has_no_note_says_so,
+    c14_tables_from_before_there_were_notes_get_one,
+);
+
+fn note(revision: u64, text: &str) -> Note {
+    Note::new(revision, text.to_owned())
+}
+
+/// Catches a grant that is read without a lock on its row.
+async fn c2_a_note_waits_for_a_grant_that_is_being_changed(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin, mut other) = (bed.connect(QUIET).await, bed.admin().await, bed.admin().await);
+    let mut holder = claim(&backend, "a");
+    granted(holder.attempt(Wait::No).await);
+    let one = note(1, "one");
+    let writes = format!(
+        "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'INSERT INTO {}%'",
+        bed.table("note")
+    );
+    for (changed, expected) in [("label='x'", Noted::Written), ("owner='x',fence=fence+1", Noted::NotHeld)] {
+        admin.run("START TRANSACTION").await;
+        admin.run(format!("UPDATE {} SET {changed}", bed.table("lock"))).await;
+        let (noted, ()) = tokio::join!(holder.write_note(&one), async {
+            until("the note waits", async || other.one::<u64>(&writes).await > 0).await;
+            admin.run("COMMIT").await;
+        });
+        assert_eq!(noted.unwrap(), expected, "{changed}");
+    }
+}
+
+async fn c2_a_lease_that_has_ended_is_none_though_nobody_took_it_over(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
+    let mut holder = claim(&backend, "a");
+    granted(holder.attempt(Wait::No).await);
+    admin.run(format!("UPDATE {} SET expires_us={NOW}", bed.table("lock"))).await;
+    assert_eq!(holder.write_note(&note(1, "late")).await.unwrap(), Noted::NotHeld);
+    admin.run(format!("UPDATE {} SET expires_us={NOW}+10000000,fence=fence+1", bed.table("lock"))).await;
+    assert_eq!(holder.write_note(&note(1, "late")).await.unwrap(), Noted::NotHeld, "another grant");
+    assert_eq!(backend.note(&mutex("a")).await.unwrap(), Note::default());
+}
+
+async fn c4_garbage_collection_leaves_notes_alone(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (backend, mut admin) = (bed.connect("retention=3000h").await, bed.admin().await);
+    let mut holder = claim(&backend, "a");
+    granted(holder.attempt(Wait::No).await);
+    assert_eq!(holder.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
+    holder.release().await.unwrap();
+    let aged = "touched_us=1,fence=1";
+    admin.run(format!("UPDATE {} SET {aged}", bed.table("lock"))).await;
+    assert_eq!(backend.collect_garbage().await.unwrap(), 1);
+    assert_eq!(backend.note(&mutex("a")).await.unwrap(), note(1, "one"));
+    granted(holder.attempt(Wait::No).await);
+    assert_eq!(holder.write_note(&note(1, "other")).await.unwrap(), Noted::Outdated);
+    assert_eq!(holder.write_note(&note(2, "two")).await.unwrap(), Noted::Written);
+    holder.release().await.unwrap();
+}
+
+async fn c5_revisions_are_exact_up_to_the_last(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let backend = bed.connect(QUIET).await;
+    let mut holder = claim(&backend, "a");
+    granted(holder.attempt(Wait::No).await);
+    assert_eq!(holder.write_note(&note(0, "a")).await.unwrap(), Noted::Outdated);
+    assert_eq!(backend.note(&mutex("a")).await.unwrap(), Note::default());
+    assert_eq!(holder.write_note(&Note::default()).await.unwrap(), Noted::Written);
+    let mut last = Note::default();
+    for revision in [1, 9, 10, 1 << 53, (1 << 53) + 1, i64::MAX.unsigned_abs() + 1, u64::MAX - 1, u64::MAX] {
+        let next = note(revision, "a ");
+        assert_eq!(holder.write_note(&next).await.unwrap(), Noted::Written, "{revision}");
+        assert_eq!(holder.write_note(&last).await.unwrap(), Noted::Outdated, "{revision}");
+        for other in ["a", "A ", "a  ", ""] {
+            assert_eq!(
+                holder.write_note(&note(revision, other)).await.unwrap(),
+                Noted::Outdated,
+                "{other:?}"
+            );
+        }
+        assert_eq!(holder.write_note(&next).await.unwrap(), Noted::Written, "{revision}");
+        assert_eq!(backend.note(&mutex("a")).await.unwrap(), next);
+        last = next;
+    }
+    holder.release().await.unwrap();
+}
+
+async fn c13_a_demoted_primary_tells_neither_a_note_nor_the_time(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (backend, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
+    let mut holder = claim(&backend, "a");
+    granted(holder.attempt(Wait::No).await);
+    assert_eq!(holder.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
+    // Asked on a connection from before: a new one would be refused as it is opened.
+    for is_time in [false, true] {
+        backend.time().await.unwrap();
+        admin.run("SET GLOBAL read_only=1").await;
+        let error = match is_time {
+            false => backend.note(&mutex("a")).await.unwrap_err(),
+            true => backend.time().await.unwrap_err(),
+        };
+        assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+        let error = holder.write_note(&note(2, "two")).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::ReadOnly, false), "{error}");
+        admin.run("SET GLOBAL read_only=0").await;
+        assert_eq!(backend.note(&mutex("a")).await.unwrap(), note(1, "one"));
+    }
+    assert_eq!(holder.write_note(&note(2, "two")).await.unwrap(), Noted::Written);
+    holder.release().await.unwrap();
+}
+
+async fn c13_a_missing_table_and_a_missing_right_say_what_to_do(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let mut admin = bed.admin().await;
+    bed.connect(QUIET).await;
+    let grants = ["meta", "lock", "holder", "note"]
+        .map(|t| format!("SELECT,INSERT,UPDATE,DELETE ON {}", bed.table(t)));
+    let url = bed.user(&mut admin, &grants.each_ref().map(String::as_str)).await;
+    let backend = connect(&url).await.unwrap();
+    let mut holder = claim(&backend, "a");
+    granted(holder.attempt(Wait::No).await);
+    assert_eq!(holder.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
+    // Less than that is found when it is opened, and not with the first note.
+    let less = bed.user(&mut admin, &grants.each_ref().map(String::as_str)[..3]).await;
+    let error = refused(&format!("{less}&create_table=false")).await;
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert!(error.to_string().contains("grant SELECT, INSERT, UPDATE and DELETE"), "{error}");
+    admin.run(format!("DROP TABLE {}", bed.table("note"))).await;
+    for error in
+        [holder.write_note(&note(2, "two")).await.unwrap_err(), backend.note(&mutex("a")).await.unwrap_err()]
+    {
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::WrongType, false), "{error}");
+        assert!(error.to_string().contains("tables are not there"), "{error}");
+    }
+    // Nothing of it hangs in a transaction.
+    holder.release().await.unwrap();
+    next_token(&backend, "a").await;
+}
+
+async fn c13_what_has_no_note_says_so(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let backend = bed.connect(QUIET).await;
+    let mut writer = claim_in(&backend, Kind::RwLock, "a", Mode::Exclusive);
+    granted(writer.attempt(Wait::No).await);
+    let error = writer.write_note(&note(1, "a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    writer.release().await.unwrap();
+}
+
+async fn c14_tables_from_before_there_were_notes_get_one(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let mut admin = bed.admin().await;
+    let before = next_token(&bed.connect(QUIET).await, "a").await;
+    admin.run(format!("DROP TABLE {}", bed.table("note"))).await;
+    let error = refused(&bed.url("create_table=false")).await;
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    let create = format!("CREATE TABLE IF NOT EXISTS {}", bed.table("note"));
+    assert!(error.to_string().contains(&create), "{error}");
+    let backend = bed.connect(QUIET).await;
+    assert!(next_token(&backend, "a").await > before, "the others stay");
+    assert_eq!(backend.note(&mutex("a")).await.unwrap(), Note::default());
+    let (earliest, told) = (SystemTime::now(), backend.time().await.unwrap());
+    let latest = SystemTime::now() + Duration::from_millis(1);
+    assert!((earliest - Duration::from_millis(1)..latest).contains(&told), "{earliest:?}, then {told:?}");
+}

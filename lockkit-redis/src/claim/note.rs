@@ -1,0 +1,71 @@
+//! The note beside a lock, written by its holder.
+
+use std::sync::Arc;
+
+use lockkit_core::{
+    Clock, ErrorKind, Result, Tick,
+    spi::{Note, Noted},
+};
+use redis::RedisResult;
+
+use super::{RedisClaim, Waited};
+use crate::{
+    error::{self, Phase},
+    reply::Written,
+    script::{Arg, Call, Source},
+    servers::Stop,
+};
+
+impl RedisClaim {
+    /// Writes the note, if the lock is ours and the note is newer than the one in the store.
+    pub(super) async fn write(&self, note: &Note) -> Result<Noted> {
+        let Some(script) = &self.family.scripts().write_note else {
+            let reason = "the Redis backend keeps notes beside mutexes and elections only";
+            return Err(error::ours(ErrorKind::Unsupported, reason));
+        };
+        let deadline = Clock::Boot.now().after(self.spec.op_timeout);
+        let store = Arc::clone(&self.store);
+        let mut route = store.route(self.keys.slot).alone();
+        let mut late = 0;
+        loop {
+            let stop = route.next().await?;
+            let sent = Clock::Boot.now();
+            let answers = self.send_note(&stop, script, note, deadline).await;
+            let Some((answer, waited)) = route.arrive(&stop, answers, Phase::Write).await? else { continue };
+            stop.link.clock().observe(sent, answer.now(), Clock::Boot.now());
+            return match answer {
+                Written::Yes { .. } => {
+                    self.confirm(waited, "a note")?;
+                    Ok(Noted::Written)
+                }
+                Written::NotHeld { .. } => Ok(Noted::NotHeld),
+                Written::Outdated { .. } => Ok(Noted::Outdated),
+                // Our idea of the server's time was wrong, and is right now.
+                Written::Late { .. } if late == 0 => {
+                    late += 1;
+                    continue;
+                }
+                Written::Late { .. } => Err(self.late()),
+            };
+        }
+    }
+
+    async fn send_note(
+        &self,
+        stop: &Stop,
+        script: &'static Source,
+        note: &Note,
+        deadline: Tick,
+    ) -> RedisResult<(Written, Option<Waited>)> {
+        let (key, revision) = (self.keys.note(), note.revision.to_string());
+        let args = [
+            Arg::Text(&self.owner),
+            Arg::Number(stop.link.clock().at(deadline)),
+            Arg::Text(&revision),
+            Arg::Text(&note.text),
+        ];
+        let call = Call { script, keys: &[&self.keys.lock, &key], args: &args };
+        let (reply, waited) = stop.run_confirmed(&call, self.replicas()).await?;
+        Ok((Written::from_reply(&reply)?, waited))
+    }
+}

@@ -1,0 +1,20 @@
+-- Writes the note beside a lock, for its holder. Never puts an older one in the place of a newer one.
+-- KEYS lock, note    ARGV owner, not_after in µs, revision, text
+--   note   a hash: `revision`, in decimal digits, and `text`; it never lapses
+-- {0, now} not held | {1, now} written | {2, now} too late, nothing done | {3, now} another one of this revision, or a later one
+local now = clock()
+if now > tonumber(ARGV[2]) then return {2, now} end
+local owner = redis.call('GET', KEYS[1])
+if owner ~= ARGV[1] then
+  -- A primary that was demoted is empty for a while: that is found out by a write, which does nothing.
+  if not owner then redis.call('DEL', KEYS[1]) end
+  return {0, now}
+end
+local stored = redis.call('HMGET', KEYS[2], 'revision', 'text')
+local last, text = stored[1] or '0', stored[2] or ''
+-- As texts: a number of Lua is exact up to 2^53 only.
+local rises = #ARGV[3] > #last or (#ARGV[3] == #last and ARGV[3] > last)
+if not rises and (ARGV[3] ~= last or ARGV[4] ~= text) then return {3, now} end
+-- The same one once more, too: replicas can confirm only what this request has written.
+redis.call('HMSET', KEYS[2], 'revision', ARGV[3], 'text', ARGV[4])
+return {1, now}

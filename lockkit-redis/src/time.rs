@@ -1,0 +1,46 @@
+//! The servers' clock.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lockkit_core::Result;
+use redis::{Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+
+use crate::{error::Phase, script, servers::Link, store::Store};
+
+/// Of a cluster, the one of the node that has this slot.
+const SLOT: u16 = 0;
+
+/// The wall clock of the primary.
+pub(crate) async fn time(store: &Store) -> Result<SystemTime> {
+    let mut route = store.route(SLOT);
+    loop {
+        let stop = route.next().await?;
+        let answer = time_of(&stop.link).await;
+        if let Some(time) = route.arrive(&stop, answer, Phase::Read).await? {
+            return Ok(time);
+        }
+    }
+}
+
+/// A server that is no primary any more has another clock than the one that is.
+async fn time_of(link: &Link) -> RedisResult<SystemTime> {
+    let mut questions = Pipeline::with_capacity(2);
+    questions.cmd("TIME").cmd("ROLE");
+    let answers = link.send_all(&questions).await?;
+    let [time, role] = <[Value; 2]>::try_from(answers).map_err(|all| script::strange(&Value::Array(all)))?;
+    let time = time.extract_error()?;
+    // It may not tell.
+    if let Ok(Value::Array(role)) = role.extract_error()
+        && matches!(role.first(), Some(Value::BulkString(name)) if name == b"slave")
+    {
+        return Err(replica());
+    }
+    let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;
+    let since = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
+    UNIX_EPOCH.checked_add(since).ok_or_else(|| script::strange(&Value::Nil))
+}
+
+fn replica() -> RedisError {
+    (redis::ErrorKind::Server(ServerErrorKind::ReadOnly), "the server that was asked is a replica by now")
+        .into()
+}

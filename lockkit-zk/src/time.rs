@@ -1,0 +1,42 @@
+//! The servers' clock, which no request asks for: a node is written, and the time stands in what became of it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lockkit_core::{ErrorKind, Result};
+use zookeeper_client::{CreateMode, Error as ZkError};
+
+use crate::{
+    config::Config,
+    error::{self, Phase},
+    session::Session,
+};
+
+/// How often the node is made again when somebody deletes it under our hands.
+const MOST_STARTS: u32 = 3;
+
+/// The wall clock of the leader, in ms.
+///
+/// # Errors
+/// No answer.
+pub(crate) async fn time(session: &Session, config: &Config) -> Result<SystemTime> {
+    let client = session.client()?;
+    let path = config.layout().clock();
+    let failed = |error| session.failed(error, Phase::Write, "writing to", &path);
+    for _ in 0..MOST_STARTS {
+        match client.set_data(&path, b"", None).await {
+            Ok(stat) => {
+                let since = u64::try_from(stat.mtime).ok().map(Duration::from_millis);
+                let time = since.and_then(|since| UNIX_EPOCH.checked_add(since));
+                return time
+                    .ok_or_else(|| error::ours(ErrorKind::Unexpected, "the server's clock is before 1970"));
+            }
+            Err(ZkError::NoNode) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        match client.create(&path, b"", &CreateMode::Persistent.with_acls(config.acl.acls())).await {
+            Ok(_) | Err(ZkError::NodeExists) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Err(error::ours(ErrorKind::Unavailable, format!("the node {path:?} is deleted as soon as it is made")))
+}

@@ -1,0 +1,105 @@
+//! The file store under test: a folder of its own for each case.
+
+use std::{fs, path::Path, sync::Arc};
+
+use async_trait::async_trait;
+use lockkit_conformance::{BoxError, Harness, Hook, Store};
+use lockkit_core::{
+    LockName,
+    spi::{Backend, Descriptor},
+};
+use lockkit_file::{Config, FileStore};
+use tempfile::TempDir;
+
+#[derive(Debug)]
+pub(crate) struct FolderStore;
+
+#[async_trait]
+impl Store for FolderStore {
+    fn name(&self) -> &str {
+        "file"
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        let folder = TempDir::new().expect("a folder");
+        let store = FileStore::open(Config::new(folder.path())).expect("a store in a new folder");
+        store.descriptor().clone()
+    }
+
+    fn hooks(&self) -> Vec<Hook> {
+        vec![Hook::Flush]
+    }
+
+    async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
+        Ok(Box::new(Folder(TempDir::new()?)))
+    }
+}
+
+#[derive(Debug)]
+struct Folder(TempDir);
+
+impl Folder {
+    fn store(&self) -> Result<FileStore, BoxError> {
+        Ok(FileStore::open(Config::new(self.0.path()))?)
+    }
+}
+
+#[async_trait]
+impl Harness for Folder {
+    async fn connect(&self) -> Result<Arc<dyn Backend>, BoxError> {
+        Ok(Arc::new(self.store()?))
+    }
+
+    async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {
+        let store = self.store()?;
+        for holder in store.inspect(name).await?.holders {
+            let token = holder.token.ok_or("a holder without a token")?;
+            store.force_release(name, token).await?;
+        }
+        Ok(store.close().await?)
+    }
+
+    async fn leaks(&self) -> Result<Vec<String>, BoxError> {
+        let mut leaks = Vec::new();
+        for file in files(self.0.path())? {
+            let is_idle = match Path::new(&file).extension().and_then(|ending| ending.to_str()) {
+                Some("lock" | "note") => true,
+                Some("json") => {
+                    let record: String = fs::read_to_string(&file)?.split_whitespace().collect();
+                    record.contains(r#""holders":[],"queue":[]"#)
+                }
+                // Of a session that has ended, or of a file that was not written to its end.
+                _ => false,
+            };
+            // Lockers of the case live on until its end, and a record keeps a spare file.
+            if !is_idle && !file.contains("/sessions/") && !file.ends_with(".json.new") {
+                leaks.push(file);
+            }
+        }
+        Ok(leaks)
+    }
+
+    async fn close(&self) {}
+
+    async fn flush(&self) -> Result<(), BoxError> {
+        for file in files(self.0.path())? {
+            if !file.contains("/sessions/") {
+                fs::remove_file(file)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn files(folder: &Path) -> Result<Vec<String>, BoxError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(files(&path)?);
+        } else {
+            found.push(path.to_string_lossy().into_owned());
+        }
+    }
+    Ok(found)
+}
