@@ -3,6 +3,8 @@
 mod note;
 mod reissue;
 mod renew;
+#[cfg(test)]
+mod tests;
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
@@ -427,72 +429,4 @@ fn not_final() -> Error {
 
 fn nonsense() -> Error {
     error::ours(ErrorKind::Unexpected, "the server answered with a number that lockkit's scripts never give")
-}
-
-#[cfg(test)]
-mod tests {
-    use lockkit_core::{Kind, LockName, OwnerId, spi::Mode};
-    use lockkit_fixture::RedisServer;
-
-    use super::*;
-    use crate::config::Config;
-
-    /// A claim, and its server, which has seen the scripts.
-    async fn claim() -> (RedisClaim, RedisServer) {
-        let server = RedisServer::start().unwrap();
-        let config = Config::new("127.0.0.1", server.port());
-        let name = LockName::new(Kind::Mutex, "a").unwrap();
-        let keys = config.keyspace().keys(&name).unwrap();
-        let (ttl, op_timeout) = (Duration::from_secs(30), Duration::from_secs(3));
-        let spec = ClaimSpec::new(name, OwnerId::random(), Mode::Exclusive, ttl, op_timeout);
-        let mut claim = RedisClaim::new(Arc::new(Store::new(config)), keys, spec).unwrap();
-        assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
-        assert_eq!(claim.release().await.unwrap(), Released::Freed);
-        (claim, server)
-    }
-
-    /// As if the server's clock had been set forward by an hour since we last heard of it.
-    async fn believe_it_is_earlier(claim: &RedisClaim) {
-        let link = claim.store.route(0).next().await.unwrap().link;
-        let now = Clock::Boot.now();
-        link.clock().observe(now, link.clock().at(now) - 3_600_000_000, now);
-    }
-
-    #[tokio::test]
-    async fn c5_a_wrong_idea_of_the_servers_time_costs_one_request_and_no_error() {
-        let (mut claim, _server) = claim().await;
-        believe_it_is_earlier(&claim).await;
-        assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
-        assert_eq!(claim.release().await.unwrap(), Released::Freed);
-    }
-
-    #[tokio::test]
-    async fn c5_a_late_attempt_does_not_hide_an_earlier_one_that_was_applied() {
-        let (mut claim, server) = claim().await;
-        server.pause().unwrap();
-        let lost = tokio::time::timeout(Duration::from_millis(20), claim.attempt(Wait::No)).await;
-        assert!(lost.is_err());
-        server.resume().unwrap();
-        believe_it_is_earlier(&claim).await;
-        claim.spec.op_timeout = Duration::ZERO;
-        let error = claim.attempt(Wait::No).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false));
-        assert_eq!(claim.release().await.unwrap(), Released::Freed);
-    }
-
-    #[tokio::test]
-    async fn c5_a_note_that_is_late_is_not_written_and_a_wrong_idea_of_the_servers_time_is_no_error() {
-        let (mut claim, _server) = claim().await;
-        assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
-        let (first, second) = (Note::default().next("a"), Note::default().next("b"));
-        believe_it_is_earlier(&claim).await;
-        assert_eq!(claim.write_note(&first).await.unwrap(), Noted::Written);
-        claim.spec.op_timeout = Duration::ZERO;
-        let error = claim.write_note(&first.next("c")).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false));
-        claim.spec.op_timeout = Duration::from_secs(3);
-        assert_eq!(claim.write_note(&second).await.unwrap(), Noted::Outdated);
-        assert_eq!(claim.write_note(&first).await.unwrap(), Noted::Written, "the late one was written");
-        assert_eq!(claim.release().await.unwrap(), Released::Freed);
-    }
 }

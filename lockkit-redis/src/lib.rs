@@ -22,7 +22,7 @@
 //! | `keys` | `escaped` | with `raw`, the lock key of a mutex is its name as it is; see [`Config::with_raw_keys`] |
 //! | `connect_timeout` | `2s` | for opening a connection, and for how long a silent one is trusted |
 //! | `strict` | `false` | with `true`, a server that may evict keys is refused |
-//! | `wait_replicas` | | so many replicas must confirm a grant or a renewal; see [`Config::with_replicas`] |
+//! | `wait_replicas` | | so many replicas must confirm a grant, a renewal or a note; see [`Config::with_replicas`] |
 //! | `wait_timeout` | `1s` | within this time, and within half of `op_timeout` |
 //! | `sentinel_username`, `sentinel_password` | | for sentinels that want a login of their own |
 //! | `ca` | the system's | with TLS: the file with the certificates, in PEM, of the authorities to trust |
