@@ -28,7 +28,7 @@ pub(crate) fn holder() -> Result<(), Failed> {
     let mutex = store.mutex()?;
     let (mut delays, mut last) = (Vec::new(), 0);
     for _ in 0..DEATHS {
-        let mut holder = store.client("hold")?;
+        let holder = store.client("hold")?;
         let token: u64 = holder.hear()?.parse()?;
         assert!(token > last, "C4: token {token} follows {last}");
         let waiting = store.runtime.spawn({
@@ -74,7 +74,7 @@ pub(crate) fn waiter() -> Result<(), Failed> {
 
 pub(crate) fn executed_child() -> Result<(), Failed> {
     let store = Store::new()?;
-    let mut holder = store.client("hold-with-child")?;
+    let holder = store.client("hold-with-child")?;
     let told = holder.hear()?;
     let child = told.split(' ').next_back().ok_or("no child")?.parse()?;
     holder.signal(Signal::SIGKILL)?;
@@ -101,7 +101,7 @@ pub(crate) fn storm() -> Result<(), Failed> {
             return Err(wrong.into());
         }
         deaths += 1;
-        let mut next = store.client("storm")?;
+        let next = store.client("storm")?;
         assert_eq!(next.hear()?, "ready");
         clients.push(next);
     }

@@ -2,9 +2,10 @@
 
 use std::{
     env,
-    io::{BufRead as _, BufReader, Lines, Write as _},
+    io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{self, Receiver},
     thread,
     time::{Duration, Instant},
 };
@@ -66,7 +67,10 @@ impl Store {
             .stdout(Stdio::piped())
             .spawn()?;
         let stdin = process.stdin.take().ok_or("no stdin")?;
-        let lines = BufReader::new(process.stdout.take().ok_or("no stdout")?).lines();
+        let output = BufReader::new(process.stdout.take().ok_or("no stdout")?).lines();
+        let (said, lines) = mpsc::channel();
+        // Ends with the client's output, or when nobody listens any more.
+        thread::spawn(move || output.map_while(Result::ok).try_for_each(|line| said.send(line)));
         Ok(Client { process, stdin, lines })
     }
 }
@@ -86,12 +90,13 @@ pub(crate) fn eventually(what: &str, is_so: impl Fn() -> Result<bool, Failed>) -
 pub(crate) struct Client {
     process: Child,
     stdin: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Receiver<String>,
 }
 
 impl Client {
-    pub(crate) fn hear(&mut self) -> Result<String, Failed> {
-        Ok(self.lines.next().ok_or("the client process ended early")??)
+    pub(crate) fn hear(&self) -> Result<String, Failed> {
+        let line = self.lines.recv_timeout(SOON);
+        Ok(line.map_err(|error| format!("the client process says nothing: {error}"))?)
     }
 
     pub(crate) fn go_on(&mut self) -> Result<(), Failed> {
@@ -106,10 +111,11 @@ impl Client {
         Ok(kill(Pid::from_raw(self.process.id().try_into()?), signal)?)
     }
 
+    /// What it had said before that nobody has heard.
     pub(crate) fn kill(mut self) -> Result<Option<String>, Failed> {
         self.process.kill()?;
         self.process.wait()?;
-        Ok(self.lines.next().transpose()?)
+        Ok(self.lines.recv_timeout(SOON).ok())
     }
 
     /// It has shut down in good order.

@@ -68,7 +68,7 @@ pub(crate) fn inside_the_gate() -> Result<(), Failed> {
 /// While it is stopped, others can't know that it will look: it is told when it goes on, before its next check.
 pub(crate) fn without_a_session() -> Result<(), Failed> {
     let store = Store::new()?;
-    let mut holder = store.client("tell-loss")?;
+    let holder = store.client("tell-loss")?;
     let token: u64 = holder.hear()?.parse()?;
     holder.signal(Signal::SIGSTOP)?;
     for session in store.sessions()? {
