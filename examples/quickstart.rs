@@ -1,6 +1,7 @@
 //! Workers compete for one lock and update one record, which refuses stale tokens.
 //!
 //! * `cargo run --example quickstart` runs on the embedded memory store.
+//! * `cargo run --features file --example quickstart -- file:///var/tmp/locks` runs on files: run it twice at the same time.
 //! * `cargo run --features redis --example quickstart -- redis://127.0.0.1/` runs on Redis.
 //! * `cargo run --features zk --example quickstart -- zk://127.0.0.1/` runs on ZooKeeper.
 //! * `cargo run --features mysql --example quickstart -- mysql://user:password@127.0.0.1/database` runs on MySQL.
@@ -79,6 +80,14 @@ async fn sleeper(locker: Locker, record: Record) -> Result<()> {
     let token = guard.fencing_token();
     record.enter(&guard);
     println!("sleeper  holds the lock with token {token} and falls asleep");
+    if locker.descriptor().exceptions.no_lease {
+        tokio::time::sleep(ttl).await;
+        println!(
+            "sleeper  kept it, as this store frees a lock only when its process ends: {}",
+            record.write(token)
+        );
+        return record.leave(guard).await;
+    }
     println!("sleeper  was told that it lost the lock: {}", guard.lost().await);
     let next = locker.mutex("quickstart/record")?.lock().await?;
     record.enter(&next);

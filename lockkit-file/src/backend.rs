@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, LeaseScope, Mode, Note, Released,
-        Role,
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, LeaseScope, Mode, Note,
+        Released, Role,
     },
 };
 use tokio::{sync::Notify, task::coop::consume_budget};
@@ -96,9 +96,10 @@ impl Shared {
     /// From now on changes are heard.
     ///
     /// # Errors
-    /// There is no room for a thread; what the system says.
+    /// There is no room for a thread; the store is closed.
     pub(crate) fn watch(&self) -> Result<()> {
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        self.store.check_open()?;
         if watcher.is_none() {
             *watcher = Some(Watcher::start(Arc::clone(&self.store), self.polling)?);
         }
@@ -106,9 +107,10 @@ impl Shared {
     }
 
     fn close(&self) {
-        let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(watcher);
         self.store.close();
+        let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // It ends, and is waited for, while nobody else waits for us.
+        drop(watcher);
     }
 }
 

@@ -116,7 +116,8 @@ fn holder_of(dev: u64, ino: u64) -> Option<u32> {
     locks.lines().find_map(|line| {
         let mut words = line.split_whitespace();
         let (pid, file) = (words.nth(4)?, words.next()?);
-        // A line with an arrow is somebody who waits.
-        if file == wanted { pid.parse().ok() } else { None }
+        // Who lives in another namespace is told as zero.
+        let pid = pid.parse().ok().filter(|pid| *pid > 0);
+        if file == wanted { pid } else { None }
     })
 }

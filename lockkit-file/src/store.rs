@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use lockkit_core::{ErrorKind, OwnerId, Result};
+use lockkit_core::{OwnerId, Result};
 
 use crate::{
     error::stranger,
@@ -71,6 +71,12 @@ impl Store {
         }
     }
 
+    /// # Errors
+    /// The store is closed.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if matches!(*self.lock(), Ours::Closed) { Err(closed()) } else { Ok(()) }
+    }
+
     pub(crate) fn close(&self) {
         let mut ours = self.lock();
         if let Ours::Open(Some(session)) = &*ours {
@@ -95,15 +101,14 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for what is none of ours; what the system says.
     pub(crate) fn read(&self, place: &Place) -> Result<Record> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match self.read_inside(place) {
-                // It may have become the spare one while we read it, and have been written over.
-                Err(error) if error.kind() == ErrorKind::WrongType && tries < MOST_TRIES => thread::yield_now(),
-                record => return record,
+        for _ in 0..MOST_TRIES {
+            if let Ok(record) = Record::parse(&files::read(&place.record)?.bytes, &place.name) {
+                return Ok(record);
             }
+            // It may have become the spare one while it was read, and have been written over.
+            thread::yield_now();
         }
+        self.read_inside(place)
     }
 
     /// A record as it is in its file, from inside the gate.

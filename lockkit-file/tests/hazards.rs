@@ -1,0 +1,260 @@
+//! What may happen to the files while they are in use.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use lockkit_core::{ErrorKind, Kind, LockGuard, LockName, Locker, LossReason, spi::Released};
+use lockkit_file::{Config, FileStore};
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+/// Far less than the ttl: without the watcher, a holder would look after ten seconds.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+fn locker(folder: &Path) -> Locker {
+    Locker::new(FileStore::open(Config::new(folder)).unwrap())
+}
+
+async fn take(locker: &Locker, name: &str) -> LockGuard {
+    locker.mutex(name).unwrap().lock_timeout(AT_ONCE).await.unwrap().expect("a free lock")
+}
+
+async fn loss(guard: &LockGuard) -> LossReason {
+    let reason = timeout(AT_ONCE, guard.lost().wait()).await.expect("the holder is told");
+    assert!(!guard.is_held());
+    reason
+}
+
+/// The files of a folder that end so.
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.to_str().unwrap().ends_with(ending)).collect()
+}
+
+fn file(folder: &TempDir, ending: &str) -> PathBuf {
+    let found = files(&folder.path().join("names/mutex"), ending);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
+
+/// As the last line of a record says it.
+fn sealed(text: &str) -> String {
+    let sum = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{text}\nsum {sum:016x}\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c3_a_holder_whose_session_was_removed_is_told_and_the_next_one_gets_it() {
+    let folder = TempDir::new().unwrap();
+    let (ours, other) = (locker(folder.path()), locker(folder.path()));
+    let guard = take(&ours, "a").await;
+    for session in files(&folder.path().join("sessions"), "") {
+        fs::remove_file(session).unwrap();
+    }
+    assert_eq!(loss(&guard).await, LossReason::SessionLost);
+    let next = take(&other, "a").await;
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    assert!(next.is_held());
+    // A new session serves the past holder.
+    assert!(ours.mutex("b").unwrap().try_lock().await.unwrap().is_some());
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c3_a_session_that_was_moved_away_and_back_is_over() {
+    let folder = TempDir::new().unwrap();
+    let guard = take(&locker(folder.path()), "a").await;
+    let session = files(&folder.path().join("sessions"), "").remove(0);
+    let aside = folder.path().join("aside");
+    fs::rename(&session, &aside).unwrap();
+    assert_eq!(loss(&guard).await, LossReason::SessionLost);
+    fs::rename(&aside, &session).unwrap();
+    assert!(take(&locker(folder.path()), "a").await.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c3_a_holder_whose_record_was_removed_is_told() {
+    let folder = TempDir::new().unwrap();
+    let guard = take(&locker(folder.path()), "a").await;
+    fs::remove_file(file(&folder, ".json")).unwrap();
+    assert_eq!(loss(&guard).await, LossReason::Evicted);
+    assert!(take(&locker(folder.path()), "a").await.fencing_token() > guard.fencing_token());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c3_a_holder_whose_folder_was_removed_or_renamed_is_told() {
+    for rename in [false, true] {
+        let parent = TempDir::new().unwrap();
+        let folder = parent.path().join("locks");
+        let ours = locker(&folder);
+        let guard = take(&ours, "a").await;
+        if rename {
+            fs::rename(&folder, parent.path().join("aside")).unwrap();
+        } else {
+            fs::remove_dir_all(&folder).unwrap();
+        }
+        assert_eq!(loss(&guard).await, LossReason::SessionLost);
+        // It is made again, and heard of again.
+        let held = take(&locker(&folder), "a").await;
+        assert!(held.fencing_token() > guard.fencing_token());
+        let waiting = tokio::spawn(async move { take(&ours, "a").await });
+        let name = LockName::new(Kind::Mutex, "a").unwrap();
+        while locker(&folder).inspect(&name).await.unwrap().waiters != Some(1) {
+            tokio::task::yield_now().await;
+        }
+        held.release().await.unwrap();
+        assert!(timeout(AT_ONCE, waiting).await.unwrap().unwrap().is_held());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c1_a_gate_that_was_removed_lets_nobody_in_beside_the_holder() {
+    let folder = TempDir::new().unwrap();
+    let (ours, other) = (locker(folder.path()), locker(folder.path()));
+    let guard = take(&ours, "a").await;
+    fs::remove_file(file(&folder, ".lock")).unwrap();
+    assert!(other.mutex("a").unwrap().try_lock().await.unwrap().is_none());
+    assert!(guard.is_held());
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    assert!(take(&other, "a").await.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c13_c14_what_is_no_record_is_refused_and_left_alone() {
+    let folder = TempDir::new().unwrap();
+    let ours = locker(folder.path());
+    take(&ours, "a").await.release().await.unwrap();
+    let (record, name) = (file(&folder, ".json"), LockName::new(Kind::Mutex, "a").unwrap());
+    let whole = fs::read_to_string(&record).unwrap();
+    let of_another =
+        sealed(&whole.rsplit_once("\nsum ").unwrap().0.replace("\"name\": \"a\"", "\"name\": \"b\""));
+    let newer = sealed(&whole.rsplit_once("\nsum ").unwrap().0.replace("\"lockkit\": 1", "\"lockkit\": 2"));
+    for (garbage, reason) in
+        [("4711\n", "sum"), (&whole[..whole.len() / 2], "sum"), (&of_another, "\"b\""), (&newer, "format 2")]
+    {
+        fs::write(&record, garbage).unwrap();
+        let error = ours.mutex("a").unwrap().try_lock().await.expect_err(garbage);
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(reason) && text.contains(record.to_str().unwrap()), "{text}");
+        assert_eq!(ours.inspect(&name).await.unwrap_err().kind(), ErrorKind::WrongType);
+        assert_eq!(fs::read_to_string(&record).unwrap(), garbage);
+    }
+    fs::remove_file(&record).unwrap();
+    fs::create_dir(&record).unwrap();
+    assert_eq!(ours.mutex("a").unwrap().try_lock().await.unwrap_err().kind(), ErrorKind::WrongType);
+    fs::remove_dir(&record).unwrap();
+    let precious = folder.path().join("precious");
+    fs::write(&precious, "").unwrap();
+    std::os::unix::fs::symlink(&precious, &record).unwrap();
+    assert_eq!(ours.mutex("a").unwrap().try_lock().await.unwrap_err().kind(), ErrorKind::WrongType);
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "");
+    // Other names go on.
+    assert!(take(&ours, "b").await.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c4_tokens_rise_over_an_empty_record_and_a_torn_one_of_an_earlier_boot() {
+    let folder = TempDir::new().unwrap();
+    let ours = locker(folder.path());
+    let mut last = take(&ours, "a").await.release_with_token().await;
+    let record = file(&folder, ".json");
+    for rest in ["", "\0\0\0\0", "{\n  \"lockkit\": 1,\n  \"kind\": \"mut"] {
+        fs::write(&record, rest).unwrap();
+        let long_ago = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        fs::File::options().write(true).open(&record).unwrap().set_modified(long_ago).unwrap();
+        let token = take(&ours, "a").await.release_with_token().await;
+        assert!(token > last, "{rest:?}: {token} follows {last}");
+        last = token;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c1_c4_a_record_of_another_boot_holds_nothing_and_its_token_is_passed() {
+    let folder = TempDir::new().unwrap();
+    let ours = locker(folder.path());
+    let before = take(&ours, "a").await;
+    let record = file(&folder, ".json");
+    let text = fs::read_to_string(&record).unwrap();
+    before.release().await.unwrap();
+    // As it was on the disk when the power went: held by a session that is no more.
+    let session =
+        files(&folder.path().join("sessions"), "")[0].file_name().unwrap().to_str().unwrap().to_owned();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let text = text.rsplit_once("\nsum ").unwrap().0.replace(&session, &"0".repeat(32));
+    let text = text.replace(boot.trim(), "11111111-1111-1111-1111-111111111111");
+    fs::write(&record, sealed(&text)).unwrap();
+    let next = take(&ours, "a").await;
+    // By the clock: more than one later.
+    assert!(next.fencing_token().get() > before_token(&text) + 1);
+}
+
+fn before_token(text: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("\"token\": ")).unwrap();
+    line.trim_end_matches(',').parse().unwrap()
+}
+
+#[tokio::test]
+async fn c13_a_folder_that_cannot_be_written_is_said_so() {
+    // Nobody makes a folder there, root neither.
+    let error = FileStore::open(Config::new("/sys/lockkit")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert!(error.to_string().contains("/sys/lockkit"), "{error}");
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = FileStore::open(Config::new(&file)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c11_names_with_the_same_readable_part_are_different_locks() {
+    let folder = TempDir::new().unwrap();
+    let ours = locker(folder.path());
+    let held = [
+        take(&ours, "a/b").await,
+        take(&ours, "a b").await,
+        take(&ours, "a:b").await,
+        take(&ours, "A:b").await,
+    ];
+    assert!(held.iter().all(LockGuard::is_held));
+    assert_eq!(files(&folder.path().join("names/mutex"), ".json").len(), held.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c8_waiters_are_served_where_the_system_tells_nothing() {
+    let folder = TempDir::new().unwrap();
+    let polling = || Locker::new(FileStore::open(Config::new(folder.path()).with_polling()).unwrap());
+    let held = take(&polling(), "a").await;
+    let name = LockName::new(Kind::Mutex, "a").unwrap();
+    let waiting = tokio::spawn({
+        let ours = polling();
+        async move { take(&ours, "a").await }
+    });
+    while polling().inspect(&name).await.unwrap().waiters != Some(1) {
+        tokio::task::yield_now().await;
+    }
+    held.release().await.unwrap();
+    let guard = timeout(AT_ONCE, waiting).await.unwrap().unwrap();
+    let token = guard.fencing_token();
+    assert_eq!(polling().force_release(&name, token).await.unwrap(), Released::Freed);
+    assert_eq!(loss(&guard).await, LossReason::Evicted);
+}
+
+trait ReleaseWithToken {
+    async fn release_with_token(self) -> u64;
+}
+
+impl ReleaseWithToken for LockGuard {
+    async fn release_with_token(self) -> u64 {
+        let token = self.fencing_token().get();
+        assert_eq!(self.release().await.unwrap(), Released::Freed);
+        token
+    }
+}

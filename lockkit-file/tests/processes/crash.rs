@@ -1,0 +1,119 @@
+//! Processes that are killed.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::Failed;
+use lockkit_core::spi::Released;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::time::timeout;
+
+use crate::{
+    child::count,
+    parent::{SOON, Store},
+};
+
+const DEATHS: usize = 20;
+/// A poll would take a second.
+const AT_ONCE: Duration = Duration::from_millis(50);
+const STORM: Duration = Duration::from_secs(6);
+
+pub(crate) fn holder() -> Result<(), Failed> {
+    let store = Store::new()?;
+    let mutex = store.mutex()?;
+    let (mut delays, mut last) = (Vec::new(), 0);
+    for _ in 0..DEATHS {
+        let holder = store.client("hold")?;
+        let token: u64 = holder.hear()?.parse()?;
+        assert!(token > last, "C4: token {token} follows {last}");
+        let waiting = store.runtime.spawn({
+            let mutex = mutex.clone();
+            async move { (mutex.lock().await, Instant::now()) }
+        });
+        store.wait_for_waiters(1)?;
+        let killed = Instant::now();
+        holder.signal(Signal::SIGKILL)?;
+        let (guard, granted) = store.runtime.block_on(async { timeout(SOON, waiting).await })??;
+        let guard = guard?;
+        last = guard.fencing_token().get();
+        assert!(last > token, "C4: token {last} follows {token}");
+        delays.push(granted - killed);
+        assert_eq!(store.runtime.block_on(guard.release())?, Released::Freed);
+    }
+    delays.sort();
+    let (median, longest) = (delays[DEATHS / 2], delays[DEATHS - 1]);
+    eprintln!("kill -9 to grant: median {median:?}, longest {longest:?}");
+    assert!(median < AT_ONCE, "{delays:?}");
+    // Only this process's own is left.
+    assert_eq!(store.sessions()?.len(), 1, "sessions of the dead are left");
+    Ok(())
+}
+
+pub(crate) fn waiter() -> Result<(), Failed> {
+    let store = Store::new()?;
+    let held = store.runtime.block_on(store.mutex()?.lock())?;
+    let first = store.client("hold")?;
+    store.wait_for_waiters(1)?;
+    let mut second = store.client("hold")?;
+    store.wait_for_waiters(2)?;
+    first.kill()?;
+    let start = Instant::now();
+    store.runtime.block_on(held.release())?;
+    second.hear()?;
+    let delay = start.elapsed();
+    assert!(delay < Duration::from_millis(500), "passed over after {delay:?}");
+    second.go_on()?;
+    assert_eq!(second.hear()?, "Freed");
+    second.assert_ends()
+}
+
+pub(crate) fn executed_child() -> Result<(), Failed> {
+    let store = Store::new()?;
+    let holder = store.client("hold-with-child")?;
+    let told = holder.hear()?;
+    let child = told.split(' ').next_back().ok_or("no child")?.parse()?;
+    holder.signal(Signal::SIGKILL)?;
+    let granted = store.runtime.block_on(store.mutex()?.lock_timeout(SOON));
+    // It is there to be killed: it outlived its parent.
+    kill(Pid::from_raw(child), Signal::SIGKILL)?;
+    drop(granted?.ok_or("the child keeps the lock")?);
+    Ok(())
+}
+
+/// Three processes compete, and one after the other is killed at some instant.
+pub(crate) fn storm() -> Result<(), Failed> {
+    let store = Store::new()?;
+    let start = |_| store.client("storm");
+    let mut clients = (0..3).map(start).collect::<Result<Vec<_>, _>>()?;
+    for client in &mut clients {
+        assert_eq!(client.hear()?, "ready");
+    }
+    let (begin, mut deaths) = (Instant::now(), 0_u64);
+    while begin.elapsed() < STORM {
+        thread::sleep(Duration::from_micros(deaths * 7_919 % 30_000));
+        let victim = clients.remove(0);
+        if let Some(wrong) = victim.kill()? {
+            return Err(wrong.into());
+        }
+        deaths += 1;
+        let next = store.client("storm")?;
+        assert_eq!(next.hear()?, "ready");
+        clients.push(next);
+    }
+    for client in clients {
+        if let Some(wrong) = client.kill()? {
+            return Err(wrong.into());
+        }
+    }
+    let turns = count(store.path())?;
+    eprintln!("{deaths} deaths, {turns} turns");
+    assert!(deaths > 20 && turns > 100, "{deaths} deaths, {turns} turns");
+    // Whatever the last one was about, the lock is free, and its record is whole.
+    drop(store.runtime.block_on(store.mutex()?.try_lock())?.ok_or("a dead one holds it")?);
+    Ok(())
+}

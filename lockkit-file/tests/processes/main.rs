@@ -1,0 +1,36 @@
+//! Locks among real processes: who dies, who is stopped, who comes next, and what a grant costs.
+//!
+//! The test binary starts itself again as a client process; a variable tells it so.
+
+mod child;
+mod crash;
+mod parent;
+mod queue;
+mod stopped;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+type Case = fn() -> Result<(), Failed>;
+
+fn main() -> Result<(), Failed> {
+    if let Some(result) = child::run_if_asked() {
+        return result;
+    }
+    let mut arguments = Arguments::from_args();
+    // They measure time.
+    arguments.test_threads = Some(1);
+    let trials: [(&str, Case); 10] = [
+        ("c9_a_killed_holder_hands_over_at_once", crash::holder),
+        ("c9_a_killed_waiter_at_the_head_is_passed_over", crash::waiter),
+        ("c9_a_child_that_was_executed_does_not_keep_the_lock", crash::executed_child),
+        ("c1_c4_processes_killed_at_random_never_hold_together", crash::storm),
+        ("c12_waiters_of_six_processes_are_served_in_order", queue::in_order),
+        ("c1_c4_increments_of_two_processes_are_not_lost", queue::increments),
+        ("c9_a_stopped_holder_holds_and_goes_on", stopped::holder),
+        ("c9_a_stopped_waiter_loses_its_turn", stopped::waiter),
+        ("c13_who_is_stopped_inside_the_gate_is_named", stopped::inside_the_gate),
+        ("c3_who_is_stopped_while_its_session_is_removed_is_told", stopped::without_a_session),
+    ];
+    let trials = trials.into_iter().map(|(name, case)| Trial::test(name, case)).collect();
+    libtest_mimic::run(&arguments, trials).exit();
+}

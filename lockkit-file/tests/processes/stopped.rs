@@ -1,0 +1,84 @@
+//! Processes that are stopped.
+
+use std::{fs, time::Duration};
+
+use libtest_mimic::Failed;
+use lockkit_core::{ErrorKind, LockOptions};
+use nix::sys::signal::Signal;
+
+use crate::parent::{SOON, Store};
+
+pub(crate) fn holder() -> Result<(), Failed> {
+    let store = Store::new()?;
+    let mut holder = store.client("hold")?;
+    holder.hear()?;
+    holder.signal(Signal::SIGSTOP)?;
+    let mutex = store.mutex()?;
+    assert!(
+        store.runtime.block_on(mutex.lock_timeout(Duration::from_millis(1_500)))?.is_none(),
+        "C1: it holds on"
+    );
+    holder.signal(Signal::SIGCONT)?;
+    holder.go_on()?;
+    assert_eq!(holder.hear()?, "Freed");
+    drop(store.runtime.block_on(mutex.lock_timeout(SOON))?.ok_or("it is not free")?);
+    holder.assert_ends()
+}
+
+pub(crate) fn waiter() -> Result<(), Failed> {
+    let store = Store::new()?;
+    let held = store.runtime.block_on(store.mutex()?.lock())?;
+    let mut first = store.client("hold")?;
+    store.wait_for_waiters(1)?;
+    first.signal(Signal::SIGSTOP)?;
+    let mut second = store.client("hold")?;
+    store.wait_for_waiters(2)?;
+    store.runtime.block_on(held.release())?;
+    // Three seconds, and a poll.
+    second.hear()?;
+    first.signal(Signal::SIGCONT)?;
+    second.go_on()?;
+    assert_eq!(second.hear()?, "Freed");
+    second.assert_ends()?;
+    first.hear()?;
+    first.go_on()?;
+    assert_eq!(first.hear()?, "Freed");
+    first.assert_ends()
+}
+
+pub(crate) fn inside_the_gate() -> Result<(), Failed> {
+    let store = Store::new()?;
+    let options = LockOptions::new().with_op_timeout(Duration::from_millis(200));
+    let mutex = store.mutex()?.with_options(options)?;
+    let guard = store.runtime.block_on(mutex.lock())?;
+    store.runtime.block_on(guard.release())?;
+    let mut inside = store.client("gate")?;
+    assert_eq!(inside.hear()?, "ready");
+    inside.signal(Signal::SIGSTOP)?;
+    let error =
+        store.runtime.block_on(mutex.lock_timeout(Duration::from_secs(1))).expect_err("a gate for one");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains(&format!("process {} (", inside.pid())), "{error}");
+    inside.signal(Signal::SIGCONT)?;
+    inside.go_on()?;
+    drop(store.runtime.block_on(mutex.lock_timeout(SOON))?.ok_or("it is not free")?);
+    inside.assert_ends()
+}
+
+/// While it is stopped, others can't know that it will look: it is told when it goes on, before its next check.
+pub(crate) fn without_a_session() -> Result<(), Failed> {
+    let store = Store::new()?;
+    let holder = store.client("tell-loss")?;
+    let token: u64 = holder.hear()?.parse()?;
+    holder.signal(Signal::SIGSTOP)?;
+    for session in store.sessions()? {
+        fs::remove_file(session)?;
+    }
+    let next = store.runtime.block_on(store.mutex()?.lock_timeout(SOON))?.ok_or("the session is gone")?;
+    assert!(next.fencing_token().get() > token);
+    holder.signal(Signal::SIGCONT)?;
+    assert_eq!(holder.hear()?, "SessionLost");
+    assert_eq!(holder.hear()?, "false");
+    assert!(next.is_held());
+    holder.assert_ends()
+}
