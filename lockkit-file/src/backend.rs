@@ -20,7 +20,7 @@ use crate::{
     config::Config,
     error::{BACKEND, ours},
     folder::{Folder, Place},
-    mount, names, note,
+    host, mount, names, note,
     record::{Record, Share},
     store::Store,
     watching::Watcher,
@@ -167,7 +167,7 @@ impl Backend for FileStore {
     }
 
     async fn time(&self) -> Result<SystemTime> {
-        Ok(crate::host::wall_clock())
+        Ok(host::wall_clock())
     }
 
     async fn changed(&self, name: &LockName) {

@@ -1,8 +1,11 @@
 //! One owner's dealings with a lock.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -12,7 +15,6 @@ use lockkit_core::{
         Attempt, Claim, ClaimSpec, Lease, LossReason, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait,
     },
 };
-
 use tokio::task::coop::consume_budget;
 
 use crate::{
@@ -20,7 +22,7 @@ use crate::{
     folder::Place,
     locals::Stage,
     note,
-    record::{Asker, Share},
+    record::{Asker, Record, Share},
     session::Session,
 };
 
@@ -55,11 +57,11 @@ impl FileClaim {
             false => Pulse::Lost(LossReason::Evicted),
         })
     }
+}
 
-    /// Below `op_timeout`, so that the caller hears who stands in the way.
-    fn patience(&self) -> std::time::Duration {
-        self.spec.op_timeout / 4 * 3
-    }
+/// Below `op_timeout`, so that the caller hears who stands in the way.
+fn patience_of(spec: &ClaimSpec) -> Duration {
+    spec.op_timeout / 4 * 3
 }
 
 fn asker<'a>(spec: &'a ClaimSpec, session: &Session, share: Share) -> Asker<'a> {
@@ -70,7 +72,8 @@ fn asker<'a>(spec: &'a ClaimSpec, session: &Session, share: Share) -> Asker<'a> 
 impl Claim for FileClaim {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
         self.shared.watch()?;
-        let (store, spec, share, patience) = (&self.shared.store, &self.spec, self.share, self.patience());
+        let (store, spec, share, patience) =
+            (&self.shared.store, &self.spec, self.share, patience_of(&self.spec));
         let (session, place) = (&mut self.session, &self.place);
         store
             .change(
@@ -108,13 +111,20 @@ impl Claim for FileClaim {
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         let (store, owner) = (&self.shared.store, self.spec.owner);
-        let raise = |record: &mut crate::record::Record, _: &_| Ok(record.raise_fence(owner, floor));
-        store.change(&self.place, Some(owner), self.patience(), raise, |_| {}).await
+        let raise = |record: &mut Record, _: &_| Ok(record.raise_fence(owner, floor));
+        store.change(&self.place, Some(owner), patience_of(&self.spec), raise, |_| {}).await
     }
 
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {
         let Some(session) = &self.session else { return Ok(Noted::NotHeld) };
-        note::write(&self.shared.store, &self.place, (self.spec.owner, session), note, self.patience()).await
+        note::write(
+            &self.shared.store,
+            &self.place,
+            (self.spec.owner, session),
+            note,
+            patience_of(&self.spec),
+        )
+        .await
     }
 
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
@@ -127,7 +137,7 @@ impl Claim for FileClaim {
             .change(
                 place,
                 Some(from),
-                self.spec.op_timeout / 4 * 3,
+                patience_of(&self.spec),
                 |record, now| record.reissue(from, &asker(to, &session, share), outsiders, now),
                 |reissued| {
                     unsure.store(false, SeqCst);
@@ -153,9 +163,10 @@ impl Claim for FileClaim {
         }
         let (store, owner) = (&self.shared.store, self.spec.owner);
         let owners: Vec<_> = [owner].into_iter().chain(self.heir).collect();
-        let release = |record: &mut crate::record::Record, _: &_| Ok(record.release(&owners));
+        let release = |record: &mut Record, _: &_| Ok(record.release(&owners));
         let locals = |_: &_| owners.iter().for_each(|owner| store.locals.remove(&self.place, *owner));
-        let released = store.change(&self.place, Some(owner), self.patience(), release, locals).await?;
+        let released =
+            store.change(&self.place, Some(owner), patience_of(&self.spec), release, locals).await?;
         (self.session, self.heir) = (None, None);
         Ok(released)
     }

@@ -3,10 +3,14 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use lockkit_core::{ErrorKind, Kind, LockGuard, LockName, Locker, LossReason, spi::Released};
+use lockkit_core::{ErrorKind, Kind, LockGuard, LockName, LockOptions, Locker, LossReason, spi::Released};
 use lockkit_file::{Config, FileStore};
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -225,6 +229,33 @@ async fn c11_names_with_the_same_readable_part_are_different_locks() {
     ];
     assert!(held.iter().all(LockGuard::is_held));
     assert_eq!(files(&folder.path().join("names/mutex"), ".json").len(), held.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn c14_who_looks_while_it_changes_sees_a_whole_record() {
+    let folder = TempDir::new().unwrap();
+    let name = LockName::new(Kind::Mutex, "a").unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let looks = (0..3).map(|_| {
+        let (ours, name, stop) = (locker(folder.path()), name.clone(), Arc::clone(&stop));
+        tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                assert!(ours.inspect(&name).await.expect("a whole record").holders.len() <= 1);
+            }
+        })
+    });
+    let looks: Vec<_> = looks.collect();
+    let ours = locker(folder.path());
+    for round in 0..3_000 {
+        // Records of different lengths.
+        let label = "x".repeat(round % 200 + 1);
+        let mutex = ours.mutex("a").unwrap().with_options(LockOptions::new().with_label(label)).unwrap();
+        mutex.lock().await.unwrap().release().await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    for look in looks {
+        look.await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
