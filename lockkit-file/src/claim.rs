@@ -1,6 +1,9 @@
 //! One owner's dealings with a lock.
 
-use std::sync::{Arc, atomic::{AtomicBool, Ordering::SeqCst}};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
 
 use async_trait::async_trait;
 use lockkit_core::{

@@ -37,7 +37,9 @@ impl Config {
             _ => false,
         };
         if !is_local {
-            return Err(invalid("its folder is on this host: write file:///var/lib/app/locks, with three slashes"));
+            return Err(invalid(
+                "its folder is on this host: write file:///var/lib/app/locks, with three slashes",
+            ));
         }
         if url.username().is_some() || url.password().is_some() {
             return Err(invalid("a folder has no user and no password"));

@@ -31,7 +31,10 @@ pub(crate) fn from_io(error: io::Error, what: &str, path: &Path) -> Error {
         E::NotADirectory | E::IsADirectory | E::AlreadyExists | E::InvalidFilename => {
             (ErrorKind::WrongType, ELSE)
         }
-        _ => (ErrorKind::Unavailable, "the folder must be there, and the process must be allowed more open files"),
+        _ => (
+            ErrorKind::Unavailable,
+            "the folder must be there, and the process must be allowed more open files",
+        ),
     };
     let ours = ours(kind, format!("{what} {path:?}: {error}; {advice}")).with_source(error);
     // No mount changes by itself.

@@ -139,7 +139,9 @@ impl Draft {
     /// # Errors
     /// What the system says: the outcome is unknown.
     pub(crate) fn publish(self, path: &Path) -> Result<()> {
-        fs::rename(&self.new, path).map_err(|error| from_io(error, "replacing", path)).map_err(Error::with_outcome_unknown)
+        fs::rename(&self.new, path)
+            .map_err(|error| from_io(error, "replacing", path))
+            .map_err(Error::with_outcome_unknown)
     }
 }
 

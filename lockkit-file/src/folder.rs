@@ -126,7 +126,11 @@ mod tests {
 
     #[test]
     fn c11_a_file_name_is_readable_and_fits() {
-        assert_eq!(stem("orders/42"), "orders_42-4d1e0cf4dc3f1ab1c1f0eb2a2b1c9d7e".replace("4d1e0cf4dc3f1ab1c1f0eb2a2b1c9d7e", &hash("orders/42")));
+        assert_eq!(
+            stem("orders/42"),
+            "orders_42-4d1e0cf4dc3f1ab1c1f0eb2a2b1c9d7e"
+                .replace("4d1e0cf4dc3f1ab1c1f0eb2a2b1c9d7e", &hash("orders/42"))
+        );
         assert!(stem(&"🔒".repeat(63)).len() <= 255 - ".json.new".len());
         assert!(stem("../../etc/passwd").starts_with("_._.._etc_passwd-"));
         assert!(!stem("a/b\\c:d*e?\"<>|").contains(['/', '\\', ':', '*', '?', '"', '<', '>', '|']));
@@ -135,7 +139,8 @@ mod tests {
     #[test]
     fn c11_names_with_the_same_readable_part_have_different_files() {
         let names = ["a/b", "a_b", "a b", "A_b", "a:b", "a_b "];
-        let stems: std::collections::HashSet<_> = names.iter().map(|name| stem(name).to_lowercase()).collect();
+        let stems: std::collections::HashSet<_> =
+            names.iter().map(|name| stem(name).to_lowercase()).collect();
         assert_eq!(stems.len(), names.len());
     }
 

@@ -1,6 +1,9 @@
 //! What this host and this process say of themselves.
 
-use std::{env, fs, process, time::{SystemTime, UNIX_EPOCH}};
+use std::{
+    env, fs, process,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -24,7 +27,8 @@ pub(crate) struct Now {
 impl Now {
     pub(crate) fn of(boot: &str) -> Self {
         let up = clock_gettime(SINCE_BOOT);
-        let (seconds, nanos) = (u64::try_from(up.tv_sec).unwrap_or(0), u64::try_from(up.tv_nsec).unwrap_or(0));
+        let (seconds, nanos) =
+            (u64::try_from(up.tv_sec).unwrap_or(0), u64::try_from(up.tv_nsec).unwrap_or(0));
         Self { boot: boot.to_owned(), up: seconds * 1_000_000 + nanos / 1_000, wall: micros(wall_clock()) }
     }
 
@@ -60,7 +64,8 @@ pub(crate) fn program_of(pid: u32) -> String {
 /// The program of this process.
 pub(crate) fn program() -> String {
     let path = env::current_exe().ok();
-    let name = path.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+    let name =
+        path.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|| program_of(process::id()))
 }
 

@@ -88,7 +88,10 @@ mod tests {
             let error = check_number(folder, number, false).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             let text = error.to_string();
-            assert!(text.contains(name) && text.contains("/mnt/locks") && text.contains("allow_network_fs"), "{text}");
+            assert!(
+                text.contains(name) && text.contains("/mnt/locks") && text.contains("allow_network_fs"),
+                "{text}"
+            );
             assert!(check_number(folder, number, true).unwrap());
         }
         // ext4, tmpfs, btrfs, xfs, overlayfs.

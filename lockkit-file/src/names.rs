@@ -30,7 +30,9 @@ pub(crate) async fn in_use(store: &Store, kind: Kind, prefix: &str) -> Result<Ve
             };
             // It may be torn; then it is in use, and reads as a whole soon.
             let look = || files::read(&path).ok().and_then(|content| Record::parse_any(&content.bytes).ok());
-            let Some((name, mut record)) = (0..MOST_LOOKS).find_map(|_| look()).and_then(named) else { continue };
+            let Some((name, mut record)) = (0..MOST_LOOKS).find_map(|_| look()).and_then(named) else {
+                continue;
+            };
             if !name.as_str().starts_with(prefix) {
                 continue;
             }

@@ -42,7 +42,10 @@ pub(crate) fn read(place: &Place) -> Result<Note> {
     let failed = |reason: &str| stranger(&place.note, reason);
     let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| failed(&error.to_string()))?;
     if stored.lockkit != VERSION {
-        return Err(failed(&format!("it has the format {}, and this program knows {VERSION}", stored.lockkit)));
+        return Err(failed(&format!(
+            "it has the format {}, and this program knows {VERSION}",
+            stored.lockkit
+        )));
     }
     if (stored.kind.as_str(), stored.name.as_str()) != (place.name.kind().as_str(), place.name.as_str()) {
         return Err(failed(&format!("it belongs to the {} {:?}", stored.kind, stored.name)));
@@ -90,8 +93,11 @@ pub(crate) async fn write(
         // Nobody hears it whose caller has gone.
         let _ = done.send(put(&gate, &path, &bytes));
     });
-    started.map_err(|error| ours(ErrorKind::Unavailable, format!("no thread can be started to write: {error}")))?;
-    let unknown = || ours(ErrorKind::Unexpected, "the thread that writes a note has ended").with_outcome_unknown();
+    started.map_err(|error| {
+        ours(ErrorKind::Unavailable, format!("no thread can be started to write: {error}"))
+    })?;
+    let unknown =
+        || ours(ErrorKind::Unexpected, "the thread that writes a note has ended").with_outcome_unknown();
     written.await.map_err(|_| unknown())??;
     Ok(Noted::Written)
 }
@@ -103,5 +109,7 @@ fn put(gate: &Gate, path: &Path, bytes: &[u8]) -> Result<()> {
     draft.publish(path)?;
     let folder = path.parent().unwrap_or(path);
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|error: io::Error| from_io(error, "writing to the disk", folder)).map_err(Error::with_outcome_unknown)
+    synced
+        .map_err(|error: io::Error| from_io(error, "writing to the disk", folder))
+        .map_err(Error::with_outcome_unknown)
 }

@@ -86,7 +86,8 @@ impl Session {
         if self.over.load(SeqCst) {
             return Ok(false);
         }
-        let stands = is_at(&self.file, &self.path).map_err(|error| from_io(error, "looking at", &self.path))?;
+        let stands =
+            is_at(&self.file, &self.path).map_err(|error| from_io(error, "looking at", &self.path))?;
         if !stands {
             self.give_up();
         }

@@ -100,7 +100,9 @@ impl Store {
             tries += 1;
             match self.read_inside(place) {
                 // It may have become the spare one while we read it, and have been written over.
-                Err(error) if error.kind() == ErrorKind::WrongType && tries < MOST_TRIES => thread::yield_now(),
+                Err(error) if error.kind() == ErrorKind::WrongType && tries < MOST_TRIES => {
+                    thread::yield_now()
+                }
                 record => return record,
             }
         }

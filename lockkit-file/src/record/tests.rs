@@ -91,7 +91,9 @@ fn c5_the_same_owner_gets_the_same_grant_again() {
 fn c12_one_queue_for_all_modes() {
     let mut record = Record::new(&name());
     ask(&mut record, 1, Share::Shared, &early()).unwrap();
-    for (number, share) in [(2, Share::Exclusive), (3, Share::Shared), (4, Share::Shared), (5, Share::Exclusive)] {
+    for (number, share) in
+        [(2, Share::Exclusive), (3, Share::Shared), (4, Share::Shared), (5, Share::Exclusive)]
+    {
         assert_eq!(ask(&mut record, number, share, &early()), None);
     }
     assert_eq!(record.first(), []);
@@ -197,7 +199,8 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let share = prop_oneof![Just(Share::Exclusive), Just(Share::Shared), (1_u32..=3).prop_map(|n| permits(n, 3))];
+    let share =
+        prop_oneof![Just(Share::Exclusive), Just(Share::Shared), (1_u32..=3).prop_map(|n| permits(n, 3))];
     let who = 1_u128..8;
     prop_oneof![
         4 => (who.clone(), share.clone()).prop_map(|(who, share)| Step::Ask(who, share)),

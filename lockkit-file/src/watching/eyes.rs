@@ -97,7 +97,8 @@ mod linux {
                 if event.events().intersects(OVER) {
                     news.blinded = true;
                 }
-                let part = self.folders.iter().find(|(number, _)| *number == event.wd()).map(|(_, part)| *part);
+                let part =
+                    self.folders.iter().find(|(number, _)| *number == event.wd()).map(|(_, part)| *part);
                 let name = event.file_name().and_then(|name| name.to_str().ok());
                 match (part, name) {
                     (Some(Part::Names(kind)), Some(name)) => {
