@@ -1,13 +1,13 @@
 //! Every check of a submission, the quick ones first.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use anyhow::{Result, ensure};
 
 use crate::{
     deny, length,
     members::{Member, members},
-    run::{cargo, root, step},
+    run::{cargo, output, root, step, target},
     test,
 };
 
@@ -37,6 +37,7 @@ pub(crate) fn run() -> Result<()> {
     lints(&members()?)?;
     documentation()?;
     examples()?;
+    command_line()?;
     test::run(&[test::LOCKED.to_owned()])
 }
 
@@ -69,6 +70,33 @@ fn lint_alone(member: &Member, feature: Option<&str>) -> Result<()> {
 fn documentation() -> Result<()> {
     let mut command = cargo(&["doc", "--locked", "--workspace", "--all-features", "--no-deps"]);
     step("documentation", command.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// What the packages of the command line are made of: completions and the manual, which `man` finds no fault with where
+/// there is one.
+fn command_line() -> Result<()> {
+    let lockkit = |arguments: &[&str]| {
+        let run = ["run", "--quiet", "--locked", "-p", "lockkit-cli", "--bin", "lockkit", "--"];
+        output(cargo(&run).args(arguments))
+    };
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        ensure!(lockkit(&["completions", shell])?.contains("history"), "no completions for {shell}");
+    }
+    let page = lockkit(&["man"])?;
+    ensure!(page.contains("EXIT STATUS"), "lockkit man prints no manual");
+    let file = target().join("lockkit.1");
+    fs::write(&file, page)?;
+    if Command::new("man").arg("--version").output().is_err() {
+        println!("    there is no man to look at the manual with");
+        return Ok(());
+    }
+    let mut man = Command::new("man");
+    man.args(["--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z"]).arg(&file).env("MANROFFSEQ", "");
+    let shown = man.output()?;
+    let warnings = String::from_utf8_lossy(&shown.stderr);
+    ensure!(shown.status.success() && warnings.is_empty(), "the manual has faults: {warnings}");
+    println!("    completions and manual: ok");
+    Ok(())
 }
 
 /// The main job and all that is built on it, on the embedded store: each ends with an error if a promise was broken.

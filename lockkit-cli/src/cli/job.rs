@@ -51,9 +51,10 @@ pub(crate) struct JobArguments {
     /// How long the lock outlives this host if it dies: it is renewed after a third of that
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
-    /// When the lock is lost, or can't be renewed: from SIGTERM to SIGKILL
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
-    pub(crate) grace: Duration,
+    /// When the lock is lost, or can't be renewed: from SIGTERM to SIGKILL. By default 5s, or a third of the lease if
+    /// that is less
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) grace: Option<Duration>,
     /// Stop the command after so long
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_run: Option<Duration>,

@@ -52,11 +52,12 @@ fn section(command: &Command, page: &mut impl Write) -> io::Result<()> {
     man.render_options_section(&mut text)?;
     let text = String::from_utf8_lossy(&text);
     writeln!(page, ".SH \"LOCKKIT {name}\"")?;
-    for line in
-        text.lines().filter(|line| !matches!(*line, ".SH SYNOPSIS" | ".SH DESCRIPTION" | ".SH OPTIONS"))
-    {
-        // Each would define the same quotes again.
-        writeln!(page, "{}", if line.is_empty() { ".PP" } else { line })?;
+    for line in text.lines() {
+        match line {
+            ".SH SYNOPSIS" | ".SH OPTIONS" => {}
+            "" | ".SH DESCRIPTION" => writeln!(page, ".PP")?,
+            line => writeln!(page, "{line}")?,
+        }
     }
     Ok(())
 }

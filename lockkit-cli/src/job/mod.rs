@@ -46,16 +46,11 @@ impl Job {
     /// What was typed, with the variables of its lock (see [`crate::environment`]).
     pub(crate) fn new(
         arguments: &JobArguments,
+        grace: Duration,
         environment: Vec<(&'static str, OsString)>,
         voice: Voice,
     ) -> Self {
-        Self {
-            command: command(arguments),
-            environment,
-            grace: arguments.grace,
-            max_run: arguments.max_run,
-            voice,
-        }
+        Self { command: command(arguments), environment, grace, max_run: arguments.max_run, voice }
     }
 }
 

@@ -28,6 +28,9 @@ use crate::{
 /// What is left behind by a wait that a signal has ended is taken back within this, or the lease ends it.
 const LEAVING: Duration = Duration::from_millis(700);
 
+/// The grace of a job whose lock has room for it.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// What is to be done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order<'a> {
@@ -46,6 +49,8 @@ pub(crate) struct Shop {
     pub(crate) store: Store,
     pub(crate) options: LockOptions,
     pub(crate) signals: Signals,
+    /// From SIGTERM to SIGKILL.
+    pub(crate) grace: Duration,
 }
 
 impl Shop {
@@ -98,8 +103,8 @@ impl Turn<'_> {
     /// Connects, and checks what the job needs.
     pub(crate) async fn open(&self, store: &StoreArguments) -> Result<Shop> {
         let store = Store::connect(store).await?;
-        let options = options(self.order.job, &store)?;
-        Ok(Shop { store, options, signals: Signals::listen()? })
+        let (options, grace) = options(self.order.job, &store)?;
+        Ok(Shop { store, options, grace, signals: Signals::listen()? })
     }
 
     /// Waits for the lock.
@@ -174,7 +179,7 @@ impl Turn<'_> {
         self.voice.remark(&format!("{:?} is held, token {}", self.order.name, guard.fencing_token()));
         let mut environment = environment::of_lock(self.order.name, guard, &shop.store);
         environment.extend(history.slot().map(|slot| ("LOCKKIT_SLOT", slot.into())));
-        let job = Job::new(self.order.job, environment, self.voice);
+        let job = Job::new(self.order.job, shop.grace, environment, self.voice);
         let asked = asking::asked(&shop.store.locker, guard, shop.options.ttl);
         // The command does not wait for a word about it.
         let (ended, ()) = tokio::join!(run_under(&job, guard, &shop.signals, asked), history.begin(guard));
@@ -288,8 +293,8 @@ pub(crate) fn outcome(ended: &Ended) -> Option<String> {
     })
 }
 
-/// The options of a lock that a job runs under.
-fn options(arguments: &JobArguments, store: &Store) -> Result<LockOptions> {
+/// The options of a lock that a job runs under, and the job's grace.
+fn options(arguments: &JobArguments, store: &Store) -> Result<(LockOptions, Duration)> {
     let mut options = store.locker.defaults().clone();
     if let Some(ttl) = arguments.ttl {
         options.ttl = ttl;
@@ -303,6 +308,7 @@ fn options(arguments: &JobArguments, store: &Store) -> Result<LockOptions> {
         LeaseScope::Session => options.ttl.min(descriptor.min_ttl),
         _ => options.ttl,
     };
-    check_grace(arguments.grace, lease)?;
-    Ok(options)
+    let grace = arguments.grace.unwrap_or_else(|| GRACE.min(lease / 3));
+    check_grace(grace, lease)?;
+    Ok((options, grace))
 }

@@ -5,10 +5,10 @@ mod elect;
 #[path = "../run/heart.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod heart;
-mod local;
 mod look;
 mod once;
 mod slots;
+mod stores;
 #[path = "../run/support.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod support;
@@ -26,10 +26,10 @@ fn main() {
     let trials = [
         doctor::trials(),
         elect::trials(),
-        local::trials(),
         look::trials(),
         once::trials(),
         slots::trials(),
+        stores::trials(),
         text::trials(),
         unlock::trials(),
     ];
