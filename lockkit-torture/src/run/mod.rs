@@ -163,10 +163,12 @@ impl Arena {
         };
         deck.refuse_unknown()?;
         let (plan, kills) = (deck.draw(round.seed, round.span), deck.wants(KILL_HOLDER));
+        let exceptions = descriptor.exceptions;
         let terms = Terms {
-            connection_bound: descriptor.exceptions.connection_bound,
+            // Without a lease, a killed holder's locks end with it at once.
+            connection_bound: exceptions.connection_bound || exceptions.no_lease,
             ends_with_links: descriptor.lease_scope != LeaseScope::Claim,
-            async_failover: descriptor.exceptions.async_failover,
+            async_failover: exceptions.async_failover,
             takeover_delay: descriptor.takeover_delay,
             slack: round.slack,
         };

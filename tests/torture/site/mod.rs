@@ -6,6 +6,7 @@
 mod clock;
 mod cluster;
 mod ensemble;
+mod folder;
 mod quorum;
 mod redis;
 mod sentinel;
@@ -30,6 +31,7 @@ pub(crate) type Start = fn() -> Result<Box<dyn Site>, Failed>;
 /// Every topology that can be had here, by name. What can't is said on standard error.
 pub(crate) fn all() -> Vec<(&'static str, Start)> {
     let mut all: Vec<(&'static str, Start)> = vec![
+        ("file", || folder::start()),
         ("redis", || redis::durable()),
         ("redis-volatile", || redis::volatile()),
         ("redis-clock", || redis::clock()),

@@ -106,7 +106,7 @@ fn window(slice: &[Record], rows: &[Row]) -> Span {
     let to = to.max(slice.last().map_or(0, |record| record.at)).max(from + 1_000_000);
     let from = from.min(asked.max(from.saturating_sub(to - from)));
     let margin = (to - from) / 25;
-    (from.saturating_sub(margin), to + margin)
+    (from.saturating_sub(margin), to.saturating_add(margin))
 }
 
 fn claims(ops: &[Op], records: &[Record]) -> Vec<Row> {
