@@ -14,7 +14,7 @@ mod show;
 mod unlock;
 mod watch;
 
-use std::{env, ffi::OsString, process::ExitCode};
+use std::{env, ffi::OsString, io, process::ExitCode};
 
 use clap::Parser as _;
 use tokio::runtime::Builder;
@@ -71,6 +71,10 @@ fn measured(_: &[OsString], _: Option<&StoreArguments>) -> Result<ExitCode> {
 
 /// One thread: the child dies with the thread that started it.
 fn on_a_runtime(cli: Cli) -> Result<Exit> {
+    if cli.output.verbose > 1 {
+        let log = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false);
+        log.with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG).init();
+    }
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::of("no runtime can be made", error))?;
     runtime.block_on(command(cli))
