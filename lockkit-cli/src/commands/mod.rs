@@ -14,6 +14,8 @@ mod show;
 mod unlock;
 mod watch;
 
+#[cfg(feature = "bench")]
+use std::path::PathBuf;
 use std::{env, ffi::OsString, io, process::ExitCode};
 
 use clap::Parser as _;
@@ -54,14 +56,16 @@ fn ended(ended: Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// On a runtime of its own kind. Without arguments for lockkit, the environment may have a store.
+/// On a runtime of its own kind, with the store that the arguments name, or else the environment.
 #[cfg(feature = "bench")]
 fn measured(arguments: &[OsString], store: Option<&StoreArguments>) -> Result<ExitCode> {
-    let url = match store {
-        Some(store) => store::url(store).ok(),
-        None => env::var("LOCKKIT_URL").ok(),
+    let environment = StoreArguments {
+        url: env::var("LOCKKIT_URL").ok(),
+        url_file: env::var_os("LOCKKIT_URL_FILE").map(PathBuf::from),
+        local: false,
+        namespace: None,
     };
-    bench::bench(arguments, url)
+    bench::bench(arguments, store::url(store.unwrap_or(&environment)).ok())
 }
 
 #[cfg(not(feature = "bench"))]
