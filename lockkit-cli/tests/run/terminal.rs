@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Vec<Test> {
         ("terminal::a_command_reads_from_it_and_the_shell_gets_it_back", reads),
         ("terminal::ctrl_c_reaches_the_command", interrupt),
         ("terminal::ctrl_c_reaches_a_script_around_it", script),
+        ("terminal::a_script_around_it_reads_on", script_reads),
         ("terminal::a_pager_behind_it_keeps_the_terminal", pager),
         ("terminal::ctrl_z_is_answered", suspend),
         ("terminal::a_wait_is_one_live_line", live),
@@ -133,6 +134,25 @@ fn script() -> Result<(), Failed> {
     assert!(!before.contains("goes on"), "{before}");
     shell.types("echo code=$?\n");
     shell.shows("code=130");
+    Ok(())
+}
+
+/// Nobody but lockkit gives the terminal back to it.
+fn script_reads() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    let script = place.path("script");
+    std::fs::write(
+        &script,
+        "$L run job sh -c 'echo first; read x; echo \"got <$x>\"'\necho second; read y; echo \"then <$y>\"\n",
+    )?;
+    shell.types(&format!("dash {}\n", script.display()));
+    shell.shows("first");
+    shell.types("a\n");
+    shell.shows("got <a>");
+    shell.shows("second");
+    shell.types("b\n");
+    shell.shows("then <b>");
     Ok(())
 }
 
