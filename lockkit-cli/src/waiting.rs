@@ -2,13 +2,16 @@
 
 use std::{
     future::Future,
-    io::{IsTerminal as _, Write as _, stderr},
+    io::{Write as _, stderr},
     pin::pin,
     time::Duration,
 };
 
 use lockkit::{ErrorKind, LockGuard, LockName, Locker, spi::Inspection};
-use rustix::{process::Signal, termios::tcgetwinsize};
+use rustix::{
+    process::{Signal, getpgrp},
+    termios::{tcgetpgrp, tcgetwinsize},
+};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -87,7 +90,8 @@ async fn show(wanted: Wanted<'_>) {
         return std::future::pending().await;
     }
     let begun = Instant::now();
-    let live = !wanted.voice.json && stderr().is_terminal();
+    // A line that is rewritten would be a nuisance from the background.
+    let live = !wanted.voice.json && tcgetpgrp(stderr()).is_ok_and(|group| group == getpgrp());
     let mut line = Line { live, shown: false };
     sleep(SILENT).await;
     loop {

@@ -14,7 +14,9 @@ mod show;
 mod unlock;
 mod watch;
 
-use std::{env, ffi::OsString, process::ExitCode};
+#[cfg(feature = "bench")]
+use std::path::PathBuf;
+use std::{env, ffi::OsString, io, process::ExitCode};
 
 use clap::Parser as _;
 use tokio::runtime::Builder;
@@ -54,14 +56,16 @@ fn ended(ended: Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// On a runtime of its own kind. Without arguments for lockkit, the environment may have a store.
+/// On a runtime of its own kind, with the store that the arguments name, or else the environment.
 #[cfg(feature = "bench")]
 fn measured(arguments: &[OsString], store: Option<&StoreArguments>) -> Result<ExitCode> {
-    let url = match store {
-        Some(store) => store::url(store).ok(),
-        None => env::var("LOCKKIT_URL").ok(),
+    let environment = StoreArguments {
+        url: env::var("LOCKKIT_URL").ok(),
+        url_file: env::var_os("LOCKKIT_URL_FILE").map(PathBuf::from),
+        local: false,
+        namespace: None,
     };
-    bench::bench(arguments, url)
+    bench::bench(arguments, store::url(store.unwrap_or(&environment)).ok())
 }
 
 #[cfg(not(feature = "bench"))]
@@ -71,6 +75,10 @@ fn measured(_: &[OsString], _: Option<&StoreArguments>) -> Result<ExitCode> {
 
 /// One thread: the child dies with the thread that started it.
 fn on_a_runtime(cli: Cli) -> Result<Exit> {
+    if cli.output.verbose > 1 {
+        let log = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false);
+        log.with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG).init();
+    }
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::of("no runtime can be made", error))?;
     runtime.block_on(command(cli))

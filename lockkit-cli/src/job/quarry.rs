@@ -13,6 +13,9 @@ use super::processes::{Process, all, one, variable};
 
 /// The variable whose value holds the mark of a job, and those of the jobs that it runs in.
 pub(super) const MARK_VARIABLE: &str = "LOCKKIT_JOB";
+/// So many looks in a row must find nothing.
+const QUIET_ROUNDS: usize = 3;
+
 /// Between two marks of one value.
 pub(super) const MARK_SEPARATOR: char = ':';
 
@@ -65,15 +68,21 @@ impl Quarry {
         found.len()
     }
 
-    /// Kills them until none is left that can be killed now; true if so. What waits for a disk dies later.
-    pub(super) fn kill(&self, rounds: usize) -> bool {
+    /// Kills them until none is left that can be killed now, and says how many that were; nothing if some are left. What
+    /// waits for a disk dies later.
+    pub(super) fn kill(&self, rounds: usize) -> Option<usize> {
+        let (mut killed, mut quiet) = (0, 0);
         for _ in 0..rounds {
-            if self.signal(&[Signal::KILL]) == 0 {
-                return true;
+            let found = self.signal(&[Signal::KILL]);
+            killed += found;
+            quiet = if found == 0 { quiet + 1 } else { 0 };
+            // One that is about to begin another program has no environment for a moment.
+            if quiet == QUIET_ROUNDS {
+                return Some(killed);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        false
+        None
     }
 
     fn descendants(&self, processes: &[Process]) -> HashSet<i32> {

@@ -3,8 +3,12 @@
 use std::{ffi::OsString, future::Future, mem, pin::pin, time::Duration};
 
 use lockkit::LockGuard;
-use rustix::process::{
-    Signal, WaitOptions, WaitStatus, getpid, getsid, kill_process_group, set_child_subreaper, wait,
+use rustix::{
+    io::Errno,
+    process::{
+        Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getsid, kill_process_group,
+        set_child_subreaper, wait, waitid,
+    },
 };
 use tokio::time::{Instant, sleep};
 
@@ -40,6 +44,8 @@ pub(super) struct Running<'a> {
     started: Started,
     quarry: Quarry,
     ended: Option<WaitStatus>,
+    /// All of it is gone.
+    settled: bool,
 }
 
 impl<'a> Running<'a> {
@@ -50,8 +56,7 @@ impl<'a> Running<'a> {
         deadline.refresh(guard);
         let mark = format!("{}-{}", guard.owner(), raw(getpid()));
         // What exec has left us of another program is not ours to stop.
-        let spared = all().into_iter().filter(|process| process.parent == raw(getpid()));
-        let spared: Vec<_> = spared.map(|process| raw(process.pid)).collect();
+        let spared = children();
         let folder = deadline.folder().map(ToOwned::to_owned);
         let orders = Orders { mark: mark.clone(), spared: spared.clone(), folder };
         let mut leash = Leash::start(&orders)?;
@@ -69,18 +74,18 @@ impl<'a> Running<'a> {
             mark: None,
         };
         let leash = Some(leash);
+        let (ended, settled) = (None, false);
         let mut running =
-            Self { job, guard, signals, deadline, orders, leash, terminal, started, quarry, ended: None };
+            Self { job, guard, signals, deadline, orders, leash, terminal, started, quarry, ended, settled };
         running.tell_group()?;
         Ok(running)
     }
 
     pub(super) async fn until_end(mut self, asked: impl Future<Output = String>) -> Result<Ended> {
         let stopped_for = self.watch(asked).await?;
-        if stopped_for.is_none() {
-            self.let_leftovers_end().await;
+        if stopped_for.is_some() || self.has_leftovers().await {
+            self.stop().await;
         }
-        self.stop().await;
         let ended = stopped_for.or_else(|| self.started.refusal()).unwrap_or_else(|| self.own_end());
         self.settle();
         Ok(ended)
@@ -255,7 +260,7 @@ impl<'a> Running<'a> {
     }
 
     /// What a command leaves behind must not work without the lock. Some of it is only about to end.
-    async fn let_leftovers_end(&mut self) {
+    async fn has_leftovers(&mut self) -> bool {
         let begun = Instant::now();
         let mut left = self.quarry.find();
         while !left.is_empty() && begun.elapsed() < LOOK && !self.deadline.for_us().left().is_zero() {
@@ -263,13 +268,15 @@ impl<'a> Running<'a> {
             self.reap();
             left = self.quarry.find();
         }
-        if !left.is_empty() {
-            let pids: Vec<_> = left.iter().map(|process| raw(process.pid).to_string()).collect();
-            self.job.voice.say(&format!(
-                "the command has ended and left processes behind, which are stopped before the lock is free: {}",
-                pids.join(", ")
-            ));
+        if left.is_empty() {
+            return false;
         }
+        let pids: Vec<_> = left.iter().map(|process| raw(process.pid).to_string()).collect();
+        self.job.voice.say(&format!(
+            "the command has ended and left processes behind, which are stopped before the lock is free: {}",
+            pids.join(", ")
+        ));
+        true
     }
 
     /// Looks at the lease, and sees to it that the watchdog knows and lives.
@@ -309,8 +316,8 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// All is gone.
     fn settle(&mut self) {
+        self.settled = true;
         if let Some(leash) = self.leash.take() {
             leash.kill();
         }
@@ -326,9 +333,19 @@ impl<'a> Running<'a> {
     }
 }
 
+/// Nearly always there are none, which is quickly found out.
+fn children() -> Vec<i32> {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if waitid(WaitId::All, look).is_err_and(|error| error == Errno::CHILD) {
+        return Vec::new();
+    }
+    let ours = all().into_iter().filter(|process| process.parent == raw(getpid()));
+    ours.map(|process| raw(process.pid)).collect()
+}
+
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        if self.leash.is_none() && self.ended.is_some() && self.quarry.find().is_empty() {
+        if self.settled {
             return;
         }
         // The watchdog is not told goodbye: it goes on where this ends.

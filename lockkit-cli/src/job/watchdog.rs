@@ -79,12 +79,13 @@ fn kill(arguments: &WatchdogArguments, orders: &Orders, why: &str) {
         group: orders.group,
         mark: Some(arguments.mark.clone()),
     };
-    if quarry.find().is_empty() {
-        return;
+    let mut killed = quarry.kill(ROUNDS);
+    if killed != Some(0) {
+        Voice { quiet: false, verbose: false, json: false }.say(why);
     }
-    Voice { quiet: false, verbose: false, json: false }.say(why);
-    while !quarry.kill(ROUNDS) {
+    while killed.is_none() {
         std::thread::sleep(Duration::from_millis(200));
+        killed = quarry.kill(ROUNDS);
     }
 }
 

@@ -66,7 +66,7 @@ fn show() -> Result<(), Failed> {
         let mut shown = json(&good(place.lockkit(["--format=json", "show", "job"])));
         assert_eq!(shown.len(), 1, "{shown:?}");
         let lock = shown.remove(0);
-        (lock["waiting"] == 1).then_some(lock)
+        (lock["waiting"] == 1 && lock["runs"].as_array()?.len() == 2).then_some(lock)
     });
     assert_eq!(lock["runs"][0]["outcome"], "exit 0");
     assert_eq!(lock["runs"][1]["outcome"], "running");
@@ -101,11 +101,19 @@ fn history() -> Result<(), Failed> {
     run(place.lockkit(["run", "job", "-c", "kill -9 $$"]));
     run(place.lockkit(["run", "job", "/no/such/command"]));
     run(place.lockkit(["run", "job", "--max-run=50ms", "sleep", "60"]));
+    let running = || {
+        // The command does not wait for its history.
+        until("the running one", || {
+            let runs = json(&good(place.lockkit(["--format=json", "history", "job"])));
+            runs.iter().any(|run| run["outcome"] == "running").then_some(runs)
+        })
+    };
     let mut killed = hold(&place, &["--ttl=1s", "--grace=100ms"], "job");
+    running();
     killed.signal(Signal::KILL);
     killed.end();
     let _running = hold(&place, &["--label=x"], "job");
-    let runs = json(&good(place.lockkit(["--format=json", "history", "job"])));
+    let runs = running();
     let outcomes: Vec<_> = runs.iter().map(|run| run["outcome"].as_str().unwrap()).collect();
     let expected =
         ["exit 0", "exit 3", "signal 9", "not found", "stopped: --max-run", "did not finish", "running"];
@@ -141,8 +149,10 @@ fn namespace() -> Result<(), Failed> {
     assert_eq!(names(&["--namespace=team"]), ["job"]);
     assert_eq!(names(&[]), ["team/job"]);
     assert_eq!(names(&["--namespace=tea"]), [""; 0]);
-    let show = told(&good(place.lockkit(["--namespace=team", "show", "job"])));
-    assert!(show.contains("running"), "{show}");
+    until("the run", || {
+        let show = told(&good(place.lockkit(["--namespace=team", "show", "job"])));
+        show.contains("running").then_some(())
+    });
     Ok(())
 }
 

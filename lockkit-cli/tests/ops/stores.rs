@@ -84,7 +84,11 @@ fn all(url: &str) -> Result<(), Failed> {
 
     fs::remove_file(&up)?;
     let mut killed = Running::start(lockkit(&["run", "--ttl=5s", "--grace=200ms", &name, "-c", &line]));
-    until("the next holder", || up.exists().then_some(()));
+    // The command does not wait for its history.
+    until("the next holder", || {
+        let history = json(&good(lockkit(&["--format=json", "history", &name])));
+        history.iter().any(|run| run["outcome"] == "running").then_some(())
+    });
     killed.signal(Signal::KILL);
     killed.end();
     good(lockkit(&["run", &name, "true"]));

@@ -45,7 +45,7 @@ fn own_ends() -> Result<(), Failed> {
         assert!(status["token"].as_u64().unwrap() > 0 && status["ran_ms"].is_u64(), "{status}");
     }
     let output = run(place.lockkit(["run", "job", "-c", "exit 9"]));
-    assert_eq!(output.status.code(), Some(9), "{}", crate::support::said(&output));
+    assert_eq!(output.status.code(), Some(9), "{}", said(&output));
     Ok(())
 }
 

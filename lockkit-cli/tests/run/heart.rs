@@ -37,7 +37,8 @@ pub(crate) fn beat_if_told() -> bool {
         setsid().unwrap();
         "leaf"
     } else {
-        Command::new(env::current_exe().unwrap()).env(LEAF, "1").spawn().unwrap();
+        #[expect(clippy::zombie_processes, reason = "it ends after this one, or with it")]
+        let _leaf = Command::new(env::current_exe().unwrap()).env(LEAF, "1").spawn().unwrap();
         if let Some(file) = env::var_os("LOCKKIT_DEADLINE_FILE") {
             fs::write(folder.join("deadline-file"), format!("{}\n", file.to_str().unwrap())).unwrap();
         }

@@ -17,6 +17,7 @@ pub(crate) fn trials() -> Vec<Test> {
     vec![
         ("loss::c3_a_store_that_is_silent", silent),
         ("loss::c3_a_store_that_has_died", died),
+        ("loss::c3_a_command_has_its_grace_before_the_end", grace),
         ("loss::c3_a_lock_that_an_operator_freed", freed),
     ]
 }
@@ -64,7 +65,7 @@ fn silent() -> Result<(), Failed> {
 
 fn died() -> Result<(), Failed> {
     let mut place = Place::new();
-    let mut run = beating(&place);
+    let run = beating(&place);
     Hearts::of(&place);
     place.redis.kill()?;
     let hearts = Hearts::of(&place);
@@ -83,14 +84,34 @@ fn died() -> Result<(), Failed> {
         "they died {} ms before the end",
         (deadline - last) / 1_000_000
     );
-    assert_eq!(run.end().code(), Some(123));
+    let output = run.output();
+    assert_eq!(output.status.code(), Some(123));
+    assert!(!said(&output).contains("stands still"), "its watchdog had to do it: {}", said(&output));
+    Ok(())
+}
+
+/// Half of it is enough for this one.
+fn grace() -> Result<(), Failed> {
+    let mut place = Place::new();
+    let (up, clean) = (place.path("up"), place.path("clean"));
+    let line = format!(
+        "trap 'sleep 0.3; echo yes > {}; exit 0' TERM; echo yes > {}; while :; do sleep 0.01; done",
+        clean.display(),
+        up.display()
+    );
+    let run = Running::start(place.lockkit(["run", "--ttl=2s", "--grace=600ms", "job", "sh", "-c", &line]));
+    place.text("up");
+    place.redis.kill()?;
+    let output = run.output();
+    assert_eq!(output.status.code(), Some(123), "{}", said(&output));
+    assert!(clean.exists(), "it was killed: {}", said(&output));
     Ok(())
 }
 
 /// What can be promised: it ends soon after the next renewal has told. `lockkit unlock` asks before.
 fn freed() -> Result<(), Failed> {
     let place = Place::new();
-    let mut run = beating(&place);
+    let run = beating(&place);
     let hearts = Hearts::of(&place);
     let freed = runtime().block_on(async {
         let mutex = place.locker().await.mutex("job").unwrap();
@@ -100,6 +121,8 @@ fn freed() -> Result<(), Failed> {
     });
     let lived = Duration::from_nanos(hearts.last_beat().saturating_sub(freed));
     assert!(lived < TTL / 3 + GRACE + Duration::from_millis(700), "they lived for {lived:?}");
-    assert_eq!(until("the end", || Some(run.end())).code(), Some(123));
+    let output = run.output();
+    assert_eq!(output.status.code(), Some(123));
+    assert!(said(&output).contains("the store says that it is not ours any more"), "{}", said(&output));
     Ok(())
 }

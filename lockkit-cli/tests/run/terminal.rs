@@ -3,10 +3,12 @@
 use std::{
     fs::File,
     io::{Read as _, Write as _},
+    mem,
     os::fd::OwnedFd,
     process::{Command, Stdio},
     sync::{Arc, Mutex},
     thread,
+    time::{Duration, Instant},
 };
 
 use libtest_mimic::Failed;
@@ -14,7 +16,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::{
     Test,
-    support::{Place, Running, until},
+    support::{PATIENCE, Place, Running},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -22,11 +24,15 @@ pub(crate) fn trials() -> Vec<Test> {
         ("terminal::a_command_reads_from_it_and_the_shell_gets_it_back", reads),
         ("terminal::ctrl_c_reaches_the_command", interrupt),
         ("terminal::ctrl_c_reaches_a_script_around_it", script),
+        ("terminal::a_script_around_it_reads_on", script_reads),
         ("terminal::a_pager_behind_it_keeps_the_terminal", pager),
         ("terminal::ctrl_z_is_answered", suspend),
         ("terminal::a_wait_is_one_live_line", live),
     ]
 }
+
+/// What is typed before it is there may be lost.
+const PROMPT: &str = "$ ";
 
 /// A shell with job control in a session of its own, on a terminal of its own.
 struct Shell {
@@ -46,7 +52,7 @@ impl Shell {
         let mut command = Command::new("setsid");
         command.args(["--ctty", "bash", "--norc", "--noprofile", "-i"]);
         command.stdin(clone()).stdout(clone()).stderr(clone());
-        command.env("LOCKKIT_URL", place.redis.url()).env("PS1", "$ ").env("TERM", "dumb");
+        command.env("LOCKKIT_URL", place.redis.url()).env("PS1", PROMPT).env("TERM", "dumb");
         command.env("L", env!("CARGO_BIN_EXE_lockkit"));
         let shell = Running::start(command);
         let (shown, keys) = (Arc::new(Mutex::new(String::new())), File::from(keys));
@@ -66,12 +72,18 @@ impl Shell {
 
     /// Waits for a text on the screen, after all that was waited for before.
     fn shows(&self, text: &str) -> String {
-        until(&format!("{text:?} on the screen, which shows {:?}", self.shown.lock().unwrap()), || {
-            let mut shown = self.shown.lock().unwrap();
-            let at = shown.find(text)?;
-            let rest = shown.split_off(at + text.len());
-            Some(std::mem::replace(&mut *shown, rest))
-        })
+        let begun = Instant::now();
+        loop {
+            {
+                let mut shown = self.shown.lock().unwrap();
+                if let Some(at) = shown.find(text) {
+                    let rest = shown.split_off(at + text.len());
+                    return mem::replace(&mut *shown, rest);
+                }
+                assert!(begun.elapsed() < PATIENCE, "{text:?} does not come; the screen shows {:?}", *shown);
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 
@@ -84,6 +96,7 @@ fn reads() -> Result<(), Failed> {
     shell.types("hello\n");
     shell.shows("got <hello>");
     // The shell reads again, and knows the code.
+    shell.shows(PROMPT);
     shell.types("echo code=$?\n");
     shell.shows("code=5");
     Ok(())
@@ -96,11 +109,13 @@ fn interrupt() -> Result<(), Failed> {
     shell.shows("ready");
     shell.types("\x03");
     shell.shows("caught");
+    shell.shows(PROMPT);
     shell.types("echo code=$?\n");
     shell.shows("code=6");
     shell.types("$L run job sh -c 'echo re\"\"ady; exec sleep 60'\n");
     shell.shows("ready");
     shell.types("\x03");
+    shell.shows(PROMPT);
     shell.types("echo code=$?\n");
     shell.shows("code=130");
     Ok(())
@@ -112,12 +127,32 @@ fn script() -> Result<(), Failed> {
     let script = place.path("script");
     let lines = "$L run job sh -c 'echo ready; exec sleep 60'\necho \"the script goes on\"\n";
     std::fs::write(&script, lines)?;
-    shell.types(&format!("bash {}\n", script.display()));
+    shell.types(&format!("dash {}\n", script.display()));
     shell.shows("ready");
     shell.types("\x03");
-    shell.types("echo code=$?\n");
-    let before = shell.shows("code=130");
+    let before = shell.shows(PROMPT);
     assert!(!before.contains("goes on"), "{before}");
+    shell.types("echo code=$?\n");
+    shell.shows("code=130");
+    Ok(())
+}
+
+/// Nobody but lockkit gives the terminal back to it.
+fn script_reads() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    let script = place.path("script");
+    std::fs::write(
+        &script,
+        "$L run job sh -c 'echo first; read x; echo \"got <$x>\"'\necho second; read y; echo \"then <$y>\"\n",
+    )?;
+    shell.types(&format!("dash {}\n", script.display()));
+    shell.shows("first");
+    shell.types("a\n");
+    shell.shows("got <a>");
+    shell.shows("second");
+    shell.types("b\n");
+    shell.shows("then <b>");
     Ok(())
 }
 
@@ -130,6 +165,7 @@ fn pager() -> Result<(), Failed> {
     shell.types("q\n");
     shell.shows("key <q>");
     shell.types("\x03");
+    shell.shows(PROMPT);
     shell.types("echo code=$?\n");
     shell.shows("code=130");
     Ok(())
@@ -144,6 +180,7 @@ fn suspend() -> Result<(), Failed> {
     shell.shows("can't be suspended");
     shell.types("on\n");
     shell.shows("got <on>");
+    shell.shows(PROMPT);
     shell.types("echo code=$?\n");
     shell.shows("code=0");
     Ok(())
@@ -156,7 +193,7 @@ fn live() -> Result<(), Failed> {
     crate::support::runtime().block_on(async {
         let mutex = place.locker().await.mutex("job").unwrap();
         while mutex.inspect().await.unwrap().holders.is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
     shell.types("$L run job true\n");
@@ -164,6 +201,7 @@ fn live() -> Result<(), Failed> {
     shell.shows("\r");
     shell.shows("waiting for \"job\" since 1s: held by lockkit pid ");
     shell.types("\x03");
+    shell.shows(PROMPT);
     shell.types("echo code=$?\n");
     shell.shows("code=130");
     shell.types("kill %1; wait; echo go\"\"ne\n");

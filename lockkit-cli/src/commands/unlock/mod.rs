@@ -9,7 +9,7 @@ use std::{
 
 use lockkit::{FencingToken, Released};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
 use self::target::{Found, Target};
 use crate::{
@@ -19,11 +19,14 @@ use crate::{
     exit::Exit,
     journal::host,
     output,
+    signals::Signals,
     store::Store,
     view::{HolderView, look},
 };
 
 const PAUSE: Duration = Duration::from_millis(100);
+/// Whoever presses Ctrl-C waits no longer.
+const LEAVING: Duration = Duration::from_millis(700);
 
 pub(crate) async fn unlock(
     arguments: &UnlockArguments,
@@ -60,10 +63,19 @@ async fn ask(
     target: &Target,
 ) -> Result<Vec<u64>> {
     asking::is_possible(&store.locker)?;
+    // Heard from before there is an ask to take back.
+    let signals = Signals::listen()?;
     let patience = arguments.wait;
     let reason = arguments.reason.as_deref().unwrap_or("no reason given");
     let reason = format!("{reason} (lockkit unlock on {})", host());
-    let asking = asking::ask(&store.locker, &target.name, target.aim, &reason, patience).await?;
+    let asking = tokio::select! {
+        asking = asking::ask(&store.locker, &target.name, target.aim, &reason, patience) => asking?,
+        error = interrupted(&signals) => {
+            // What the ask left in the queue.
+            let _ = timeout(LEAVING, store.locker.shutdown()).await;
+            return Err(error);
+        }
+    };
     say(
         output,
         format_args!(
@@ -75,7 +87,7 @@ async fn ask(
         let waiting = pin!(wait_for(store, target, patience));
         tokio::select! {
             gone = waiting => gone,
-            error = interrupted() => Err(error),
+            error = interrupted(&signals) => Err(error),
         }
     };
     // Later the lock has another holder: the ask must not outlive what it is about for longer than it has to.
@@ -107,16 +119,8 @@ async fn wait_for(store: &Store, target: &Target, patience: Duration) -> Result<
     }
 }
 
-async fn interrupted() -> Error {
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return Error::new("signals can't be watched");
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
+async fn interrupted(signals: &Signals) -> Error {
+    signals.end().await;
     Error::new("interrupted: the ask was taken back; who heard it before, stops all the same")
 }
 
