@@ -118,6 +118,20 @@ fn a_picture_of_what_never_ended_and_of_nothing_at_all() {
 }
 
 #[test]
+fn a_picture_of_a_hold_without_a_lease_ends_with_the_history() {
+    let mut told = Told::new();
+    let endless = u64::MAX / 1_000_000;
+    let first = told.asks(0, 1);
+    told.granted(10, first, 1, endless).holds(500, first, endless);
+    let second = told.asks(100, 2);
+    told.granted(700, second, 2, endless).released(900, second, Outcome::Freed);
+    let (_, violation) = violation(&told);
+    assert_eq!(violation.rule, Rule::Exclusion);
+    let picture = drawn("endless.svg", &told);
+    assert!(picture.contains("class=\"clash\"") && picture.contains("900"), "{picture}");
+}
+
+#[test]
 fn a_picture_of_a_look() {
     let mut told = Told::new();
     let (one, two) = (told.holder(0, 1, 1), told.asks(3, 2));

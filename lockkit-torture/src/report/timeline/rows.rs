@@ -10,6 +10,8 @@ use crate::{
 
 /// Rows beyond these are only counted.
 const ROWS: usize = 24;
+/// Longer than any lease, in nanoseconds.
+const A_DAY: u64 = 24 * 3_600 * 1_000_000_000;
 
 /// Two instants.
 pub(super) type Span = (u64, u64);
@@ -180,6 +182,8 @@ fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
         }
     }
     if let Some((from, known)) = row.held {
+        // Without a lease it holds until its process dies: there is no end to be drawn to.
+        let largest = if largest.saturating_sub(end) > A_DAY { died.unwrap_or(end) } else { largest };
         let until = over.map_or(largest, |over| over.min(largest)).max(known);
         row.held = Some((from, known));
         row.believed = (until > known).then_some((known, until));
