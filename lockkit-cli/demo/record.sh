@@ -29,6 +29,7 @@ until_shown() {
 
 terminal one
 until_shown '"outcome":"running"'
+sleep 0.3 # the job's first word
 terminal two
 until_shown '"waiting":1'
 sleep 0.6 # a wait that is over at once is not worth a word

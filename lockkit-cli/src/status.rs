@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 /// How a run ended, in a line that no exit code of a command can be mistaken for.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Status {
-    /// `exited`, `signaled`, `busy`, `lost`, `asked`, `max_run`, `not_executable`, `not_found`, `interrupted` (while it
+    /// `exited`, `signaled`, `busy`, `done` (before, by another), `lost`, `asked`, `max_run`, `not_executable`,
+    /// `not_found`, `interrupted` (while it
     /// waited) or `failed`.
     pub(crate) outcome: &'static str,
     /// Of lockkit.

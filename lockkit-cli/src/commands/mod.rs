@@ -26,7 +26,7 @@ use crate::{
     error::{Error, Result},
     exit::Exit,
     job::{launch, watchdog},
-    store::{self, Store},
+    store::Store,
 };
 
 /// The whole program.
@@ -65,7 +65,7 @@ fn measured(arguments: &[OsString], store: Option<&StoreArguments>) -> Result<Ex
         local: false,
         namespace: None,
     };
-    bench::bench(arguments, store::url(store.unwrap_or(&environment)).ok())
+    bench::bench(arguments, crate::store::url(store.unwrap_or(&environment)).ok())
 }
 
 #[cfg(not(feature = "bench"))]

@@ -57,6 +57,9 @@ struct Once<'a> {
     now: u64,
 }
 
+/// No slot begins so early, in seconds, that this could be one of now.
+const FAR_AHEAD: i64 = 3_600;
+
 /// Why there is nothing to do.
 type Done = String;
 
@@ -69,7 +72,7 @@ impl<'a> Once<'a> {
 
     async fn run(&self, turn: &mut Turn<'_>, shop: &Shop) -> Result<Exit> {
         // Most hosts come late, and need no lock to see that.
-        if let Some(done) = self.done(&self.journal(&shop.store).await?.record) {
+        if let Some(done) = self.done(&self.journal(&shop.store).await?.record)? {
             return Ok(nothing_to_do(turn, &done));
         }
         let guard = match turn.wait(shop).await? {
@@ -77,7 +80,7 @@ impl<'a> Once<'a> {
             ended => return turn.not_held(ended, shop).await,
         };
         let mut journal = self.journal(&shop.store).await?;
-        if let Some(done) = self.done(&journal.record) {
+        if let Some(done) = self.done(&journal.record)? {
             release_early(turn, guard).await;
             return Ok(nothing_to_do(turn, &done));
         }
@@ -163,14 +166,32 @@ impl<'a> Once<'a> {
     }
 
     /// Why there is nothing to do, if there is nothing.
-    fn done(&self, record: &Record) -> Option<Done> {
+    ///
+    /// # Errors
+    /// The last slot is so far ahead that the store's clock must have been wrong: for long nothing would be run, and
+    /// nobody would know.
+    fn done(&self, record: &Record) -> Result<Option<Done>> {
+        if let (Slot::Tick(tick), Some(last)) = (&self.slot, record.last_tick())
+            && last > tick.max(&self.seconds()).saturating_add(FAR_AHEAD)
+        {
+            return Err(Error::new(format!(
+                "the last slot of {} that is done, {}, is far ahead of the store's clock: nothing is run until then; \
+                 was the clock wrong? use another name, or remove the note beside the lock",
+                self.name,
+                Slot::Tick(last)
+            )));
+        }
         let done = match &self.slot {
             Slot::Tick(tick) => record.is_tick_done(*tick),
             Slot::Key(key) => record.is_key_done(key, self.now),
         };
         let by = |run: &journal::Run| format!(" by process {} on {}, token {}", run.pid, run.host, run.token);
         let by = record.run_of(&self.slot.to_string()).map(by).unwrap_or_default();
-        done.then(|| format!("slot {} is done{by}", self.slot))
+        Ok(done.then(|| format!("slot {} is done{by}", self.slot)))
+    }
+
+    fn seconds(&self) -> i64 {
+        i64::try_from(self.now / 1_000).unwrap_or(i64::MAX)
     }
 
     async fn journal(&self, store: &Store) -> Result<Journal> {

@@ -104,6 +104,11 @@ impl Record {
         self.done.tick.is_some_and(|last| tick <= last)
     }
 
+    /// The last slot of a schedule that is done, in seconds since 1970.
+    pub(crate) fn last_tick(&self) -> Option<i64> {
+        self.done.tick
+    }
+
     /// Never goes back.
     pub(crate) fn tick_done(&mut self, tick: i64) {
         self.done.tick = self.done.tick.max(Some(tick));

@@ -18,6 +18,7 @@ pub(crate) fn trials() -> Vec<Test> {
         ("once::c9_a_crash_leaves_the_slot_open_or_not", crashes),
         ("once::a_slot_whose_lock_was_lost_stays_open", loses),
         ("once::keys_are_never_forgotten_for_want_of_room", full),
+        ("once::a_clock_that_was_far_ahead_is_told_of", ahead),
         ("once::a_foreign_note_is_left_alone", foreign),
         ("once::a_busy_lock_is_waited_for_as_told", busy),
     ]
@@ -142,6 +143,21 @@ fn full() -> Result<(), Failed> {
     write_note(&place, &keys(72, 1));
     good(once());
     assert_eq!(runs(&place), [slot.as_str()]);
+    Ok(())
+}
+
+/// Else nothing would run for long, and all would say that all is well.
+fn ahead() -> Result<(), Failed> {
+    let place = Place::new();
+    let once = || place.lockkit(["once", "job", "--every", "1h", "-c", &line(&place, "true")]);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
+    write_note(&place, &format!("{{\"v\":1,\"done\":{{\"tick\":{}}}}}", now + 7_300));
+    let refused = run(once());
+    assert_eq!(refused.status.code(), Some(125), "{}", said(&refused));
+    assert!(said(&refused).contains("far ahead of the store's clock"), "{}", said(&refused));
+    write_note(&place, &format!("{{\"v\":1,\"done\":{{\"tick\":{}}}}}", now - 7_300));
+    good(once());
+    assert_eq!(runs(&place).len(), 1);
     Ok(())
 }
 
