@@ -16,8 +16,7 @@ use crate::error::{Error, Result};
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Status {
     /// `exited`, `signaled`, `busy`, `done` (before, by another), `lost`, `asked`, `max_run`, `not_executable`,
-    /// `not_found`, `interrupted` (while it
-    /// waited) or `failed`.
+    /// `not_found`, `interrupted` (while it waited) or `failed`.
     pub(crate) outcome: &'static str,
     /// Of lockkit.
     pub(crate) code: u8,
