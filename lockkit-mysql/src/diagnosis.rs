@@ -18,10 +18,14 @@ use crate::{
 const QUESTIONS: &str = "SELECT VERSION();\
     SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit','innodb_doublewrite','log_bin',\
     'sync_binlog','wsrep_on','group_replication_group_name','group_replication_single_primary_mode',\
+    'group_replication_consistency','rpl_semi_sync_master_timeout','rpl_semi_sync_source_timeout',\
     'rpl_semi_sync_master_wait_point','rpl_semi_sync_source_wait_point','max_connections');\
     SHOW GLOBAL STATUS WHERE Variable_name IN ('Rpl_semi_sync_master_status','Rpl_semi_sync_source_status',\
     'Rpl_semi_sync_master_clients','Rpl_semi_sync_source_clients','Slaves_connected','Threads_connected',\
     'wsrep_cluster_size');";
+
+/// A server that waits for so long for its replicas waits for somebody to mend them.
+const A_DAY_MS: u64 = 24 * 3_600 * 1_000;
 
 /// Looks at the server that takes the changes.
 pub(crate) async fn diagnose(pool: &Pool) -> Result<Vec<Finding>> {
@@ -99,7 +103,15 @@ fn cluster(facts: &Facts) -> Option<Finding> {
     }
     let group = facts.text("group_replication_group_name").filter(|name| !name.is_empty())?;
     if facts.is_on("group_replication_single_primary_mode") {
-        return Some(Finding::new(Grade::Good, "replication", format!("group {group}, one primary")));
+        let consistency = facts.text("group_replication_consistency").unwrap_or("EVENTUAL");
+        let found = format!("group {group}, one primary, consistency {consistency}");
+        if !consistency.eq_ignore_ascii_case("EVENTUAL") {
+            return Some(Finding::new(Grade::Good, "replication", found));
+        }
+        return Some(Finding::new(Grade::Weak, "replication", found).with_advice(
+            "a new primary grants before it has applied what the one before had granted; set \
+             group_replication_consistency to BEFORE_ON_PRIMARY_FAILOVER",
+        ));
     }
     let found = format!("group {group}, several primaries");
     Some(Finding::new(Grade::Note, "replication", found).with_advice(
@@ -121,15 +133,9 @@ fn replication(facts: &Facts) -> Finding {
         });
     match (semi_sync, facts.number("slaves_connected")) {
         (Some(true), _) => {
-            let clients = clients.unwrap_or(0);
-            let point = point.unwrap_or_default();
-            let found = format!("semi-synchronous, {clients} replicas, {point}");
-            if point.eq_ignore_ascii_case("AFTER_SYNC") {
-                return Finding::new(Grade::Good, what, found);
-            }
-            Finding::new(Grade::Weak, what, found).with_advice(
-                "others see a commit before a replica has it: set the wait point to AFTER_SYNC",
-            )
+            let timeout_ms =
+                facts.either(["rpl_semi_sync_source_timeout", "rpl_semi_sync_master_timeout"], Facts::number);
+            semi_synchronous(clients.unwrap_or(0), &point.unwrap_or_default(), timeout_ms.unwrap_or(0))
         }
         (_, Some(0)) => Finding::new(Grade::Note, what, "no replica")
             .with_advice("nothing is lost by a failover, as there is none: while the server is down, no lock can be had"),
@@ -141,6 +147,21 @@ fn replication(facts: &Facts) -> Finding {
             "this server does not tell the number of its replicas; if it has some, a failover can lose a grant",
         ),
     }
+}
+
+fn semi_synchronous(replicas: u64, point: &str, timeout_ms: u64) -> Finding {
+    let found = format!("semi-synchronous, {replicas} replicas, {point}, timeout {timeout_ms} ms");
+    let advice = if replicas == 0 {
+        "no replica confirms: a failover can lose a grant that its holder believes in"
+    } else if !point.eq_ignore_ascii_case("AFTER_SYNC") {
+        "others see a commit before a replica has it: set the wait point to AFTER_SYNC"
+    } else if timeout_ms < A_DAY_MS {
+        "when no replica confirms within the timeout, the server goes on without, and a failover can lose a grant; set it \
+         to a day or more, so that locks can't be had rather than be lost"
+    } else {
+        return Finding::new(Grade::Good, "replication", found);
+    };
+    Finding::new(Grade::Weak, "replication", found).with_advice(advice)
 }
 
 /// What a replica, or the server itself after a crash, may lack.
@@ -206,11 +227,24 @@ mod tests {
         assert_eq!(grade(of, &[("slaves_connected", "0")]), Grade::Note);
         assert_eq!(grade(of, &[("slaves_connected", "2")]), Grade::Weak);
         assert_eq!(grade(of, &[]), Grade::Unknown);
-        let semi = ("rpl_semi_sync_source_status", "ON");
-        assert_eq!(grade(of, &[semi, ("rpl_semi_sync_source_wait_point", "AFTER_SYNC")]), Grade::Good);
-        assert_eq!(grade(of, &[semi, ("rpl_semi_sync_source_wait_point", "AFTER_COMMIT")]), Grade::Weak);
+        let semi = |replicas, point, timeout| {
+            let texts = [
+                ("rpl_semi_sync_source_status", "ON"),
+                ("rpl_semi_sync_source_clients", replicas),
+                ("rpl_semi_sync_source_wait_point", point),
+                ("rpl_semi_sync_source_timeout", timeout),
+            ];
+            grade(of, &texts)
+        };
+        assert_eq!(semi("1", "AFTER_SYNC", "4294967295"), Grade::Good);
+        assert_eq!(semi("0", "AFTER_SYNC", "4294967295"), Grade::Weak, "nobody confirms");
+        assert_eq!(semi("1", "AFTER_COMMIT", "4294967295"), Grade::Weak);
+        assert_eq!(semi("1", "AFTER_SYNC", "10000"), Grade::Weak, "then it goes on without");
         let group = ("group_replication_group_name", "a");
-        assert_eq!(grade(of, &[group, ("group_replication_single_primary_mode", "ON")]), Grade::Good);
+        let single = ("group_replication_single_primary_mode", "ON");
+        let consistency = "group_replication_consistency";
+        assert_eq!(grade(of, &[group, single, (consistency, "BEFORE_ON_PRIMARY_FAILOVER")]), Grade::Good);
+        assert_eq!(grade(of, &[group, single, (consistency, "EVENTUAL")]), Grade::Weak);
         assert_eq!(grade(of, &[group]), Grade::Note);
         assert_eq!(grade(of, &[("wsrep_on", "ON")]), Grade::Note);
     }

@@ -10,8 +10,7 @@ use redis::{Cmd, RedisResult, Value};
 
 use crate::{error::Phase, servers::Link, store::Store};
 
-const SETTINGS: [&str; 5] =
-    ["appendfsync", "maxmemory", "maxmemory-policy", "min-replicas-max-lag", "min-replicas-to-write"];
+const SETTINGS: [&str; 4] = ["appendfsync", "maxmemory", "maxmemory-policy", "min-replicas-to-write"];
 
 type Texts = HashMap<String, String>;
 
@@ -146,6 +145,11 @@ fn failover(facts: &Facts, wait_replicas: Option<u32>) -> Finding {
             Finding::new(Grade::Unsafe, what, format!("{count} replicas, wait_replicas={wanted}"))
                 .with_advice("no lock can be had until that many replicas are connected")
         }
+        (_, Some(wanted)) if count > wanted => {
+            Finding::new(Grade::Weak, what, format!("{count} replicas, wait_replicas={wanted}")).with_advice(
+                "a failover to a replica that was not waited for can lose a grant; wait for all that may be promoted",
+            )
+        }
         (_, Some(wanted)) => {
             Finding::new(Grade::Good, what, format!("{count} replicas, wait_replicas={wanted}"))
         }
@@ -197,7 +201,8 @@ mod tests {
         let settings = [("maxmemory", "100"), ("maxmemory-policy", "noeviction"), ("appendfsync", "always")];
         let good =
             [("maxmemory-policy", Grade::Good), ("persistence", Grade::Good), ("replication", Grade::Good)];
-        assert_eq!(grades(&info, &settings, Some(1)), named(good));
+        assert_eq!(grades(&info, &settings, Some(2)), named(good));
+        assert_eq!(grades(&info, &settings, Some(1))[2].1, Grade::Weak, "the other one may be promoted");
     }
 
     #[test]
