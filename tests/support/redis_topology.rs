@@ -72,7 +72,8 @@ impl Store for TopologyStore {
     }
 
     fn is_twin(&self) -> bool {
-        self.name == "redis-sentinel"
+        // What is special to a cluster is where a request goes, whatever lock it is about.
+        true
     }
 
     fn hooks(&self) -> Vec<Hook> {

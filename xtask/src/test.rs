@@ -30,6 +30,12 @@ const MOST_PREEMPTIONS: &str = "3";
 /// of these tests, and the mutants alone panic by the dozen.
 const NO_BACKTRACE: (&str, &str) = ("RUST_BACKTRACE", "0");
 
+/// Tests of stores wait for most of their time: two cores have work for so many of them at once, and for no fewer.
+const LEAST_AT_ONCE: usize = 3;
+
+/// Says to test programs how many tests to run at once.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+
 /// What CI adds; it chooses no tests.
 pub(crate) const LOCKED: &str = "--locked";
 
@@ -60,6 +66,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         println!("\n==> {}", shown(&command));
         let before = tally.ran();
         command.env(NO_BACKTRACE.0, NO_BACKTRACE.1);
+        if std::env::var_os(TEST_THREADS).is_none() {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            command.env(TEST_THREADS, cores.max(LEAST_AT_ONCE).to_string());
+        }
         let success = count(&mut command, &mut stdout().lock(), &mut tally, &mut failures)?;
         // Without the flag that makes them, there would be no model.
         if !success || (chooses_none && tally.ran() == before) {
