@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 /// A kind of store that has its own way to be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
+    File,
     Memory,
     MySql,
     Redis,
@@ -19,6 +20,7 @@ impl Family {
         let url = StoreUrl::parse(url).map_err(|error| Error::of("the store URL can't be used", error))?;
         let scheme = url.scheme();
         let all = [
+            (Self::File, lockkit::file::SCHEMES),
             (Self::Memory, &["memory"][..]),
             (Self::MySql, lockkit::mysql::SCHEMES),
             (Self::Redis, lockkit::redis::SCHEMES),
@@ -40,6 +42,7 @@ mod tests {
     #[test]
     fn every_scheme_of_a_backend_has_a_family() {
         for (url, family) in [
+            ("file:///f", Family::File),
             ("memory://", Family::Memory),
             ("mysql://h/d", Family::MySql),
             ("rediss+cluster://h", Family::Redis),

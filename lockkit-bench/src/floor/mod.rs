@@ -1,5 +1,6 @@
 //! The least that a store has to do for a lock, by its bare driver: what the figures of lockkit are compared with.
 
+mod file;
 mod mysql;
 mod redis;
 #[cfg(test)]
@@ -47,6 +48,7 @@ async fn held(hold: Duration) -> Instant {
 pub(crate) async fn open(url: &str) -> Result<Option<Arc<dyn Floor>>> {
     let (family, url) = Family::of(url)?;
     Ok(Some(match family {
+        Family::File => Arc::new(file::FileFloor::open(&url)?),
         Family::Memory => return Ok(None),
         Family::MySql => Arc::new(mysql::MySqlFloor::open(url).await?),
         Family::Redis => Arc::new(redis::RedisFloor::open(url).await?),

@@ -49,6 +49,25 @@ async fn a_pair_on_redis_is_two_requests_and_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_pair_on_a_file_excludes_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let floor = open(&format!("file://{}", folder.path().display())).await.unwrap().unwrap();
+    let mut clients = floor.clients(2).await.unwrap();
+    let [first, second] = &mut clients[..] else { panic!("not two clients") };
+    let hold = Duration::from_millis(200);
+    let (held, refused) = tokio::join!(first.pair("bench/x", hold), async {
+        tokio::task::yield_now().await;
+        second.pair("bench/x", Duration::ZERO).await
+    });
+    held.unwrap();
+    refused.expect_err("two had it");
+    second.pair("bench/x", Duration::ZERO).await.unwrap();
+    drop(clients);
+    floor.close().await.unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
 async fn a_pair_on_a_socket_with_a_password_and_a_database_is_the_same() {
     let server = RedisServer::start_as(RedisOptions::default().with_password("hunter2")).unwrap();
     let url = format!("redis+unix://:hunter2@{}?db=3&prefix=mine", server.socket().display());

@@ -67,7 +67,7 @@ impl Report {
     /// for all.
     pub(super) fn typical(&self, scenario: Scenario, metric: Metric) -> Option<&Case> {
         // A store of one process can't run what the others are for, and is asked only where there is no other.
-        let is_shared = |store: &Store| store.guarantee.class > GuaranteeClass::Process;
+        let is_shared = |store: &Store| store.guarantee.class > GuaranteeClass::Host;
         let has = |case: &Case, store: &Store| self.own(scenario, case, store, metric).is_some();
         let cases = self.cases(scenario);
         let of = |is_meant: &dyn Fn(&Store) -> bool| {

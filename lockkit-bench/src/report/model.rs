@@ -99,6 +99,8 @@ pub struct Guarantee {
 pub enum GuaranteeClass {
     /// Between the tasks of one process only.
     Process,
+    /// Between the processes of one host only.
+    Host,
     /// A restart of the server forgets the locks.
     Volatile,
     /// Replicas take over, and may not have heard of the last grants.
@@ -338,6 +340,7 @@ impl fmt::Display for GuaranteeClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Process => "one process",
+            Self::Host => "one host",
             Self::Volatile => "volatile",
             Self::AsynchronousFailover => "asynchronous failover",
             Self::OneDurableServer => "one durable server",

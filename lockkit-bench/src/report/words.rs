@@ -110,8 +110,8 @@ pub(super) const fn lack(metric: Metric) -> &'static str {
 /// What figures don't say by themselves, for both forms of the report.
 pub(super) const NOTES: [&str; 4] = [
     "The bare driver is the least that the store has to do for the same work: on Redis the scripts that lockkit sends, on \
-     ZooKeeper create, exists and delete, on MySQL two updates, or a transaction with a row lock. It does not retry, \
-     renew, or wait for anybody. Each scenario says what it does there.",
+     ZooKeeper create, exists and delete, on MySQL two updates, or a transaction with a row lock, in a folder a file \
+     that the system locks. It does not retry, renew, or wait for anybody. Each scenario says what it does there.",
     "Requests are counted by the server, which does not tell whose they are: on one that others use, theirs are among \
      those for each grant and those of idle locks.",
     "p99 takes 100 waits in a round at least, and is left out where there were fewer. Most ÷ least takes 20 grants for \
@@ -166,6 +166,7 @@ pub(super) const fn metric(metric: Metric) -> &'static str {
 pub(super) const fn class(class: GuaranteeClass) -> &'static str {
     match class {
         GuaranteeClass::Process => "no other process sees these locks",
+        GuaranteeClass::Host => "no other host sees these locks",
         GuaranteeClass::Volatile => "a restart of the server forgets the locks, and two may then hold one",
         GuaranteeClass::AsynchronousFailover => {
             "a replica that takes over may not know the last grants, and two may then hold one"

@@ -1,5 +1,6 @@
 //! What a server is, how it is set up, and what it counts.
 
+mod file;
 mod four_letter;
 mod memory;
 mod mysql;
@@ -73,6 +74,7 @@ pub(crate) trait Server: Send + Sync + Debug {
 pub(crate) async fn open(url: &str) -> Result<Arc<dyn Server>> {
     let (family, url) = Family::of(url)?;
     Ok(match family {
+        Family::File => Arc::new(file::FileServer::of(&url)),
         Family::Memory => Arc::new(memory::MemoryServer),
         Family::MySql => Arc::new(mysql::MySqlServer::open(url).await?),
         Family::Redis => Arc::new(redis::RedisServers::open(url).await?),

@@ -57,7 +57,7 @@ fn rows<'a>(report: &'a Report, scenario: Scenario, case: &Case, metric: Metric)
         Some(Row {
             name: &store.id,
             store: index,
-            is_aside: store.guarantee.class == GuaranteeClass::Process,
+            is_aside: store.guarantee.class <= GuaranteeClass::Host,
             own: outcome.series(metric),
             floor: report.series(scenario, case, &store.id, Side::Floor, metric),
             missing: table::reason(outcome).unwrap_or_else(|| "not measured".into()),

@@ -30,7 +30,7 @@ pub(super) fn answers(report: &Report) -> Vec<Answer> {
 fn answer(report: &Report, name: &str, products: &[&str]) -> Option<Answer> {
     let is_member = |store: &Store| {
         let product = store.product.to_lowercase();
-        store.guarantee.class > GuaranteeClass::Process && products.iter().any(|one| product.contains(one))
+        store.guarantee.class > GuaranteeClass::Host && products.iter().any(|one| product.contains(one))
     };
     let members: Vec<_> = report.stores.iter().filter(|store| is_member(store)).collect();
     let text = match members.as_slice() {

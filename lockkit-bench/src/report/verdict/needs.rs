@@ -55,7 +55,7 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
         });
     };
     let measured = (need.scenario, case, need.metric);
-    let is_shared = |store: &Store| store.guarantee.class > GuaranteeClass::Process;
+    let is_shared = |store: &Store| store.guarantee.class > GuaranteeClass::Host;
     let ranked = rank(report, measured, |store| is_shared(store) && (need.is_met_by)(store));
     let found = finding(report, &ranked);
     let mut text = vec![said(&found, need.metric)];
