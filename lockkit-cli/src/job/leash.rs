@@ -1,6 +1,7 @@
 //! Our end of the watchdog.
 
 use std::{
+    fs::File,
     io::Write as _,
     path::{Path, PathBuf},
     process::{ChildStdin, Stdio},
@@ -30,6 +31,8 @@ pub(super) struct Orders {
     pub(super) mark: String,
     pub(super) spared: Vec<i32>,
     pub(super) folder: Option<PathBuf>,
+    /// What keeps the lock for as long as the watchdog has it, too.
+    pub(super) keeper: Option<File>,
 }
 
 impl Leash {
@@ -44,7 +47,9 @@ impl Leash {
         }
         // Not to be found as a part of an outer job, nor to keep a folder busy.
         command.env_clear().current_dir(Path::new("/"));
-        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let keeper = orders.keeper.as_ref().map(File::try_clone).transpose().map_err(failed)?;
+        // It says nothing there.
+        command.stdin(Stdio::piped()).stdout(keeper.map_or_else(Stdio::null, Stdio::from));
         let mut child = command.spawn().map_err(failed)?;
         let pid = Pid::from_child(&child);
         let pipe = child.stdin.take().ok_or_else(|| Error::new("the watchdog has no standard input"))?;

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     Ended, Job,
     deadline::Deadline,
+    keeper::keeper,
     leash::{Leash, Orders},
     processes::all,
     quarry::{Quarry, raw},
@@ -58,7 +59,8 @@ impl<'a> Running<'a> {
         // What exec has left us of another program is not ours to stop.
         let spared = children();
         let folder = deadline.folder().map(ToOwned::to_owned);
-        let orders = Orders { mark: mark.clone(), spared: spared.clone(), folder };
+        let keeper = keeper(guard)?;
+        let orders = Orders { mark: mark.clone(), spared: spared.clone(), folder, keeper };
         let mut leash = Leash::start(&orders)?;
         leash.tell_deadline(deadline.for_watchdog())?;
         let terminal = Terminal::find();

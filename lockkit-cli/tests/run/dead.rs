@@ -1,6 +1,9 @@
 //! A lockkit that can't look after its command any more.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use libtest_mimic::Failed;
 use rustix::process::Signal;
@@ -9,12 +12,13 @@ use crate::{
     Test,
     heart::{Hearts, now},
     loss::beating,
-    support::{Place, is_alive, run, runtime, until},
+    support::{Place, Running, bare, is_alive, run, runtime, until},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
     vec![
         ("dead::c9_one_that_is_killed_takes_its_job_with_it", killed),
+        ("dead::c9_one_that_is_killed_keeps_its_files_lock_until_its_job_is_gone", killed_on_files),
         ("dead::c3_one_that_is_stopped", stopped),
         ("dead::a_watchdog_that_is_killed_is_replaced", no_watchdog),
     ]
@@ -38,6 +42,50 @@ fn killed() -> Result<(), Failed> {
     });
     lockkit.end();
     until("the end of its folder", || (!std::path::Path::new(file.trim()).exists()).then_some(()));
+    Ok(())
+}
+
+/// The system frees what a process holds when it ends, and only then is there something to kill for the watchdog.
+fn killed_on_files() -> Result<(), Failed> {
+    let place = Place::new();
+    // What a look at all processes takes time for.
+    let idle: Vec<_> = (0..300)
+        .map(|_| {
+            let mut sleep = Command::new("sleep");
+            sleep.arg("600");
+            Running::start(sleep)
+        })
+        .collect();
+    let url = format!("file://{}", place.path("locks").display());
+    let runtime = runtime();
+    for round in 0..10 {
+        let mut command = bare(["--url", &url, "run", "job", &Hearts::command()]);
+        Hearts::tell(&mut command, &place);
+        let mut lockkit = Running::start(command);
+        let hearts = Hearts::of(&place);
+        let mutex = runtime.block_on(lockkit::connect(&url))?.mutex("job")?;
+        let waiting = runtime.spawn({
+            let mutex = mutex.clone();
+            async move {
+                let guard = mutex.lock().await.unwrap();
+                (now(), guard)
+            }
+        });
+        until("a waiter", || {
+            runtime.block_on(mutex.inspect()).unwrap().waiters.filter(|waiters| *waiters > 0)
+        });
+        let killed = now();
+        lockkit.signal(Signal::KILL);
+        let (granted, guard) = runtime.block_on(waiting)?;
+        let last = hearts.last_beat();
+        assert!(last < granted, "round {round}: they lived for {} µs beside the next", (last - granted) / 1_000);
+        let free = Duration::from_nanos(granted - killed);
+        assert!(free < Duration::from_secs(1), "round {round}: the next one had to wait for {free:?}");
+        runtime.block_on(guard.release())?;
+        lockkit.end();
+        hearts.forget();
+    }
+    drop(idle);
     Ok(())
 }
 
