@@ -6,7 +6,7 @@ use lockkit::LockGuard;
 use rustix::{
     io::Errno,
     process::{
-        Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getsid, kill_process_group,
+        Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getsid, kill_process, kill_process_group,
         set_child_subreaper, wait, waitid,
     },
 };
@@ -29,6 +29,8 @@ use crate::{
 
 /// How often what is being stopped is looked at, beside when a process ends.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often a command that waits for the terminal is given another look.
+const TERMINAL_LOOK: Duration = Duration::from_millis(200);
 /// A process that is killed is gone by then, unless it waits for a disk.
 const KILLED: Duration = Duration::from_secs(1);
 
@@ -42,6 +44,8 @@ pub(super) struct Running<'a> {
     /// `None` at the end.
     leash: Option<Leash>,
     terminal: Option<Terminal>,
+    /// The command is stopped until the terminal is ours to give. Whoever brings us to the foreground need not say so.
+    waits_for_terminal: bool,
     started: Started,
     quarry: Quarry,
     ended: Option<WaitStatus>,
@@ -76,9 +80,20 @@ impl<'a> Running<'a> {
             mark: None,
         };
         let leash = Some(leash);
-        let (ended, settled) = (None, false);
-        let mut running =
-            Self { job, guard, signals, deadline, orders, leash, terminal, started, quarry, ended, settled };
+        let mut running = Self {
+            job,
+            guard,
+            signals,
+            deadline,
+            orders,
+            leash,
+            terminal,
+            waits_for_terminal: false,
+            started,
+            quarry,
+            ended: None,
+            settled: false,
+        };
         running.tell_group()?;
         Ok(running)
     }
@@ -107,12 +122,17 @@ impl<'a> Running<'a> {
             }
         });
         loop {
-            self.refresh()?;
+            // A watchdog that has ended is replaced at once.
             self.reap();
             if self.ended.is_some() {
                 return Ok(None);
             }
-            let pause = self.deadline.pause();
+            self.refresh()?;
+            let mut pause = self.deadline.pause();
+            if self.waits_for_terminal {
+                self.give_terminal();
+                pause = pause.min(TERMINAL_LOOK);
+            }
             tokio::select! {
                 biased;
                 reason = lost.wait() => return Ok(Some(Ended::Lost(reason.to_string()))),
@@ -203,16 +223,30 @@ impl<'a> Running<'a> {
             Signal::TSTP => {
                 self.job.voice.say("a command that runs under a lock can't be suspended: the lock would end");
             }
-            signal => self.signal_group(signal),
+            signal => {
+                self.signal_group(signal);
+                if matches!(signal, Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM) {
+                    // What is stopped hears it only when it goes on.
+                    self.signal_group(Signal::CONT);
+                }
+            }
         }
     }
 
     /// We were brought to the foreground: the terminal is for the command.
     fn bring_forward(&mut self) {
-        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) {
-            terminal.give(self.started.pid);
+        if !self.give_terminal() {
+            self.signal_group(Signal::CONT);
         }
+    }
+
+    /// Gives the terminal to the command, which goes on; false if it is not ours to give.
+    fn give_terminal(&mut self) -> bool {
+        let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) else { return false };
+        terminal.give(self.started.pid);
         self.signal_group(Signal::CONT);
+        self.waits_for_terminal = false;
+        true
     }
 
     fn signal_group(&self, signal: Signal) {
@@ -228,6 +262,9 @@ impl<'a> Running<'a> {
             if let Some(signal) = status.stopping_signal() {
                 if pid == self.started.pid {
                     self.stopped(signal);
+                } else if self.leash.as_ref().is_some_and(|leash| leash.pid == pid) {
+                    // Nobody else would look after the job if we were next.
+                    let _ = kill_process(pid, Signal::CONT);
                 }
                 continue;
             }
@@ -241,15 +278,12 @@ impl<'a> Running<'a> {
     }
 
     /// What a terminal does to a command must not let the lock stand for nothing.
-    fn stopped(&self, signal: i32) {
+    fn stopped(&mut self, signal: i32) {
         let voice = self.job.voice;
-        let terminal = self.terminal.as_ref();
         let tty = [Signal::TTIN, Signal::TTOU].map(Signal::as_raw).contains(&signal);
         if tty {
             // A shell takes the terminal of a job in the background.
-            if let Some(terminal) = terminal.filter(|terminal| terminal.is_ours()) {
-                terminal.give(self.started.pid);
-                self.signal_group(Signal::CONT);
+            if self.give_terminal() || mem::replace(&mut self.waits_for_terminal, true) {
                 return;
             }
             voice.say("the command waits for the terminal: bring lockkit to the foreground; the lock is held meanwhile");

@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Vec<Test> {
         ("dead::c9_one_that_is_killed_keeps_its_files_lock_until_its_job_is_gone", killed_on_files),
         ("dead::c3_one_that_is_stopped", stopped),
         ("dead::a_watchdog_that_is_killed_is_replaced", no_watchdog),
+        ("dead::a_watchdog_that_is_gone_or_stopped_is_missed_at_once", no_watchdog_for_a_moment),
     ]
 }
 
@@ -117,6 +118,37 @@ fn no_watchdog() -> Result<(), Failed> {
     lockkit.signal(Signal::KILL);
     hearts.last_beat();
     lockkit.end();
+    Ok(())
+}
+
+/// However rarely the lease has to be looked at.
+fn no_watchdog_for_a_moment() -> Result<(), Failed> {
+    let place = Place::new();
+    let up = place.path("up");
+    let line = format!("echo up > {}; sleep 60", up.display());
+    let lockkit = Running::start(place.lockkit(["-q", "run", "--ttl=30s", "job", "sh", "-c", &line]));
+    place.text("up");
+    let of = lockkit.pid().as_raw_nonzero().get();
+    let bound = Duration::from_millis(500);
+    for _ in 0..3 {
+        let first = until("the watchdog", || watchdog_of(of));
+        let began = Instant::now();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(first).unwrap(), Signal::KILL)?;
+        until("another watchdog", || watchdog_of(of).filter(|pid| *pid != first));
+        assert!(began.elapsed() < bound, "another one came after {:?}", began.elapsed());
+    }
+    let watchdog = until("the watchdog", || watchdog_of(of));
+    let state = || std::fs::read_to_string(format!("/proc/{watchdog}/stat")).unwrap_or_default();
+    until("its start", || state().contains(") S ").then_some(()));
+    let began = Instant::now();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(watchdog).unwrap(), Signal::STOP)?;
+    // It may not have stopped yet at the first looks.
+    let mut looks = 0;
+    until("that it goes on", || {
+        looks = if state().contains(") T ") { 0 } else { looks + 1 };
+        (looks == 50).then_some(())
+    });
+    assert!(began.elapsed() < bound, "it went on after {:?}", began.elapsed());
     Ok(())
 }
 
