@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, OwnerId, Result,
     spi::{
-        Attachment, Attempt, Claim, ClaimSpec, Lease, LossReason, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait,
+        Attachment, Attempt, Claim, ClaimSpec, Lease, LossReason, Note, Noted, Outsiders, Pulse, Reissued,
+        Released, Wait,
     },
 };
 use tokio::task::coop::consume_budget;

@@ -30,6 +30,7 @@ pub(super) struct Leash {
 pub(super) struct Orders {
     pub(super) mark: String,
     pub(super) spared: Vec<i32>,
+    pub(super) adopts_strangers: bool,
     pub(super) folder: Option<PathBuf>,
     /// What keeps the lock for as long as the watchdog has it, too.
     pub(super) keeper: Option<File>,
@@ -42,6 +43,9 @@ impl Leash {
         command.arg("__watchdog").arg(format!("--parent={}", raw(getpid())));
         command.arg(format!("--mark={}", orders.mark));
         command.args(orders.spared.iter().map(|pid| format!("--spare={pid}")));
+        if orders.adopts_strangers {
+            command.arg("--adopts-strangers");
+        }
         if let Some(folder) = &orders.folder {
             command.arg("--folder").arg(folder);
         }

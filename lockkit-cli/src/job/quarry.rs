@@ -1,6 +1,9 @@
 //! The processes of a job, wherever they hang.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use rustix::{
     io::Errno,
@@ -31,9 +34,23 @@ pub(super) struct Quarry {
     pub(super) group: Option<(i32, i32)>,
     /// What the environment of the job's processes holds.
     pub(super) mark: Option<String>,
+    /// The root may adopt orphans that are not of the job: of what is spared, or anybody's if it is the first process of
+    /// its namespace. A child of it counts only if something else tells that it is of the job.
+    pub(super) adopts_strangers: bool,
+    /// Those that were seen among the job's, with when they began; see [`remember`](Self::remember).
+    pub(super) known: HashMap<i32, u64>,
 }
 
 impl Quarry {
+    /// Takes note of the job's processes. What has no mark and leaves the group is found by that once its parents have
+    /// ended, and the root with them.
+    pub(super) fn remember(&mut self) {
+        let processes = all();
+        let descendants = self.descendants(&processes);
+        let ours = processes.iter().filter(|process| descendants.contains(&raw(process.pid)));
+        self.known = ours.map(|process| (raw(process.pid), process.start)).collect();
+    }
+
     /// Those that live now.
     pub(super) fn find(&self) -> Vec<Process> {
         let processes = all();
@@ -86,14 +103,23 @@ impl Quarry {
     }
 
     fn descendants(&self, processes: &[Process]) -> HashSet<i32> {
-        let mut found = HashSet::new();
-        let Some(root) = self.root else { return found };
-        let mut parents = vec![raw(root)];
+        let root = self.root.map(raw);
+        let is_known = |process: &Process| self.known.get(&raw(process.pid)) == Some(&process.start);
+        let is_child = |process: &Process| {
+            Some(process.parent) == root
+                && (!self.adopts_strangers
+                    || self.group == Some((process.group, process.session))
+                    || self.has_mark(process.pid))
+        };
+        let is_spared = |process: &Process| self.spared.contains(&raw(process.pid));
+        let first = processes.iter().filter(|process| is_known(process) || is_child(process));
+        let mut parents: Vec<_> =
+            first.filter(|process| !is_spared(process)).map(|process| raw(process.pid)).collect();
+        let mut found: HashSet<_> = parents.iter().copied().collect();
         while let Some(parent) = parents.pop() {
-            for child in processes.iter().filter(|process| process.parent == parent) {
-                let child = raw(child.pid);
-                if !self.spared.contains(&child) && found.insert(child) {
-                    parents.push(child);
+            for child in processes.iter().filter(|process| process.parent == parent && !is_spared(process)) {
+                if found.insert(raw(child.pid)) {
+                    parents.push(raw(child.pid));
                 }
             }
         }
@@ -110,7 +136,7 @@ impl Quarry {
 fn send(process: Process, signals: &[Signal]) {
     match pidfd_open(process.pid, PidfdFlags::empty()) {
         Ok(descriptor) => {
-            let is_still = one(raw(process.pid)).is_some_and(|now| now.session == process.session);
+            let is_still = one(raw(process.pid)).is_some_and(|now| now.start == process.start);
             for signal in signals.iter().filter(|_| is_still) {
                 let _ = pidfd_send_signal(&descriptor, *signal);
             }
@@ -133,7 +159,31 @@ mod tests {
     use super::*;
 
     fn process(pid: i32, parent: i32, group: i32) -> Process {
-        Process { pid: Pid::from_raw(pid).unwrap(), parent, group, session: 1 }
+        Process { pid: Pid::from_raw(pid).unwrap(), parent, group, session: 1, start: 5 }
+    }
+
+    #[test]
+    fn those_that_are_known_are_found_without_a_root() {
+        let processes = [process(20, 1, 20), process(21, 20, 21), process(30, 1, 30), process(40, 1, 40)];
+        let known = HashMap::from([(20, 5), (40, 4)]);
+        let quarry = Quarry { known, ..Quarry::default() };
+        assert_eq!(quarry.descendants(&processes), HashSet::from([20, 21]), "40 is another one by now");
+    }
+
+    #[test]
+    fn a_stranger_that_the_root_adopts_is_spared() {
+        let processes = [
+            process(20, 10, 20),
+            process(21, 20, 21),
+            process(30, 10, 30),
+            process(31, 30, 31),
+            process(40, 10, 40),
+        ];
+        let known = HashMap::from([(40, 5)]);
+        let root = Pid::from_raw(10);
+        let quarry =
+            Quarry { root, known, adopts_strangers: true, group: Some((20, 1)), ..Quarry::default() };
+        assert_eq!(quarry.descendants(&processes), HashSet::from([20, 21, 40]));
     }
 
     #[test]

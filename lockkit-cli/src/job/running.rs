@@ -6,8 +6,8 @@ use lockkit::LockGuard;
 use rustix::{
     io::Errno,
     process::{
-        Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getsid, kill_process, kill_process_group,
-        set_child_subreaper, wait, waitid,
+        Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getsid, kill_process,
+        kill_process_group, set_child_subreaper, wait, waitid,
     },
 };
 use tokio::time::{Instant, sleep};
@@ -29,6 +29,8 @@ use crate::{
 
 /// How often what is being stopped is looked at, beside when a process ends.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often the job's processes are looked at where others may become our children.
+const REMEMBER: Duration = Duration::from_secs(1);
 /// How often a command that waits for the terminal is given another look.
 const TERMINAL_LOOK: Duration = Duration::from_millis(200);
 /// A process that is killed is gone by then, unless it waits for a disk.
@@ -64,7 +66,8 @@ impl<'a> Running<'a> {
         let spared = children();
         let folder = deadline.folder().map(ToOwned::to_owned);
         let keeper = keeper(guard)?;
-        let orders = Orders { mark: mark.clone(), spared: spared.clone(), folder, keeper };
+        let adopts_strangers = !spared.is_empty() || raw(getpid()) == 1;
+        let orders = Orders { mark: mark.clone(), spared: spared.clone(), adopts_strangers, folder, keeper };
         let mut leash = Leash::start(&orders)?;
         leash.tell_deadline(deadline.for_watchdog())?;
         let terminal = Terminal::find();
@@ -77,7 +80,10 @@ impl<'a> Running<'a> {
             root: Some(getpid()),
             spared: spared.into_iter().chain([raw(leash.pid)]).collect(),
             group: Some((raw(started.pid), session)),
-            mark: None,
+            // All descend from us.
+            mark: Some(mark).filter(|_| adopts_strangers),
+            adopts_strangers,
+            ..Quarry::default()
         };
         let leash = Some(leash);
         let mut running = Self {
@@ -129,6 +135,10 @@ impl<'a> Running<'a> {
             }
             self.refresh()?;
             let mut pause = self.deadline.pause();
+            if self.quarry.adopts_strangers {
+                self.quarry.remember();
+                pause = pause.min(REMEMBER);
+            }
             if self.waits_for_terminal {
                 self.give_terminal();
                 pause = pause.min(TERMINAL_LOOK);
@@ -242,7 +252,9 @@ impl<'a> Running<'a> {
 
     /// Gives the terminal to the command, which goes on; false if it is not ours to give.
     fn give_terminal(&mut self) -> bool {
-        let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) else { return false };
+        let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) else {
+            return false;
+        };
         terminal.give(self.started.pid);
         self.signal_group(Signal::CONT);
         self.waits_for_terminal = false;

@@ -79,7 +79,11 @@ fn killed_on_files() -> Result<(), Failed> {
         lockkit.signal(Signal::KILL);
         let (granted, guard) = runtime.block_on(waiting)?;
         let last = hearts.last_beat();
-        assert!(last < granted, "round {round}: they lived for {} µs beside the next", (last - granted) / 1_000);
+        assert!(
+            last < granted,
+            "round {round}: they lived for {} µs beside the next",
+            (last - granted) / 1_000
+        );
         let free = Duration::from_nanos(granted - killed);
         assert!(free < Duration::from_secs(1), "round {round}: the next one had to wait for {free:?}");
         runtime.block_on(guard.release())?;
@@ -152,7 +156,8 @@ fn no_watchdog_for_a_moment() -> Result<(), Failed> {
     Ok(())
 }
 
-fn watchdog_of(lockkit: i32) -> Option<i32> {
+/// Its watchdog.
+pub(crate) fn watchdog_of(lockkit: i32) -> Option<i32> {
     let children = std::fs::read_to_string(format!("/proc/{lockkit}/task/{lockkit}/children")).ok()?;
     let mut pids = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
     pids.find(|pid: &i32| {
