@@ -9,10 +9,12 @@ use rustix::{
     io::Errno,
     process::{
         Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
+        test_kill_process,
     },
 };
 
 use super::processes::{Process, all, one, variable};
+use crate::voice::Voice;
 
 /// The variable whose value holds the mark of a job, and those of the jobs that it runs in.
 pub(super) const MARK_VARIABLE: &str = "LOCKKIT_JOB";
@@ -100,6 +102,29 @@ impl Quarry {
             std::thread::sleep(Duration::from_millis(1));
         }
         None
+    }
+
+    /// The numbers of those that live: of another user's, which can't be killed, and of the others.
+    pub(super) fn foreign_and_own(&self) -> [String; 2] {
+        let is_foreign = |process: &Process| test_kill_process(process.pid) == Err(Errno::PERM);
+        let (foreign, own): (Vec<_>, Vec<_>) = self.find().into_iter().partition(is_foreign);
+        [foreign, own].map(|processes| {
+            let pids: Vec<_> = processes.iter().map(|process| raw(process.pid).to_string()).collect();
+            pids.join(", ")
+        })
+    }
+
+    /// Says what is left, and what can be done about what is another user's.
+    pub(super) fn tell(&self, voice: Voice, advice: &str) {
+        let [foreign, own] = self.foreign_and_own();
+        if !foreign.is_empty() {
+            voice.insist(&format!(
+                "these processes are of another user, and lockkit may not kill them: {foreign}; {advice}"
+            ));
+        }
+        if !own.is_empty() {
+            voice.insist(&format!("these processes were killed and can't die yet: {own}"));
+        }
     }
 
     fn descendants(&self, processes: &[Process]) -> HashSet<i32> {

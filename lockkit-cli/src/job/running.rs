@@ -106,12 +106,19 @@ impl<'a> Running<'a> {
 
     pub(super) async fn until_end(mut self, asked: impl Future<Output = String>) -> Result<Ended> {
         let stopped_for = self.watch(asked).await?;
+        let mut left = Ok(());
         if stopped_for.is_some() || self.has_leftovers().await {
-            self.stop().await;
+            left = self.stop().await;
         }
-        let ended = stopped_for.or_else(|| self.started.refusal()).unwrap_or_else(|| self.own_end());
+        let ended = left.and_then(|()| match stopped_for {
+            Some(ended) => Ok(ended),
+            None if self.ended.is_some_and(WaitStatus::exited) => {
+                Ok(self.started.refusal()?.unwrap_or_else(|| self.own_end()))
+            }
+            None => Ok(self.own_end()),
+        });
         self.settle();
-        Ok(ended)
+        ended
     }
 
     /// Until the command has ended (`None`), or until it must be stopped.
@@ -180,14 +187,14 @@ impl<'a> Running<'a> {
 
     /// Asks all of the job to end, and kills what is left after the grace, or so long before the end of the lock that
     /// all is gone by then.
-    async fn stop(&mut self) {
+    async fn stop(&mut self) -> Result<()> {
         let begun = Instant::now();
         let mut asked = false;
         loop {
             self.refresh_or_kill();
             self.reap();
             if self.quarry.find().is_empty() {
-                return;
+                return Ok(());
             }
             if !mem::replace(&mut asked, true) {
                 // What is stopped hears it only when it goes on.
@@ -202,27 +209,47 @@ impl<'a> Running<'a> {
                 () = sleep(left.min(LOOK)) => {}
             }
         }
-        self.kill().await;
+        self.kill().await
     }
 
-    async fn kill(&mut self) {
+    /// # Errors
+    /// What is left is another user's, and lockkit was told not to wait for its end.
+    async fn kill(&mut self) -> Result<()> {
         let begun = Instant::now();
         let mut told = false;
         loop {
             self.refresh_or_kill();
             self.reap();
             if self.quarry.signal(&[Signal::KILL]) == 0 {
-                return;
+                return Ok(());
             }
-            if begun.elapsed() > KILLED && !mem::replace(&mut told, true) {
-                let left: Vec<_> =
-                    self.quarry.find().iter().map(|process| raw(process.pid).to_string()).collect();
-                self.job
-                    .voice
-                    .insist(&format!("these processes were killed and can't die yet: {}", left.join(", ")));
+            if !told && begun.elapsed() > KILLED {
+                told = true;
+                let me = raw(getpid());
+                let advice = format!(
+                    "the lock is kept while they live; end them, or give it up beside them (kill -TERM {me})"
+                );
+                self.quarry.tell(self.job.voice, &advice);
             }
-            sleep(if told { LOOK } else { Duration::from_millis(2) }).await;
+            let pause = if told { LOOK } else { Duration::from_millis(2) };
+            tokio::select! {
+                // One that came before that was said was not meant so.
+                _ = self.signals.end() => if told { self.check_own()? },
+                () = sleep(pause) => {}
+            }
         }
+    }
+
+    /// # Errors
+    /// There are only processes of another user.
+    fn check_own(&self) -> Result<()> {
+        let [foreign, own] = self.quarry.foreign_and_own();
+        if foreign.is_empty() || !own.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(format!(
+            "processes of another user were left, and a signal said not to wait for them: {foreign}"
+        )))
     }
 
     /// Passes on what is meant for the command; a terminal sends its signals to one group, and that may be ours.

@@ -28,8 +28,12 @@ use crate::{
 
 /// How often it looks which processes there are.
 const LOOK: Duration = Duration::from_secs(1);
+/// Between two tries when there is something that can't be killed.
+const STUCK: Duration = Duration::from_millis(500);
 /// Between two rounds; no process that can be killed needs more.
 const ROUNDS: usize = 100;
+/// Enough to see that nothing is left.
+const FEW_ROUNDS: usize = 5;
 
 /// Ends when its parent and the job have gone. A parent whose job has ended kills it.
 pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
@@ -97,14 +101,22 @@ fn lives(arguments: &WatchdogArguments) -> bool {
 
 fn kill(arguments: &WatchdogArguments, quarry: &mut Quarry, why: &str) {
     quarry.root = quarry.root.filter(|_| lives(arguments));
+    let voice = Voice { quiet: false, verbose: false, json: false };
     let mut killed = quarry.kill(ROUNDS);
     if killed != Some(0) {
-        Voice { quiet: false, verbose: false, json: false }.say(why);
+        voice.say(why);
+    }
+    if killed.is_none() {
+        let me = raw(getpid());
+        quarry.tell(
+            voice,
+            &format!("a lock in files is held while they live; end them, or the watchdog (kill -9 {me})"),
+        );
     }
     while killed.is_none() {
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(STUCK);
         quarry.root = quarry.root.filter(|_| lives(arguments));
-        killed = quarry.kill(ROUNDS);
+        killed = quarry.kill(FEW_ROUNDS);
     }
 }
 
