@@ -12,7 +12,10 @@ use rustix::{
     process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid},
 };
 
-use super::{quarry::raw, start::lockkit};
+use super::{
+    quarry::{WATCHDOG, raw},
+    start::lockkit,
+};
 use crate::{
     boot_time::BootTime,
     error::{Error, Result},
@@ -40,7 +43,7 @@ impl Leash {
     pub(super) fn start(orders: &Orders) -> Result<Self> {
         let failed = |error| Error::of("the watchdog of the command can't be started", error);
         let mut command = lockkit();
-        command.arg("__watchdog").arg(format!("--parent={}", raw(getpid())));
+        command.arg(WATCHDOG).arg(format!("--parent={}", raw(getpid())));
         command.arg(format!("--mark={}", orders.mark));
         command.args(orders.spared.iter().map(|pid| format!("--spare={pid}")));
         if orders.adopts_strangers {

@@ -53,6 +53,13 @@ pub(super) fn variable(pid: Pid, name: &str) -> Option<String> {
     value.map(|value| value.to_string_lossy().into_owned())
 }
 
+/// The first argument of a process.
+pub(super) fn argument(pid: Pid) -> Option<String> {
+    let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
+    let argument = line.split(|byte| *byte == 0).nth(1)?;
+    Some(String::from_utf8_lossy(argument).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,11 +13,13 @@ use rustix::{
     },
 };
 
-use super::processes::{Process, all, one, variable};
+use super::processes::{Process, all, argument, one, variable};
 use crate::voice::Voice;
 
 /// The variable whose value holds the mark of a job, and those of the jobs that it runs in.
 pub(super) const MARK_VARIABLE: &str = "LOCKKIT_JOB";
+/// The first argument of a watchdog.
+pub(super) const WATCHDOG: &str = "__watchdog";
 /// So many looks in a row must find nothing.
 const QUIET_ROUNDS: usize = 3;
 
@@ -81,8 +83,12 @@ impl Quarry {
                 let _ = kill_process_group(group, *signal);
             }
         }
-        for process in found.iter().filter(|process| Some(process.group) != group) {
-            send(*process, signals);
+        // A job in this one has a lock of its own, which its watchdog may keep until the last of it is gone.
+        let (last, first): (Vec<_>, Vec<_>) =
+            found.iter().copied().partition(|process| is_watchdog(process.pid));
+        let now = if first.is_empty() { last } else { first };
+        for process in now.into_iter().filter(|process| Some(process.group) != group) {
+            send(process, signals);
         }
         found.len()
     }
@@ -155,6 +161,11 @@ impl Quarry {
         let Some(mark) = &self.mark else { return false };
         variable(pid, MARK_VARIABLE).is_some_and(|value| value.split(MARK_SEPARATOR).any(|one| one == mark))
     }
+}
+
+/// It ends by itself when it has done its work.
+fn is_watchdog(pid: Pid) -> bool {
+    argument(pid).is_some_and(|argument| argument == WATCHDOG)
 }
 
 /// To this process, and not to another one that has its number by now.

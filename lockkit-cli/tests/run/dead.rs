@@ -156,8 +156,20 @@ fn no_watchdog_for_a_moment() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Waits until its watchdog knows what there is now: for two looks, of which the second begins after this.
+pub(crate) fn until_known(lockkit: i32) {
+    let watchdog = until("the watchdog", || watchdog_of(lockkit));
+    let waits = || {
+        let status = std::fs::read_to_string(format!("/proc/{watchdog}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let begun = waits();
+    until("two looks of the watchdog", || (waits() >= begun + 2).then_some(()));
+}
+
 /// Its watchdog.
-pub(crate) fn watchdog_of(lockkit: i32) -> Option<i32> {
+fn watchdog_of(lockkit: i32) -> Option<i32> {
     let children = std::fs::read_to_string(format!("/proc/{lockkit}/task/{lockkit}/children")).ok()?;
     let mut pids = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
     pids.find(|pid: &i32| {

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 
 use crate::{
     Test,
+    dead::until_known,
     support::{Place, Running, bare, is_alive, run, said, until},
 };
 
@@ -85,16 +86,7 @@ fn without_anything() -> Result<(), Failed> {
     let outer = format!("env -i setsid sh -c '{line}' & wait");
     let mut lockkit = Running::start(place.lockkit(["run", "job", "sh", "-c", &outer]));
     let pid = pid(&place, "pid");
-    let own = lockkit.pid().as_raw_nonzero().get();
-    // Two looks of the watchdog, of which the second began when the process was there.
-    let watchdog = until("the watchdog", || crate::dead::watchdog_of(own));
-    let waits = || {
-        let status = fs::read_to_string(format!("/proc/{watchdog}/status")).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        line.unwrap().trim().parse::<u64>().unwrap()
-    };
-    let begun = waits();
-    until("two looks of the watchdog", || (waits() >= begun + 2).then_some(()));
+    until_known(lockkit.pid().as_raw_nonzero().get());
     lockkit.signal(Signal::KILL);
     until("the end of the grandchild", || (!is_alive(pid)).then_some(()));
     lockkit.end();
