@@ -12,12 +12,14 @@ use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, OwnerId, Result,
     spi::{
-        Attempt, Claim, ClaimSpec, Lease, LossReason, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait,
+        Attachment, Attempt, Claim, ClaimSpec, Lease, LossReason, Note, Noted, Outsiders, Pulse, Reissued,
+        Released, Wait,
     },
 };
 use tokio::task::coop::consume_budget;
 
 use crate::{
+    attachment::SessionFile,
     backend::Shared,
     folder::Place,
     locals::Stage,
@@ -169,6 +171,10 @@ impl Claim for FileClaim {
             store.change(&self.place, Some(owner), patience_of(&self.spec), release, locals).await?;
         (self.session, self.heir) = (None, None);
         Ok(released)
+    }
+
+    fn attachment(&self) -> Option<Arc<dyn Attachment>> {
+        Some(Arc::new(SessionFile::new(self.session.as_ref()?)))
     }
 }
 

@@ -26,13 +26,14 @@
 //!   the loss of a record, they go on from the wall clock, in microseconds: they rise unless that was set back meanwhile.
 //! * **Notes** are on the disk before they count as written.
 //! * **A child process** made by `exec` holds nothing. One that is forked and goes on without `exec` keeps the locks of its
-//!   parent until it ends, too.
+//!   parent until it ends, too, as does one that was given the [`SessionFile`].
 //! * **A process that is stopped** in the few microseconds in which it changes a record keeps all others from that name: they
 //!   get an error that names it, until it goes on or ends. A waiter that is stopped loses its turn after three seconds.
 //! * Files of idle names stay, a few hundred bytes each.
 //!
 //! Needs Unix. On systems other than Linux, waiters look ten times a second.
 
+mod attachment;
 mod backend;
 mod claim;
 mod config;
@@ -54,7 +55,7 @@ use std::sync::Arc;
 
 use lockkit_core::{Connector, Registry, Result, spi::Backend, url::StoreUrl};
 
-pub use self::{backend::FileStore, config::Config};
+pub use self::{attachment::SessionFile, backend::FileStore, config::Config};
 
 /// The URL schemes of this backend.
 pub const SCHEMES: &[&str] = &["file"];

@@ -106,6 +106,14 @@ impl Session {
         self.give_up();
     }
 
+    /// Whoever has it keeps the session, too, until it is given up.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn share(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     fn give_up(&self) {
         self.over.store(true, SeqCst);
         // A file that was moved away, and back, must not look alive.

@@ -132,6 +132,9 @@ pub(crate) struct WatchdogArguments {
     /// Children of the parent that are not of the job
     #[arg(long)]
     pub(crate) spare: Vec<i32>,
+    /// Others may become children of the parent
+    #[arg(long)]
+    pub(crate) adopts_strangers: bool,
     /// Goes with the parent
     #[arg(long)]
     pub(crate) folder: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! Our end of the watchdog.
 
 use std::{
+    fs::File,
     io::Write as _,
     path::{Path, PathBuf},
     process::{ChildStdin, Stdio},
@@ -11,7 +12,10 @@ use rustix::{
     process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid},
 };
 
-use super::{quarry::raw, start::lockkit};
+use super::{
+    quarry::{WATCHDOG, raw},
+    start::lockkit,
+};
 use crate::{
     boot_time::BootTime,
     error::{Error, Result},
@@ -29,22 +33,30 @@ pub(super) struct Leash {
 pub(super) struct Orders {
     pub(super) mark: String,
     pub(super) spared: Vec<i32>,
+    pub(super) adopts_strangers: bool,
     pub(super) folder: Option<PathBuf>,
+    /// What keeps the lock for as long as the watchdog has it, too.
+    pub(super) keeper: Option<File>,
 }
 
 impl Leash {
     pub(super) fn start(orders: &Orders) -> Result<Self> {
         let failed = |error| Error::of("the watchdog of the command can't be started", error);
         let mut command = lockkit();
-        command.arg("__watchdog").arg(format!("--parent={}", raw(getpid())));
+        command.arg(WATCHDOG).arg(format!("--parent={}", raw(getpid())));
         command.arg(format!("--mark={}", orders.mark));
         command.args(orders.spared.iter().map(|pid| format!("--spare={pid}")));
+        if orders.adopts_strangers {
+            command.arg("--adopts-strangers");
+        }
         if let Some(folder) = &orders.folder {
             command.arg("--folder").arg(folder);
         }
         // Not to be found as a part of an outer job, nor to keep a folder busy.
         command.env_clear().current_dir(Path::new("/"));
-        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let keeper = orders.keeper.as_ref().map(File::try_clone).transpose().map_err(failed)?;
+        // It says nothing there.
+        command.stdin(Stdio::piped()).stdout(keeper.map_or_else(Stdio::null, Stdio::from));
         let mut child = command.spawn().map_err(failed)?;
         let pid = Pid::from_child(&child);
         let pipe = child.stdin.take().ok_or_else(|| Error::new("the watchdog has no standard input"))?;

@@ -9,6 +9,7 @@
 //! given back.
 
 mod deadline;
+mod keeper;
 pub(crate) mod launch;
 mod lease;
 mod leash;

@@ -11,6 +11,8 @@ pub(super) struct Process {
     pub(super) parent: i32,
     pub(super) group: i32,
     pub(super) session: i32,
+    /// When it began, in the kernel's own measure: another one that has its number by now began later.
+    pub(super) start: u64,
 }
 
 /// All that live; one that ends meanwhile may be among them.
@@ -30,11 +32,16 @@ fn parse(pid: Pid, stat: &[u8]) -> Option<Process> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
     let mut fields = rest.split_ascii_whitespace();
-    if matches!(fields.next()?, "Z" | "X" | "x") {
+    let is_dead = matches!(fields.next()?, "Z" | "X" | "x");
+    let mut number = || fields.next()?.parse().ok();
+    let (parent, group, session) = (number()?, number()?, number()?);
+    let threads: u32 = fields.nth(13)?.parse().ok()?;
+    // Its first thread has ended. The others work on.
+    if is_dead && threads < 2 {
         return None;
     }
-    let mut number = || fields.next()?.parse().ok();
-    Some(Process { pid, parent: number()?, group: number()?, session: number()? })
+    let start = fields.nth(1)?.parse().ok()?;
+    Some(Process { pid, parent, group, session, start })
 }
 
 /// What a variable was when the process began its program; `None` also if that is another user's business.
@@ -46,20 +53,37 @@ pub(super) fn variable(pid: Pid, name: &str) -> Option<String> {
     value.map(|value| value.to_string_lossy().into_owned())
 }
 
+/// The first argument of a process.
+pub(super) fn argument(pid: Pid) -> Option<String> {
+    let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
+    let argument = line.split(|byte| *byte == 0).nth(1)?;
+    Some(String::from_utf8_lossy(argument).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// All that follows the state.
+    const REST: &str = "3 4 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 99 0";
+
     #[test]
     fn a_name_may_hold_anything() {
         let pid = Pid::from_raw(7).unwrap();
-        let process = parse(pid, b"7 (a) R 1 (b) S 3 4 5 0 -1").unwrap();
-        assert_eq!(process, Process { pid, parent: 3, group: 4, session: 5 });
+        let process = parse(pid, format!("7 (a) R 1 (b) S {REST}").as_bytes()).unwrap();
+        assert_eq!(process, Process { pid, parent: 3, group: 4, session: 5, start: 99 });
     }
 
     #[test]
     fn the_dead_are_left_out() {
-        assert_eq!(parse(Pid::from_raw(7).unwrap(), b"7 (x) Z 3 4 5 0 -1"), None);
+        let dead = format!("7 (x) Z {REST}");
+        assert_eq!(parse(Pid::from_raw(7).unwrap(), dead.as_bytes()), None);
+    }
+
+    #[test]
+    fn one_whose_first_thread_has_ended_lives() {
+        let half_dead = format!("7 (x) Z {}", REST.replace(" 1 0 99", " 2 0 99"));
+        parse(Pid::from_raw(7).unwrap(), half_dead.as_bytes()).unwrap();
     }
 
     #[test]

@@ -6,8 +6,8 @@ use lockkit::LockGuard;
 use rustix::{
     io::Errno,
     process::{
-        Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getsid, kill_process_group,
-        set_child_subreaper, wait, waitid,
+        Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getsid, kill_process,
+        kill_process_group, set_child_subreaper, wait, waitid,
     },
 };
 use tokio::time::{Instant, sleep};
@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     Ended, Job,
     deadline::Deadline,
+    keeper::keeper,
     leash::{Leash, Orders},
     processes::all,
     quarry::{Quarry, raw},
@@ -28,6 +29,10 @@ use crate::{
 
 /// How often what is being stopped is looked at, beside when a process ends.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often the job's processes are looked at where others may become our children.
+const REMEMBER: Duration = Duration::from_secs(1);
+/// How often a command that waits for the terminal is given another look.
+const TERMINAL_LOOK: Duration = Duration::from_millis(200);
 /// A process that is killed is gone by then, unless it waits for a disk.
 const KILLED: Duration = Duration::from_secs(1);
 
@@ -41,6 +46,8 @@ pub(super) struct Running<'a> {
     /// `None` at the end.
     leash: Option<Leash>,
     terminal: Option<Terminal>,
+    /// The command is stopped until the terminal is ours to give. Whoever brings us to the foreground need not say so.
+    waits_for_terminal: bool,
     started: Started,
     quarry: Quarry,
     ended: Option<WaitStatus>,
@@ -58,7 +65,9 @@ impl<'a> Running<'a> {
         // What exec has left us of another program is not ours to stop.
         let spared = children();
         let folder = deadline.folder().map(ToOwned::to_owned);
-        let orders = Orders { mark: mark.clone(), spared: spared.clone(), folder };
+        let keeper = keeper(guard)?;
+        let adopts_strangers = !spared.is_empty() || raw(getpid()) == 1;
+        let orders = Orders { mark: mark.clone(), spared: spared.clone(), adopts_strangers, folder, keeper };
         let mut leash = Leash::start(&orders)?;
         leash.tell_deadline(deadline.for_watchdog())?;
         let terminal = Terminal::find();
@@ -71,24 +80,45 @@ impl<'a> Running<'a> {
             root: Some(getpid()),
             spared: spared.into_iter().chain([raw(leash.pid)]).collect(),
             group: Some((raw(started.pid), session)),
-            mark: None,
+            // All descend from us.
+            mark: Some(mark).filter(|_| adopts_strangers),
+            adopts_strangers,
+            ..Quarry::default()
         };
         let leash = Some(leash);
-        let (ended, settled) = (None, false);
-        let mut running =
-            Self { job, guard, signals, deadline, orders, leash, terminal, started, quarry, ended, settled };
+        let mut running = Self {
+            job,
+            guard,
+            signals,
+            deadline,
+            orders,
+            leash,
+            terminal,
+            waits_for_terminal: false,
+            started,
+            quarry,
+            ended: None,
+            settled: false,
+        };
         running.tell_group()?;
         Ok(running)
     }
 
     pub(super) async fn until_end(mut self, asked: impl Future<Output = String>) -> Result<Ended> {
         let stopped_for = self.watch(asked).await?;
+        let mut left = Ok(());
         if stopped_for.is_some() || self.has_leftovers().await {
-            self.stop().await;
+            left = self.stop().await;
         }
-        let ended = stopped_for.or_else(|| self.started.refusal()).unwrap_or_else(|| self.own_end());
+        let ended = left.and_then(|()| match stopped_for {
+            Some(ended) => Ok(ended),
+            None if self.ended.is_some_and(WaitStatus::exited) => {
+                Ok(self.started.refusal()?.unwrap_or_else(|| self.own_end()))
+            }
+            None => Ok(self.own_end()),
+        });
         self.settle();
-        Ok(ended)
+        ended
     }
 
     /// Until the command has ended (`None`), or until it must be stopped.
@@ -105,12 +135,21 @@ impl<'a> Running<'a> {
             }
         });
         loop {
-            self.refresh()?;
+            // A watchdog that has ended is replaced at once.
             self.reap();
             if self.ended.is_some() {
                 return Ok(None);
             }
-            let pause = self.deadline.pause();
+            self.refresh()?;
+            let mut pause = self.deadline.pause();
+            if self.quarry.adopts_strangers {
+                self.quarry.remember();
+                pause = pause.min(REMEMBER);
+            }
+            if self.waits_for_terminal {
+                self.give_terminal();
+                pause = pause.min(TERMINAL_LOOK);
+            }
             tokio::select! {
                 biased;
                 reason = lost.wait() => return Ok(Some(Ended::Lost(reason.to_string()))),
@@ -148,14 +187,14 @@ impl<'a> Running<'a> {
 
     /// Asks all of the job to end, and kills what is left after the grace, or so long before the end of the lock that
     /// all is gone by then.
-    async fn stop(&mut self) {
+    async fn stop(&mut self) -> Result<()> {
         let begun = Instant::now();
         let mut asked = false;
         loop {
             self.refresh_or_kill();
             self.reap();
             if self.quarry.find().is_empty() {
-                return;
+                return Ok(());
             }
             if !mem::replace(&mut asked, true) {
                 // What is stopped hears it only when it goes on.
@@ -170,27 +209,47 @@ impl<'a> Running<'a> {
                 () = sleep(left.min(LOOK)) => {}
             }
         }
-        self.kill().await;
+        self.kill().await
     }
 
-    async fn kill(&mut self) {
+    /// # Errors
+    /// What is left is another user's, and lockkit was told not to wait for its end.
+    async fn kill(&mut self) -> Result<()> {
         let begun = Instant::now();
         let mut told = false;
         loop {
             self.refresh_or_kill();
             self.reap();
             if self.quarry.signal(&[Signal::KILL]) == 0 {
-                return;
+                return Ok(());
             }
-            if begun.elapsed() > KILLED && !mem::replace(&mut told, true) {
-                let left: Vec<_> =
-                    self.quarry.find().iter().map(|process| raw(process.pid).to_string()).collect();
-                self.job
-                    .voice
-                    .insist(&format!("these processes were killed and can't die yet: {}", left.join(", ")));
+            if !told && begun.elapsed() > KILLED {
+                told = true;
+                let me = raw(getpid());
+                let advice = format!(
+                    "the lock is kept while they live; end them, or give it up beside them (kill -TERM {me})"
+                );
+                self.quarry.tell(self.job.voice, &advice);
             }
-            sleep(if told { LOOK } else { Duration::from_millis(2) }).await;
+            let pause = if told { LOOK } else { Duration::from_millis(2) };
+            tokio::select! {
+                // One that came before that was said was not meant so.
+                _ = self.signals.end() => if told { self.check_own()? },
+                () = sleep(pause) => {}
+            }
         }
+    }
+
+    /// # Errors
+    /// There are only processes of another user.
+    fn check_own(&self) -> Result<()> {
+        let [foreign, own] = self.quarry.foreign_and_own();
+        if foreign.is_empty() || !own.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(format!(
+            "processes of another user were left, and a signal said not to wait for them: {foreign}"
+        )))
     }
 
     /// Passes on what is meant for the command; a terminal sends its signals to one group, and that may be ours.
@@ -201,16 +260,32 @@ impl<'a> Running<'a> {
             Signal::TSTP => {
                 self.job.voice.say("a command that runs under a lock can't be suspended: the lock would end");
             }
-            signal => self.signal_group(signal),
+            signal => {
+                self.signal_group(signal);
+                if matches!(signal, Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM) {
+                    // What is stopped hears it only when it goes on.
+                    self.signal_group(Signal::CONT);
+                }
+            }
         }
     }
 
     /// We were brought to the foreground: the terminal is for the command.
     fn bring_forward(&mut self) {
-        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) {
-            terminal.give(self.started.pid);
+        if !self.give_terminal() {
+            self.signal_group(Signal::CONT);
         }
+    }
+
+    /// Gives the terminal to the command, which goes on; false if it is not ours to give.
+    fn give_terminal(&mut self) -> bool {
+        let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) else {
+            return false;
+        };
+        terminal.give(self.started.pid);
         self.signal_group(Signal::CONT);
+        self.waits_for_terminal = false;
+        true
     }
 
     fn signal_group(&self, signal: Signal) {
@@ -226,6 +301,9 @@ impl<'a> Running<'a> {
             if let Some(signal) = status.stopping_signal() {
                 if pid == self.started.pid {
                     self.stopped(signal);
+                } else if self.leash.as_ref().is_some_and(|leash| leash.pid == pid) {
+                    // Nobody else would look after the job if we were next.
+                    let _ = kill_process(pid, Signal::CONT);
                 }
                 continue;
             }
@@ -239,15 +317,12 @@ impl<'a> Running<'a> {
     }
 
     /// What a terminal does to a command must not let the lock stand for nothing.
-    fn stopped(&self, signal: i32) {
+    fn stopped(&mut self, signal: i32) {
         let voice = self.job.voice;
-        let terminal = self.terminal.as_ref();
         let tty = [Signal::TTIN, Signal::TTOU].map(Signal::as_raw).contains(&signal);
         if tty {
             // A shell takes the terminal of a job in the background.
-            if let Some(terminal) = terminal.filter(|terminal| terminal.is_ours()) {
-                terminal.give(self.started.pid);
-                self.signal_group(Signal::CONT);
+            if self.give_terminal() || mem::replace(&mut self.waits_for_terminal, true) {
                 return;
             }
             voice.say("the command waits for the terminal: bring lockkit to the foreground; the lock is held meanwhile");

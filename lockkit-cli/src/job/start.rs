@@ -19,6 +19,7 @@ use rustix::{
 
 use super::{
     Ended, Job,
+    launch::READY,
     quarry::{MARK_SEPARATOR, MARK_VARIABLE, raw},
     terminal::Terminal,
 };
@@ -68,8 +69,11 @@ impl Started {
         Ok(Self { pid: Pid::from_child(&child), report })
     }
 
-    /// Why the command could not be executed, once its process has ended.
-    pub(super) fn refusal(&self) -> Option<Ended> {
+    /// Why the command could not be executed, once its process has ended with a code.
+    ///
+    /// # Errors
+    /// The launcher failed before it came to that.
+    pub(super) fn refusal(&self) -> Result<Option<Ended>> {
         self.report.read()
     }
 }
@@ -99,14 +103,19 @@ impl Report {
         Ok(Self { reader: reader.into(), writer })
     }
 
-    fn read(&self) -> Option<Ended> {
+    fn read(&self) -> Result<Option<Ended>> {
         let mut text = [0; 512];
-        let length = (&self.reader).read(&mut text).ok()?;
-        let text = String::from_utf8_lossy(text.get(..length)?);
-        let (code, reason) = text.split_once(' ')?;
-        if code == Exit::NotFound.code().to_string() {
-            return Some(Ended::NotFound);
-        }
-        Some(Ended::NotExecutable(reason.to_owned()))
+        // Nothing said is an error, too: our own writer keeps the pipe open.
+        let length = (&self.reader).read(&mut text).unwrap_or(0);
+        let text = text.get(..length).and_then(|text| text.strip_prefix(READY)).ok_or_else(|| {
+            Error::new("the command was not started: what was to become it failed, and says so above")
+        })?;
+        let text = String::from_utf8_lossy(text);
+        Ok(text.split_once(' ').map(|(code, reason)| {
+            if code == Exit::NotFound.code().to_string() {
+                return Ended::NotFound;
+            }
+            Ended::NotExecutable(reason.to_owned())
+        }))
     }
 }

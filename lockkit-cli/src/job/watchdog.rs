@@ -3,14 +3,14 @@
 use std::{
     fs,
     io::{Read as _, stdin},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::sys::signal::SigSet;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::{Errno, ioctl_fionbio},
-    process::{Pid, getppid, setsid},
+    process::{Pid, getpid, getppid, setsid},
     time::{
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
         timerfd_settime,
@@ -26,8 +26,14 @@ use crate::{
     voice::Voice,
 };
 
+/// How often it looks which processes there are.
+const LOOK: Duration = Duration::from_secs(1);
+/// Between two tries when there is something that can't be killed.
+const STUCK: Duration = Duration::from_millis(500);
 /// Between two rounds; no process that can be killed needs more.
 const ROUNDS: usize = 100;
+/// Enough to see that nothing is left.
+const FEW_ROUNDS: usize = 5;
 
 /// Ends when its parent and the job have gone. A parent whose job has ended kills it.
 pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
@@ -38,6 +44,15 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)
         .map_err(|error| Error::of("no timer can be made", error))?;
     let mut orders = Orders::default();
+    let mut quarry = Quarry {
+        root: Pid::from_raw(arguments.parent),
+        spared: arguments.spare.iter().copied().chain([arguments.parent, raw(getpid())]).collect(),
+        group: None,
+        mark: Some(arguments.mark.clone()),
+        adopts_strangers: arguments.adopts_strangers,
+        ..Quarry::default()
+    };
+    let mut look = Instant::now() + LOOK;
     loop {
         let at = if orders.is_overdue() { BootTime::NEVER } else { orders.deadline };
         // All zero turns it off.
@@ -47,13 +62,16 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
             .map_err(|error| Error::of("the timer can't be set", error))?;
         let input = stdin();
         let mut wait = [PollFd::new(&input, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
-        match poll(&mut wait, None) {
+        let pause = look.saturating_duration_since(Instant::now());
+        match poll(&mut wait, Some(&timespec(u64::try_from(pause.as_nanos()).unwrap_or(0)))) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(Error::of("nothing can be waited for", error)),
         }
-        match orders.hear() {
+        let heard = orders.hear();
+        quarry.group = orders.group;
+        match heard {
             Heard::Gone => {
-                kill(arguments, &orders, "lockkit was killed: so is its job");
+                kill(arguments, &mut quarry, "lockkit was killed: so is its job");
                 if let Some(folder) = &arguments.folder {
                     let _ = fs::remove_dir_all(folder);
                 }
@@ -62,30 +80,43 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
             Heard::Orders if orders.is_overdue() => {
                 kill(
                     arguments,
-                    &orders,
+                    &mut quarry,
                     "lockkit stands still, and its lock is about to end: its job is killed",
                 );
             }
             Heard::Orders => {}
         }
+        let begun = Instant::now();
+        if begun >= look && lives(arguments) {
+            quarry.remember();
+            // On a host with many thousands of processes it must not cost more than a little.
+            look = begun + (begun.elapsed() * 100).max(LOOK);
+        }
     }
 }
 
-fn kill(arguments: &WatchdogArguments, orders: &Orders, why: &str) {
-    let lives = getppid().map(raw) == Some(arguments.parent);
-    let quarry = Quarry {
-        root: Pid::from_raw(arguments.parent).filter(|_| lives),
-        spared: arguments.spare.iter().copied().chain([arguments.parent]).collect(),
-        group: orders.group,
-        mark: Some(arguments.mark.clone()),
-    };
+fn lives(arguments: &WatchdogArguments) -> bool {
+    getppid().map(raw) == Some(arguments.parent)
+}
+
+fn kill(arguments: &WatchdogArguments, quarry: &mut Quarry, why: &str) {
+    quarry.root = quarry.root.filter(|_| lives(arguments));
+    let voice = Voice { quiet: false, verbose: false, json: false };
     let mut killed = quarry.kill(ROUNDS);
     if killed != Some(0) {
-        Voice { quiet: false, verbose: false, json: false }.say(why);
+        voice.say(why);
+    }
+    if killed.is_none() {
+        let me = raw(getpid());
+        quarry.tell(
+            voice,
+            &format!("a lock in files is held while they live; end them, or the watchdog (kill -9 {me})"),
+        );
     }
     while killed.is_none() {
-        std::thread::sleep(Duration::from_millis(200));
-        killed = quarry.kill(ROUNDS);
+        std::thread::sleep(STUCK);
+        quarry.root = quarry.root.filter(|_| lives(arguments));
+        killed = quarry.kill(FEW_ROUNDS);
     }
 }
 

@@ -1,6 +1,9 @@
 //! A lockkit that can't look after its command any more.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use libtest_mimic::Failed;
 use rustix::process::Signal;
@@ -9,14 +12,16 @@ use crate::{
     Test,
     heart::{Hearts, now},
     loss::beating,
-    support::{Place, is_alive, run, runtime, until},
+    support::{Place, Running, bare, is_alive, run, runtime, until},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
     vec![
         ("dead::c9_one_that_is_killed_takes_its_job_with_it", killed),
+        ("dead::c9_one_that_is_killed_keeps_its_files_lock_until_its_job_is_gone", killed_on_files),
         ("dead::c3_one_that_is_stopped", stopped),
         ("dead::a_watchdog_that_is_killed_is_replaced", no_watchdog),
+        ("dead::a_watchdog_that_is_gone_or_stopped_is_missed_at_once", no_watchdog_for_a_moment),
     ]
 }
 
@@ -38,6 +43,54 @@ fn killed() -> Result<(), Failed> {
     });
     lockkit.end();
     until("the end of its folder", || (!std::path::Path::new(file.trim()).exists()).then_some(()));
+    Ok(())
+}
+
+/// The system frees what a process holds when it ends, and only then is there something to kill for the watchdog.
+fn killed_on_files() -> Result<(), Failed> {
+    let place = Place::new();
+    // What a look at all processes takes time for.
+    let idle: Vec<_> = (0..300)
+        .map(|_| {
+            let mut sleep = Command::new("sleep");
+            sleep.arg("600");
+            Running::start(sleep)
+        })
+        .collect();
+    let url = format!("file://{}", place.path("locks").display());
+    let runtime = runtime();
+    for round in 0..10 {
+        let mut command = bare(["--url", &url, "run", "job", &Hearts::command()]);
+        Hearts::tell(&mut command, &place);
+        let mut lockkit = Running::start(command);
+        let hearts = Hearts::of(&place);
+        let mutex = runtime.block_on(lockkit::connect(&url))?.mutex("job")?;
+        let waiting = runtime.spawn({
+            let mutex = mutex.clone();
+            async move {
+                let guard = mutex.lock().await.unwrap();
+                (now(), guard)
+            }
+        });
+        until("a waiter", || {
+            runtime.block_on(mutex.inspect()).unwrap().waiters.filter(|waiters| *waiters > 0)
+        });
+        let killed = now();
+        lockkit.signal(Signal::KILL);
+        let (granted, guard) = runtime.block_on(waiting)?;
+        let last = hearts.last_beat();
+        assert!(
+            last < granted,
+            "round {round}: they lived for {} µs beside the next",
+            (last - granted) / 1_000
+        );
+        let free = Duration::from_nanos(granted - killed);
+        assert!(free < Duration::from_secs(1), "round {round}: the next one had to wait for {free:?}");
+        runtime.block_on(guard.release())?;
+        lockkit.end();
+        hearts.forget();
+    }
+    drop(idle);
     Ok(())
 }
 
@@ -72,6 +125,50 @@ fn no_watchdog() -> Result<(), Failed> {
     Ok(())
 }
 
+/// However rarely the lease has to be looked at.
+fn no_watchdog_for_a_moment() -> Result<(), Failed> {
+    let place = Place::new();
+    let up = place.path("up");
+    let line = format!("echo up > {}; sleep 60", up.display());
+    let lockkit = Running::start(place.lockkit(["-q", "run", "--ttl=30s", "job", "sh", "-c", &line]));
+    place.text("up");
+    let of = lockkit.pid().as_raw_nonzero().get();
+    let bound = Duration::from_millis(500);
+    for _ in 0..3 {
+        let first = until("the watchdog", || watchdog_of(of));
+        let began = Instant::now();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(first).unwrap(), Signal::KILL)?;
+        until("another watchdog", || watchdog_of(of).filter(|pid| *pid != first));
+        assert!(began.elapsed() < bound, "another one came after {:?}", began.elapsed());
+    }
+    let watchdog = until("the watchdog", || watchdog_of(of));
+    let state = || std::fs::read_to_string(format!("/proc/{watchdog}/stat")).unwrap_or_default();
+    until("its start", || state().contains(") S ").then_some(()));
+    let began = Instant::now();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(watchdog).unwrap(), Signal::STOP)?;
+    // It may not have stopped yet at the first looks.
+    let mut looks = 0;
+    until("that it goes on", || {
+        looks = if state().contains(") T ") { 0 } else { looks + 1 };
+        (looks == 50).then_some(())
+    });
+    assert!(began.elapsed() < bound, "it went on after {:?}", began.elapsed());
+    Ok(())
+}
+
+/// Waits until its watchdog knows what there is now: for two looks, of which the second begins after this.
+pub(crate) fn until_known(lockkit: i32) {
+    let watchdog = until("the watchdog", || watchdog_of(lockkit));
+    let waits = || {
+        let status = std::fs::read_to_string(format!("/proc/{watchdog}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let begun = waits();
+    until("two looks of the watchdog", || (waits() >= begun + 2).then_some(()));
+}
+
+/// Its watchdog.
 fn watchdog_of(lockkit: i32) -> Option<i32> {
     let children = std::fs::read_to_string(format!("/proc/{lockkit}/task/{lockkit}/children")).ok()?;
     let mut pids = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());

@@ -92,6 +92,13 @@ impl<'a> Hearts<'a> {
         ["child", "leaf"].into_iter().map(|name| self.read(name).unwrap().1).max().unwrap()
     }
 
+    /// Makes room for others.
+    pub(crate) fn forget(self) {
+        for name in ["child", "leaf", "deadline-file"] {
+            fs::remove_file(self.0.path(name)).unwrap();
+        }
+    }
+
     /// What the command can know of its deadline, while it lives.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let file = self.0.text("deadline-file");

@@ -13,6 +13,7 @@ mod refusal;
 mod signals;
 mod support;
 mod terminal;
+mod users;
 mod waiting;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -31,6 +32,7 @@ fn main() {
         refusal::trials(),
         signals::trials(),
         terminal::trials(),
+        users::trials(),
         waiting::trials(),
     ];
     let trials = trials.into_iter().flatten().map(|(name, test)| Trial::test(name, test)).collect();

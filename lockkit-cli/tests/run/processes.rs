@@ -11,6 +11,7 @@ use rustix::process::Signal;
 
 use crate::{
     Test,
+    dead::until_known,
     support::{Place, Running, bare, is_alive, run, said, until},
 };
 
@@ -19,7 +20,10 @@ pub(crate) fn trials() -> Vec<Test> {
         ("processes::what_a_command_leaves_behind_is_stopped", leftovers),
         ("processes::what_does_not_hear_is_killed_after_the_grace", deaf_leftovers),
         ("processes::an_emptied_environment_hides_nobody", without_environment),
+        ("processes::nor_does_a_session_of_its_own_beside_that", without_anything),
         ("processes::children_of_another_program_are_spared", spared),
+        ("processes::so_are_orphans_of_such_children", spared_orphan),
+        ("processes::beside_such_children_the_jobs_own_orphans_are_stopped", own_orphan),
         ("processes::c9_a_run_in_a_run_dies_with_the_outer_one", nested),
         ("processes::orphans_are_reaped_while_the_command_runs", reaped),
     ]
@@ -60,7 +64,7 @@ fn deaf_leftovers() -> Result<(), Failed> {
     Ok(())
 }
 
-/// After a kill -9 there is only the process group to tell by, and a session of its own leaves that, too.
+/// After a kill -9 there is only the process group to tell by.
 fn without_environment() -> Result<(), Failed> {
     let place = Place::new();
     let file = place.path("pid");
@@ -71,6 +75,70 @@ fn without_environment() -> Result<(), Failed> {
     lockkit.signal(Signal::KILL);
     until("the end of the grandchild", || (!is_alive(pid)).then_some(()));
     lockkit.end();
+    Ok(())
+}
+
+/// It is known by then.
+fn without_anything() -> Result<(), Failed> {
+    let place = Place::new();
+    let file = place.path("pid");
+    let line = format!("echo $$ > {}; exec sleep 60", file.display());
+    let outer = format!("env -i setsid sh -c '{line}' & wait");
+    let mut lockkit = Running::start(place.lockkit(["run", "job", "sh", "-c", &outer]));
+    let pid = pid(&place, "pid");
+    until_known(lockkit.pid().as_raw_nonzero().get());
+    lockkit.signal(Signal::KILL);
+    until("the end of the grandchild", || (!is_alive(pid)).then_some(()));
+    lockkit.end();
+    Ok(())
+}
+
+/// A shell that has a child already, and becomes a lockkit that adopts a child of that.
+fn with_stranger(place: &Place, child: &str, command: &str) -> Command {
+    let line = format!(
+        "sh -c '{child}' >/dev/null 2>&1 & exec {} run --grace=300ms job sh -c '{command}'",
+        env!("CARGO_BIN_EXE_lockkit")
+    );
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &line]).env("LOCKKIT_URL", place.redis.url());
+    shell.stderr(std::process::Stdio::piped());
+    shell
+}
+
+fn spared_orphan() -> Result<(), Failed> {
+    let place = Place::new();
+    let (up, file) = (place.path("up"), place.path("pid"));
+    // The orphan has lockkit for its parent when it says its number.
+    let orphan = format!(
+        "P=$PPID; until [ $(ps -o ppid= -p $$) != $P ]; do sleep 0.01; done; echo $$ > {}; exec sleep 60",
+        file.display()
+    );
+    fs::write(place.path("orphan"), orphan)?;
+    let child = format!(
+        "until [ -e {} ]; do sleep 0.01; done; sh {} & sleep 0.1",
+        up.display(),
+        place.path("orphan").display()
+    );
+    let command = format!("echo > {}; until [ -s {} ]; do sleep 0.01; done", up.display(), file.display());
+    let output = run(with_stranger(&place, &child, &command));
+    let pid = pid(&place, "pid");
+    let lives = is_alive(pid);
+    let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL);
+    assert!(lives, "{}", said(&output));
+    assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), ""));
+    Ok(())
+}
+
+fn own_orphan() -> Result<(), Failed> {
+    let place = Place::new();
+    let file = place.path("pid");
+    let command = format!(
+        "(setsid sh -c \"echo \\$\\$ > {}; exec sleep 60\" &); until [ -s {0} ]; do sleep 0.01; done",
+        file.display()
+    );
+    let output = run(with_stranger(&place, "exec sleep 20", &command));
+    assert!(!is_alive(pid(&place, "pid")), "{}", said(&output));
+    assert!(said(&output).contains("left processes behind"), "{}", said(&output));
     Ok(())
 }
 

@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Test> {
         ("signals::c6_one_that_waits_leaves_the_queue", while_waiting),
         ("signals::the_command_hears_them", forwarded),
         ("signals::one_that_dies_of_it", deadly),
+        ("signals::a_stopped_command_dies_of_them", stopped),
         ("signals::what_was_ignored_stays_ignored", nohup),
         ("signals::what_was_blocked_stays_blocked", blocked),
     ]
@@ -83,6 +84,21 @@ fn deadly() -> Result<(), Failed> {
         let line = format!("echo up > {}; exec sleep 60", place.path(&name).display());
         let mut run = Running::start(place.lockkit(["run", "job", "sh", "-c", &line]));
         place.text(&name);
+        run.signal(signal);
+        assert_eq!(run.end().signal(), Some(signal.as_raw()));
+    }
+    Ok(())
+}
+
+fn stopped() -> Result<(), Failed> {
+    let place = Place::new();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+        let mut run = Running::start(place.lockkit(["-q", "run", "job", "sh", "-c", "kill -STOP $$"]));
+        let command = child(&run).as_raw_nonzero();
+        until("its stop", || {
+            let stat = std::fs::read_to_string(format!("/proc/{command}/stat")).ok()?;
+            stat.contains(") T ").then_some(())
+        });
         run.signal(signal);
         assert_eq!(run.end().signal(), Some(signal.as_raw()));
     }

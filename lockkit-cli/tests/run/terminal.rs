@@ -27,6 +27,7 @@ pub(crate) fn trials() -> Vec<Test> {
         ("terminal::a_script_around_it_reads_on", script_reads),
         ("terminal::a_pager_behind_it_keeps_the_terminal", pager),
         ("terminal::ctrl_z_is_answered", suspend),
+        ("terminal::a_command_from_the_background_reads_in_the_foreground", foreground),
         ("terminal::a_wait_is_one_live_line", live),
     ]
 }
@@ -180,6 +181,22 @@ fn suspend() -> Result<(), Failed> {
     shell.shows("can't be suspended");
     shell.types("on\n");
     shell.shows("got <on>");
+    shell.shows(PROMPT);
+    shell.types("echo code=$?\n");
+    shell.shows("code=0");
+    Ok(())
+}
+
+/// The shell believes that its job runs, and does not tell it to go on.
+fn foreground() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.types("$L run job sh -c 'echo re\"\"ady; read x; echo \"got <$x>\"' &\n");
+    shell.shows("ready");
+    shell.shows("waits for the terminal");
+    shell.types("fg\n");
+    shell.types("hello\n");
+    shell.shows("got <hello>");
     shell.shows(PROMPT);
     shell.types("echo code=$?\n");
     shell.shows("code=0");
