@@ -25,10 +25,10 @@ pub(crate) async fn once(
     store: &StoreArguments,
     output: &OutputArguments,
 ) -> Result<Exit> {
-    let schedule = Schedule::new(&arguments)?;
     let OnceArguments { name, wait, job, .. } = &arguments;
     let order = Order { name, lock: Lock::Mutex, wait: Some(wait), hold_for: Duration::ZERO, job };
     with_status(order, Voice::new(output), async |turn| {
+        let schedule = Schedule::new(&arguments)?;
         let shop = turn.open(store).await?;
         check(&shop.store)?;
         let once = Once::begin(&arguments, &schedule, &shop.store).await?;

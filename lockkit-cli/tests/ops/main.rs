@@ -7,7 +7,9 @@ mod elect;
 mod heart;
 mod look;
 mod once;
+mod outputs;
 mod slots;
+mod status;
 mod stores;
 #[path = "../run/support.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
@@ -28,7 +30,9 @@ fn main() {
         elect::trials(),
         look::trials(),
         once::trials(),
+        outputs::trials(),
         slots::trials(),
+        status::trials(),
         stores::trials(),
         text::trials(),
         unlock::trials(),
