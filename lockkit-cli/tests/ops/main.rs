@@ -9,6 +9,7 @@ mod look;
 mod once;
 mod outputs;
 mod slots;
+mod stalled;
 mod status;
 mod stores;
 #[path = "../run/support.rs"]
@@ -32,6 +33,7 @@ fn main() {
         once::trials(),
         outputs::trials(),
         slots::trials(),
+        stalled::trials(),
         status::trials(),
         stores::trials(),
         text::trials(),
