@@ -10,7 +10,7 @@ use std::{
 
 use lockkit::{LockGuard, LockName};
 use rustix::process::Signal;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     cli::{OnFail, OnceArguments, OutputArguments, StoreArguments},
@@ -19,7 +19,8 @@ use crate::{
     history::History,
     job::Ended,
     journal::{self, Journal, Kept, Record, unix_ms},
-    slot::{Schedule, Slot},
+    slot::{MOST_EARLY, Schedule, Slot},
+    status::millis,
     store::Store,
     turn::{Lock, Order, Shop, Tail, Turn, Waited, Worked, outcome, with_status},
     voice::Voice,
@@ -84,6 +85,7 @@ struct Once<'a> {
     slot: Slot,
     /// The store's clock when it began, in milliseconds since 1970.
     now: u64,
+    began: Instant,
 }
 
 /// A command that has ended, and what is left to be done.
@@ -97,7 +99,9 @@ struct Work<'a> {
 const UNDOING: Duration = Duration::from_millis(150);
 
 /// No slot begins so early, in seconds, that this could be one of now.
-const FAR_AHEAD: i64 = 3_600;
+fn far_ahead() -> i64 {
+    i64::try_from(MOST_EARLY.as_secs()).unwrap_or(i64::MAX)
+}
 
 /// Why there is nothing to do.
 type Done = String;
@@ -115,7 +119,13 @@ impl<'a> Once<'a> {
     ) -> Result<Taken<'a>> {
         let time = shop.store.locker.time().await?;
         let name = shop.store.name(lockkit::Kind::Mutex, &arguments.name)?;
-        let once = Self { arguments, name, slot: schedule.slot_at(time)?, now: unix_ms(time) };
+        let once = Self {
+            arguments,
+            name,
+            slot: schedule.slot_at(time)?,
+            now: unix_ms(time),
+            began: Instant::now(),
+        };
         // Most hosts come late, and need no lock to see that.
         if let Some(done) = once.done(&once.journal(&shop.store).await?.record)? {
             return Ok(Taken::Done(done));
@@ -308,7 +318,9 @@ impl<'a> Once<'a> {
             Slot::Tick(tick) => record.tick_done(*tick),
             Slot::Key(key) => {
                 let keep = u64::try_from(self.arguments.keep.as_millis()).unwrap_or(u64::MAX);
-                record.key_done(key, self.now, self.now.saturating_add(keep));
+                // What ran for long is remembered for as long as what did not.
+                let now = self.now.saturating_add(millis(self.began.elapsed()));
+                record.key_done(key, now, now.saturating_add(keep));
             }
         }
     }
@@ -320,7 +332,7 @@ impl<'a> Once<'a> {
     /// nobody would know.
     fn done(&self, record: &Record) -> Result<Option<Done>> {
         if let (Slot::Tick(tick), Some(last)) = (&self.slot, record.last_tick())
-            && last > tick.max(&self.seconds()).saturating_add(FAR_AHEAD)
+            && last > tick.max(&self.seconds()).saturating_add(far_ahead())
         {
             return Err(Error::new(format!(
                 "the last slot of {} that is done, {}, is far ahead of the store's clock: nothing is run until then; \

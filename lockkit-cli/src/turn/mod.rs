@@ -23,6 +23,7 @@ use crate::{
     signals::Signals,
     status::{Status, StatusFile, millis},
     store::Store,
+    sweep::sweep,
     voice::Voice,
     waiting::{Wanted, wait},
 };
@@ -105,6 +106,8 @@ pub(crate) async fn with_status(
     let status = Status { name: order.name.to_owned(), ..Status::default() };
     let mut turn = Turn { order, voice, status };
     let ended = work(&mut turn).await;
+    // Not before: the command would wait for it.
+    sweep();
     let Some(file) = file else { return ended };
     if let Err(error) = &ended {
         (turn.status.outcome, turn.status.reason) = ("failed", Some(error.to_string()));

@@ -15,6 +15,7 @@ mod stores;
 #[path = "../run/support.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod support;
+mod sweep;
 mod text;
 mod unlock;
 
@@ -36,6 +37,7 @@ fn main() {
         stalled::trials(),
         status::trials(),
         stores::trials(),
+        sweep::trials(),
         text::trials(),
         unlock::trials(),
     ];
