@@ -47,7 +47,7 @@ pub(crate) async fn once(
         };
         match taken {
             Taken::Slot(once, guard, journal) => {
-                let done = once.run(turn, &shop, guard, journal).await;
+                let done = once.run(turn, &shop, guard, *journal).await;
                 shop.close().await;
                 done
             }
@@ -64,7 +64,7 @@ pub(crate) async fn once(
 /// What came of the wait for a slot.
 enum Taken<'a> {
     /// Its lock is held, and it is to be done.
-    Slot(Once<'a>, LockGuard, Journal),
+    Slot(Once<'a>, LockGuard, Box<Journal>),
     Done(Done),
     Not(Waited),
 }
@@ -139,7 +139,7 @@ impl<'a> Once<'a> {
             release_early(turn, guard).await;
             return Ok(Taken::Done(done));
         }
-        Ok(Taken::Slot(once, guard, journal))
+        Ok(Taken::Slot(once, guard, Box::new(journal)))
     }
 
     async fn run(
