@@ -10,18 +10,29 @@ pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 pub(crate) struct Error {
     context: Cow<'static, str>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    reader_gone: bool,
 }
 
 impl Error {
     pub(crate) fn new(context: impl Into<Cow<'static, str>>) -> Self {
-        Self { context: context.into(), source: None }
+        Self { context: context.into(), source: None, reader_gone: false }
     }
 
     pub(crate) fn of(
         context: impl Into<Cow<'static, str>>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        Self { context: context.into(), source: Some(source.into()) }
+        Self { context: context.into(), source: Some(source.into()), reader_gone: false }
+    }
+
+    /// Nobody reads standard output any more.
+    pub(crate) fn reader_gone() -> Self {
+        Self { reader_gone: true, ..Self::new("nobody reads standard output any more") }
+    }
+
+    /// Ends the program without a word, as it ends others.
+    pub(crate) fn is_reader_gone(&self) -> bool {
+        self.reader_gone
     }
 }
 

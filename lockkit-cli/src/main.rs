@@ -22,6 +22,7 @@ mod signals;
 mod slot;
 mod status;
 mod store;
+mod sweep;
 mod table;
 mod turn;
 mod view;

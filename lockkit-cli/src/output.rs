@@ -1,23 +1,34 @@
-//! What commands without a child write to standard output.
+//! The two outputs. Neither is worth a panic: standard error may be closed or full, and a reader may go.
 
 use std::{
     fmt::Display,
     io::{self, ErrorKind, Write as _},
-    process,
 };
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-/// Writes a line. A reader that has gone, such as `head`, ends the program without a word, as it ends others.
+/// Says it on standard error, if that can be written: there is nobody else to be told.
+pub(crate) fn aside(text: impl Display) {
+    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+}
+
+/// Writes a line to standard output.
+///
+/// # Errors
+/// It can't be written. That a reader has gone, such as `head`, [is no failure](Error::is_reader_gone).
 pub(crate) fn line(text: impl Display) -> Result<()> {
+    whole(format!("{text}\n").as_bytes())
+}
+
+/// As [`line`], of what has its own ends of lines.
+pub(crate) fn whole(text: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => process::exit(0),
-        Err(error) => Err(Error::of("standard output can't be written", error)),
-    }
+    out.write_all(text).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Error::reader_gone(),
+        _ => Error::of("standard output can't be written", error),
+    })
 }
 
 /// Writes a line of JSON.

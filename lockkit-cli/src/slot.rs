@@ -20,6 +20,15 @@ use crate::{
 /// More is not needed by clocks that are set at all.
 const LONGEST_EARLY: Duration = Duration::from_secs(30);
 
+/// A slot that is done further ahead than this is taken for one of a wrong clock.
+pub(crate) const MOST_EARLY: Duration = Duration::from_secs(3_600);
+
+/// Gaps between slots of a schedule that are looked at: they may differ, as those of working days do.
+const GAPS: usize = 64;
+
+/// Hosts' timers go off in the same minute, not at the same instant: a slot that was forgotten by then would run twice.
+const LEAST_KEPT: Duration = Duration::from_secs(60);
+
 /// How slots follow each other.
 #[derive(Debug)]
 pub(crate) enum Schedule {
@@ -53,7 +62,17 @@ impl Schedule {
     /// # Errors
     /// What can't be understood, or has no meaning.
     pub(crate) fn new(arguments: &OnceArguments) -> Result<Self> {
-        let OnceArguments { every, cron, zone, slot, early, .. } = arguments;
+        let OnceArguments { every, cron, zone, slot, early, keep, .. } = arguments;
+        if *keep < LEAST_KEPT {
+            return Err(Error::new(
+                "--keep is 1m or more: a slot that is forgotten sooner would be run again by a host that asks later",
+            ));
+        }
+        if early.is_some_and(|early| early > MOST_EARLY) {
+            return Err(Error::new(
+                "--early is 1h at most: what is done further ahead is taken for a wrong clock",
+            ));
+        }
         let early = early.map(signed).transpose()?;
         match (every, cron, slot) {
             (Some(every), ..) => Self::every(*every, early),
@@ -69,12 +88,10 @@ impl Schedule {
             return Err(Error::new("--every takes whole seconds: 1s, 5m, 24h"));
         };
         let early = match early {
-            Some(early) if early >= SignedDuration::from_secs(seconds) => {
-                return Err(Error::new(
-                    "--early is less than --every, else a slot would begin before the one before it",
-                ));
+            Some(early) => {
+                check_early(early, SignedDuration::from_secs(seconds))?;
+                early
             }
-            Some(early) => early,
             None => signed((every / 10).min(LONGEST_EARLY))?,
         };
         Ok(Self::Every { seconds, early })
@@ -123,15 +140,39 @@ fn last_tick(cron: &Cron, zone: &TimeZone, at: Timestamp, early: Option<SignedDu
     let before =
         |at: Timestamp| cron.find_previous_occurrence(&at.to_zoned(zone.clone()), true).map_err(none);
     let last = before(at)?.timestamp();
+    let after = |at: Timestamp| {
+        cron.find_next_occurrence(&at.to_zoned(zone.clone()), false)
+            .map(|next| next.timestamp())
+            .map_err(none)
+    };
     let early = match early {
-        Some(early) => early,
-        None => {
-            let next = cron.find_next_occurrence(&at.to_zoned(zone.clone()), false).map_err(none)?;
-            (next.timestamp().duration_since(last) / 10).min(signed(LONGEST_EARLY)?)
+        Some(early) => {
+            check_early(early, shortest_gap(last, after))?;
+            early
         }
+        None => (after(at)?.duration_since(last) / 10).min(signed(LONGEST_EARLY)?),
     };
     let tick = before(at.checked_add(early).map_err(far_off)?)?.timestamp();
     Ok(Slot::Tick(tick.as_second()))
+}
+
+/// Between the next slots.
+fn shortest_gap(last: Timestamp, after: impl Fn(Timestamp) -> Result<Timestamp>) -> SignedDuration {
+    let ticks = std::iter::successors(Some(last), |tick| after(*tick).ok());
+    let ticks: Vec<_> = ticks.take(GAPS + 1).collect();
+    let gaps = ticks.iter().zip(ticks.iter().skip(1)).map(|(tick, next)| next.duration_since(*tick));
+    gaps.min().unwrap_or(SignedDuration::MAX)
+}
+
+/// A slot that began earlier would be meant for the one before it by hosts whose clocks are right.
+fn check_early(early: SignedDuration, gap: SignedDuration) -> Result<()> {
+    if early < gap / 2 {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "--early is less than half the time between two slots, which is {gap:#}: else most of a slot would belong to \
+         the next one"
+    )))
 }
 
 fn signed(duration: Duration) -> Result<SignedDuration> {
@@ -235,7 +276,10 @@ mod tests {
             (&["--every", "500ms"][..], "whole seconds"),
             (&["--every", "1500ms"], "whole seconds"),
             (&["--every", "0s"], "whole seconds"),
-            (&["--every", "1m", "--early", "60s"], "less than --every"),
+            (&["--every", "1m", "--early", "30s"], "less than half the time between two slots, which is 1m"),
+            (&["--every", "9h", "--early", "61m"], "1h at most"),
+            (&["--slot", "x", "--keep", "0s"], "1m or more"),
+            (&["--slot", "x", "--keep", "59s"], "1m or more"),
             (&["--cron", "61 * * * *"], "minute, hour"),
             (&["--cron", "* * * *"], "minute, hour"),
             (&["--cron", "0 0 3 * * *"], "minute, hour"),
@@ -245,6 +289,12 @@ mod tests {
         ] {
             let error = schedule(arguments).unwrap_err().to_string();
             assert!(error.contains(reason), "{arguments:?}: {error}");
+        }
+        for (cron, early, is_good) in
+            [("0 3 * * *", "1h", true), ("0,10 3 * * *", "5m", false), ("0,10 3 * * *", "4m", true)]
+        {
+            let schedule = schedule(&["--cron", cron, "--early", early]).unwrap();
+            assert_eq!(schedule.slot_at(SystemTime::now()).is_ok(), is_good, "{cron}, {early}");
         }
         let never = schedule(&["--cron", "0 0 31 2 *"]).and_then(|never| never.slot_at(SystemTime::now()));
         assert!(never.is_err(), "{never:?}");

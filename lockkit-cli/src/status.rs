@@ -1,14 +1,15 @@
 //! The line of JSON about how a run ended.
 
 use std::{
-    ffi::OsString,
-    fs,
+    fs::{self, Metadata, Permissions},
+    io::{ErrorKind, Write as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process,
     time::Duration,
 };
 
 use serde::Serialize;
+use tempfile::NamedTempFile;
 
 use crate::error::{Error, Result};
 
@@ -40,30 +41,62 @@ impl Status {
 #[derive(Debug)]
 pub(crate) struct StatusFile {
     path: PathBuf,
-    new: PathBuf,
 }
 
 impl StatusFile {
     /// # Errors
-    /// The file can't be written: better said before the run than after it.
+    /// What is there is no regular file, or it can't be written: better said before the run than after it.
     pub(crate) fn new(path: &Path) -> Result<Self> {
-        let no_file = || Error::new(format!("the status file {} is no file", path.display()));
-        let mut name = OsString::from(".");
-        name.push(path.file_name().ok_or_else(no_file)?);
-        name.push(format!(".{}.new", process::id()));
-        let file = Self { path: path.to_owned(), new: path.with_file_name(name) };
-        if path.is_dir() {
-            return Err(no_file());
-        }
-        fs::write(&file.new, "")
-            .and_then(|()| fs::remove_file(&file.new))
-            .map_err(|error| file.failed(error))?;
+        let file = Self { path: path.to_owned() };
+        let (target, old) = file.target()?;
+        file.new_file(&target, old.as_ref())?;
         Ok(file)
     }
 
     fn write(&self, text: &str) -> Result<()> {
-        let written = fs::write(&self.new, text).and_then(|()| fs::rename(&self.new, &self.path));
-        written.map_err(|error| self.failed(error))
+        // It may be another than before the run.
+        let (target, old) = self.target()?;
+        let mut new = self.new_file(&target, old.as_ref())?;
+        new.write_all(text.as_bytes()).map_err(|error| self.failed(error))?;
+        new.persist(target).map_err(|error| self.failed(error.error))?;
+        Ok(())
+    }
+
+    /// The file to be replaced, behind all links, and what is known of it if there is one. A rename would put a file in
+    /// the place of a device, and all who write to the device would write to that.
+    fn target(&self) -> Result<(PathBuf, Option<Metadata>)> {
+        match fs::metadata(&self.path) {
+            Ok(metadata) if metadata.is_file() => {
+                let target = fs::canonicalize(&self.path).map_err(|error| self.failed(error))?;
+                Ok((target, Some(metadata)))
+            }
+            Ok(_) => Err(self.no_file("it is there, and no regular file")),
+            Err(error) if error.kind() == ErrorKind::NotFound && !self.path.is_symlink() => {
+                self.path.file_name().ok_or_else(|| self.no_file("it has no name"))?;
+                Ok((self.path.clone(), None))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(self.no_file("it is a link to nothing")),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// In the folder of the file, under a name that nobody can have prepared. Who could read the old one can read it.
+    fn new_file(&self, target: &Path, old: Option<&Metadata>) -> Result<NamedTempFile> {
+        let folder =
+            target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let new = tempfile::Builder::new()
+            .prefix(".lockkit-status-")
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(folder)
+            .map_err(|error| self.failed(error))?;
+        if let Some(old) = old {
+            new.as_file().set_permissions(old.permissions()).map_err(|error| self.failed(error))?;
+        }
+        Ok(new)
+    }
+
+    fn no_file(&self, why: &str) -> Error {
+        Error::new(format!("the status file {} can't be written: {why}", self.path.display()))
     }
 
     fn failed(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

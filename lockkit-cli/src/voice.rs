@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use crate::cli::{Format, OutputArguments};
+use crate::{
+    cli::{Format, OutputArguments},
+    output::aside,
+};
 
 /// How much is said, and how.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +39,7 @@ impl Voice {
         if self.json {
             self.event("message", [("text", text.into())]);
         } else {
-            write_line(&format!("lockkit: {text}"));
+            aside(format_args!("lockkit: {text}"));
         }
     }
 
@@ -45,12 +48,6 @@ impl Voice {
         let mut object = Map::new();
         object.insert("event".to_owned(), event.into());
         object.extend(fields.into_iter().map(|(key, value)| (key.to_owned(), value)));
-        write_line(&Value::Object(object).to_string());
+        aside(Value::Object(object));
     }
-}
-
-/// A standard error that is closed must not end the program, as `eprintln` would: a child is to be looked after.
-fn write_line(text: &str) {
-    use std::io::Write as _;
-    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }

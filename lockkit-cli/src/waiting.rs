@@ -70,11 +70,15 @@ pub(crate) async fn wait(
         }
     };
     match locked {
-        Ok(Some(guard)) => Ok(Waited::Held(guard)),
-        Ok(None) => Ok(Waited::Busy(holders(wanted).await)),
-        Err(error) if error.kind() == ErrorKind::Timeout => Ok(Waited::Busy(holders(wanted).await)),
-        Err(error) => Err(error.into()),
+        Ok(Some(guard)) => return Ok(Waited::Held(guard)),
+        Ok(None) => {}
+        Err(error) if error.kind() == ErrorKind::Timeout => {}
+        Err(error) => return Err(error.into()),
     }
+    Ok(tokio::select! {
+        who = holders(wanted) => Waited::Busy(who),
+        signal = signals.end() => Waited::Signal(signal),
+    })
 }
 
 async fn holders(wanted: Wanted<'_>) -> String {

@@ -13,7 +13,7 @@ pub(crate) use self::{
     job::{ElectArguments, JobArguments, Permits, RunArguments, WaitArguments},
     look::{BenchArguments, LookArguments, NamesArguments, UnlockArguments, WatchArguments},
     once::{OnFail, OnceArguments},
-    text::told,
+    text::{check_command, told},
 };
 
 /// Runs commands under locks that all of your hosts share, and shows who holds them.

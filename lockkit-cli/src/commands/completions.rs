@@ -1,20 +1,14 @@
 //! `lockkit completions`
 
-use std::io::{self, Write as _};
-
 use clap::{Command, CommandFactory as _};
 use clap_complete::{Shell, generate};
 
-use crate::{
-    cli::Cli,
-    error::{Error, Result},
-    exit::Exit,
-};
+use crate::{cli::Cli, error::Result, exit::Exit, output};
 
 pub(crate) fn completions(shell: Shell) -> Result<Exit> {
     let mut script = Vec::new();
     generate(shell, &mut visible(), "lockkit", &mut script);
-    io::stdout().write_all(&script).map_err(|error| Error::of("the script can't be printed", error))?;
+    output::whole(&script)?;
     Ok(Exit::Done)
 }
 

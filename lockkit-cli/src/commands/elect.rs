@@ -44,6 +44,9 @@ async fn lead(turn: &mut Turn<'_>, shop: &Shop) -> Result<Exit> {
             shop.close().await;
             return Ok(ran.exit);
         }
+        if let Some(signal) = ran.signal {
+            return turn.not_held(Waited::Signal(signal), shop).await;
+        }
         tokio::select! {
             () = sleep(PAUSE) => {}
             signal = shop.signals.end() => return turn.not_held(Waited::Signal(signal), shop).await,

@@ -9,6 +9,7 @@ use crate::{
     cli::Cli,
     error::{Error, Result},
     exit::Exit,
+    output,
 };
 
 /// What no argument tells.
@@ -17,7 +18,7 @@ const MORE: &str = include_str!("man.roff");
 pub(crate) fn man() -> Result<Exit> {
     let mut page = Vec::new();
     render(&mut page).map_err(|error| Error::of("the page can't be made", error))?;
-    io::stdout().write_all(&page).map_err(|error| Error::of("the page can't be printed", error))?;
+    output::whole(&page)?;
     Ok(Exit::Done)
 }
 

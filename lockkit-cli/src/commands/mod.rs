@@ -22,10 +22,11 @@ use clap::Parser as _;
 use tokio::runtime::Builder;
 
 use crate::{
-    cli::{Cli, Command, StoreArguments, told},
+    cli::{Cli, Command, StoreArguments, check_command, told},
     error::{Error, Result},
     exit::Exit,
     job::{launch, watchdog},
+    output::aside,
     store::Store,
 };
 
@@ -38,8 +39,11 @@ pub(crate) fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return told(&error).into(),
+        Err(error) => return ended(told(&error).map(ExitCode::from)),
     };
+    if let Err(error) = check_command(&cli) {
+        return ended(Err(error));
+    }
     ended(match cli.command {
         Command::Bench(arguments) => measured(&arguments.arguments, Some(&cli.store)),
         // Before there is a runtime, whose threads an exec would not survive.
@@ -50,10 +54,14 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn ended(ended: Result<ExitCode>) -> ExitCode {
-    ended.unwrap_or_else(|error| {
-        eprintln!("lockkit: {error}");
-        Exit::Failed.into()
-    })
+    match ended {
+        Ok(code) => code,
+        Err(error) if error.is_reader_gone() => Exit::Done.into(),
+        Err(error) => {
+            aside(format_args!("lockkit: {error}"));
+            Exit::Failed.into()
+        }
+    }
 }
 
 /// On a runtime of its own kind, with the store that the arguments name, or else the environment.
@@ -77,11 +85,16 @@ fn measured(_: &[OsString], _: Option<&StoreArguments>) -> Result<ExitCode> {
 fn on_a_runtime(cli: Cli) -> Result<Exit> {
     if cli.output.verbose > 1 {
         let log = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false);
+        // What can't be said is not complained of, in the same place.
+        let log = log.log_internal_errors(false);
         log.with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG).init();
     }
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::of("no runtime can be made", error))?;
-    runtime.block_on(command(cli))
+    let ended = runtime.block_on(command(cli));
+    // A name that is looked up in vain would be waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn command(cli: Cli) -> Result<Exit> {

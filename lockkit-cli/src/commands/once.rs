@@ -3,9 +3,14 @@
 //! What is done is written beside the lock by its holder, under the token of the run: whoever holds the lock later, reads
 //! it.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    pin::pin,
+    time::{Duration, SystemTime},
+};
 
 use lockkit::{LockGuard, LockName};
+use rustix::process::Signal;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     cli::{OnFail, OnceArguments, OutputArguments, StoreArguments},
@@ -14,9 +19,10 @@ use crate::{
     history::History,
     job::Ended,
     journal::{self, Journal, Kept, Record, unix_ms},
-    slot::{Schedule, Slot},
+    slot::{MOST_EARLY, Schedule, Slot},
+    status::millis,
     store::Store,
-    turn::{Lock, Order, Shop, Turn, Waited, outcome, with_status},
+    turn::{Lock, Order, Shop, Tail, Turn, Waited, Worked, outcome, with_status},
     voice::Voice,
 };
 
@@ -25,18 +31,42 @@ pub(crate) async fn once(
     store: &StoreArguments,
     output: &OutputArguments,
 ) -> Result<Exit> {
-    let schedule = Schedule::new(&arguments)?;
     let OnceArguments { name, wait, job, .. } = &arguments;
     let order = Order { name, lock: Lock::Mutex, wait: Some(wait), hold_for: Duration::ZERO, job };
     with_status(order, Voice::new(output), async |turn| {
+        let schedule = Schedule::new(&arguments)?;
         let shop = turn.open(store).await?;
         check(&shop.store)?;
-        let once = Once::begin(&arguments, &schedule, &shop.store).await?;
-        let done = once.run(turn, &shop).await;
-        shop.close().await;
-        done
+        let taken = {
+            let taking = Once::take(&arguments, &schedule, turn, &shop);
+            tokio::select! {
+                biased;
+                taken = taking => taken?,
+                signal = shop.signals.end() => Taken::Not(Waited::Signal(signal)),
+            }
+        };
+        match taken {
+            Taken::Slot(once, guard, journal) => {
+                let done = once.run(turn, &shop, guard, *journal).await;
+                shop.close().await;
+                done
+            }
+            Taken::Done(done) => {
+                shop.close().await;
+                Ok(nothing_to_do(turn, &done))
+            }
+            Taken::Not(waited) => turn.not_held(waited, &shop).await,
+        }
     })
     .await
+}
+
+/// What came of the wait for a slot.
+enum Taken<'a> {
+    /// Its lock is held, and it is to be done.
+    Slot(Once<'a>, LockGuard, Box<Journal>),
+    Done(Done),
+    Not(Waited),
 }
 
 /// A store in which nothing can be remembered would have each host run each slot.
@@ -55,43 +85,152 @@ struct Once<'a> {
     slot: Slot,
     /// The store's clock when it began, in milliseconds since 1970.
     now: u64,
+    began: Instant,
 }
 
+/// A command that has ended, and what is left to be done.
+struct Work<'a> {
+    ended: Result<Ended>,
+    exit: Exit,
+    tail: Tail<'a>,
+}
+
+/// A store that answers takes back in that time that a slot is done; with what follows, a signal ends us within a second.
+const UNDOING: Duration = Duration::from_millis(150);
+
 /// No slot begins so early, in seconds, that this could be one of now.
-const FAR_AHEAD: i64 = 3_600;
+fn far_ahead() -> i64 {
+    i64::try_from(MOST_EARLY.as_secs()).unwrap_or(i64::MAX)
+}
 
 /// Why there is nothing to do.
 type Done = String;
 
 impl<'a> Once<'a> {
-    async fn begin(arguments: &'a OnceArguments, schedule: &Schedule, store: &Store) -> Result<Self> {
-        let time = store.locker.time().await?;
-        let name = store.name(lockkit::Kind::Mutex, &arguments.name)?;
-        Ok(Self { arguments, name, slot: schedule.slot_at(time)?, now: unix_ms(time) })
-    }
-
-    async fn run(&self, turn: &mut Turn<'_>, shop: &Shop) -> Result<Exit> {
+    /// Waits for the lock of the slot of now, unless that is done.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the lock is given back in the background.
+    async fn take(
+        arguments: &'a OnceArguments,
+        schedule: &Schedule,
+        turn: &mut Turn<'_>,
+        shop: &Shop,
+    ) -> Result<Taken<'a>> {
+        let time = shop.store.locker.time().await?;
+        let name = shop.store.name(lockkit::Kind::Mutex, &arguments.name)?;
+        let once = Self {
+            arguments,
+            name,
+            slot: schedule.slot_at(time)?,
+            now: unix_ms(time),
+            began: Instant::now(),
+        };
         // Most hosts come late, and need no lock to see that.
-        if let Some(done) = self.done(&self.journal(&shop.store).await?.record)? {
-            return Ok(nothing_to_do(turn, &done));
+        if let Some(done) = once.done(&once.journal(&shop.store).await?.record)? {
+            return Ok(Taken::Done(done));
         }
         let guard = match turn.wait(shop).await? {
             Waited::Held(guard) => guard,
-            ended => return turn.not_held(ended, shop).await,
+            ended => return Ok(Taken::Not(ended)),
         };
-        let mut journal = self.journal(&shop.store).await?;
-        if let Some(done) = self.done(&journal.record)? {
+        let journal = once.journal(&shop.store).await?;
+        if let Some(done) = once.done(&journal.record)? {
             release_early(turn, guard).await;
-            return Ok(nothing_to_do(turn, &done));
+            return Ok(Taken::Done(done));
         }
+        Ok(Taken::Slot(once, guard, Box::new(journal)))
+    }
+
+    async fn run(
+        &self,
+        turn: &mut Turn<'_>,
+        shop: &Shop,
+        guard: LockGuard,
+        mut journal: Journal,
+    ) -> Result<Exit> {
+        let before = journal.record.clone();
         let history = History::new(&shop.store, turn.voice, turn.program(), Some(self.slot.to_string()));
-        if self.claim(&mut journal, &history, &guard).await? == Kept::Lost {
+        let (claimed, signal) = {
+            let mut claiming = pin!(self.claim(&mut journal, &history, &guard));
+            tokio::select! {
+                biased;
+                claimed = &mut claiming => (Some(claimed?), None),
+                // A claim that is dropped midway may be there all the same, and nothing would be run.
+                signal = shop.signals.end() => {
+                    (timeout(UNDOING, claiming).await.ok().transpose()?, Some(signal))
+                }
+            }
+        };
+        let claimed = match (claimed, signal) {
+            (Some(claimed), _) => claimed,
+            (None, Some(signal)) => return self.interrupted(turn, shop, guard, signal, Kept::Lost).await,
+            (None, None) => Kept::Lost,
+        };
+        if claimed == Kept::Lost {
             let reason = format!("{:?} was lost before the command was started", turn.order.name);
             turn.voice.insist(&reason);
             (turn.status.outcome, turn.status.reason) = ("lost", Some(reason));
             return Ok(Exit::Lost);
         }
-        self.work(turn, shop, guard, history.begun(journal)).await
+        let mut history = history.begun(journal);
+        if let Some(signal) = signal {
+            let undone = self.undo(&mut history, &guard, &before, "interrupted").await;
+            return self.interrupted(turn, shop, guard, signal, undone).await;
+        }
+        match turn.work(&guard, shop, &mut history).await {
+            Worked::Ended(ended, exit, tail) => {
+                let work = Work { ended, exit, tail };
+                self.end(turn, shop, guard, history, &before, work).await
+            }
+            Worked::Interrupted(signal) => {
+                let undone = self.undo(&mut history, &guard, &before, "interrupted").await;
+                self.interrupted(turn, shop, guard, signal, undone).await
+            }
+        }
+    }
+
+    /// Takes back that a slot is done which was never begun.
+    async fn undo(
+        &self,
+        history: &mut History<'_>,
+        guard: &LockGuard,
+        before: &Record,
+        outcome: &str,
+    ) -> Kept {
+        let Some(journal) = history.journal() else { return Kept::Lost };
+        let (token, at) = (guard.fencing_token().get(), unix_ms(SystemTime::now()));
+        let write = journal.write(guard, |record| {
+            record.end(token, at, outcome);
+            record.restore_done(before);
+        });
+        match timeout(UNDOING, write).await {
+            Ok(Ok(kept)) => kept,
+            _ => Kept::Lost,
+        }
+    }
+
+    /// Ends by a signal that came before the command was started.
+    async fn interrupted(
+        &self,
+        turn: &mut Turn<'_>,
+        shop: &Shop,
+        guard: LockGuard,
+        signal: Signal,
+        undone: Kept,
+    ) -> Result<Exit> {
+        if undone == Kept::Lost && self.arguments.on_fail == OnFail::Done {
+            self.tell_stays_done(turn);
+        }
+        drop(guard);
+        turn.not_held(Waited::Signal(signal), shop).await
+    }
+
+    fn tell_stays_done(&self, turn: &Turn<'_>) {
+        turn.voice.insist(&format!(
+            "the slot {} may count as done, though nothing was run: the store did not answer in time",
+            self.slot
+        ));
     }
 
     /// Writes that the run begins; with `--on-fail done`, that its slot is done. Before anything is done in vain.
@@ -112,20 +251,31 @@ impl<'a> Once<'a> {
         write.await
     }
 
-    async fn work(
+    async fn end(
         &self,
         turn: &mut Turn<'_>,
         shop: &Shop,
         guard: LockGuard,
         mut history: History<'_>,
+        before: &Record,
+        Work { ended, exit, mut tail }: Work<'_>,
     ) -> Result<Exit> {
-        let (ended, exit) = turn.work(&guard, shop, &mut history).await;
         let written = match &ended {
-            Ok(ended) => self.written(&mut history, &guard, ended).await,
+            Ok(ended) => {
+                let writing = self.written(&mut history, &guard, before, ended);
+                let written = tail.before_lease_end(Duration::MAX, writing).await;
+                written.unwrap_or_else(|| Err(Error::new("the store did not answer in time")))
+            }
             Err(_) => Ok(Kept::Written),
         };
+        if was_not_begun(&ended)
+            && self.arguments.on_fail == OnFail::Done
+            && !matches!(written, Ok(Kept::Written))
+        {
+            self.tell_stays_done(turn);
+        }
         let succeeded = matches!(ended, Ok(Ended::Exited(0)));
-        let ran = turn.finish(guard, shop, ended, exit).await?;
+        let ran = turn.finish(guard, shop, ended, exit, tail).await?;
         let unwritten = |why: &str| format!("the command has succeeded, and its slot {} {why}", self.slot);
         match written {
             _ if !succeeded || self.arguments.on_fail == OnFail::Done => Ok(ran.exit),
@@ -141,15 +291,23 @@ impl<'a> Once<'a> {
         }
     }
 
-    /// Writes how the run ended, and that its slot is done if it succeeded.
-    async fn written(&self, history: &mut History<'_>, guard: &LockGuard, ended: &Ended) -> Result<Kept> {
+    /// Writes how the run ended, and that its slot is done if it succeeded, or is not if there was none.
+    async fn written(
+        &self,
+        history: &mut History<'_>,
+        guard: &LockGuard,
+        before: &Record,
+        ended: &Ended,
+    ) -> Result<Kept> {
         let Some(outcome) = outcome(ended) else { return Ok(Kept::Lost) };
         let Some(journal) = history.journal() else { return Ok(Kept::Lost) };
         let (token, at) = (guard.fencing_token().get(), unix_ms(SystemTime::now()));
         let write = journal.write(guard, |record| {
             record.end(token, at, &outcome);
-            if *ended == Ended::Exited(0) {
-                self.mark(record);
+            match ended {
+                Ended::Exited(0) => self.mark(record),
+                Ended::NotExecutable(_) | Ended::NotFound => record.restore_done(before),
+                _ => {}
             }
         });
         write.await
@@ -160,7 +318,9 @@ impl<'a> Once<'a> {
             Slot::Tick(tick) => record.tick_done(*tick),
             Slot::Key(key) => {
                 let keep = u64::try_from(self.arguments.keep.as_millis()).unwrap_or(u64::MAX);
-                record.key_done(key, self.now, self.now.saturating_add(keep));
+                // What ran for long is remembered for as long as what did not.
+                let now = self.now.saturating_add(millis(self.began.elapsed()));
+                record.key_done(key, now, now.saturating_add(keep));
             }
         }
     }
@@ -172,7 +332,7 @@ impl<'a> Once<'a> {
     /// nobody would know.
     fn done(&self, record: &Record) -> Result<Option<Done>> {
         if let (Slot::Tick(tick), Some(last)) = (&self.slot, record.last_tick())
-            && last > tick.max(&self.seconds()).saturating_add(FAR_AHEAD)
+            && last > tick.max(&self.seconds()).saturating_add(far_ahead())
         {
             return Err(Error::new(format!(
                 "the last slot of {} that is done, {}, is far ahead of the store's clock: nothing is run until then; \
@@ -198,6 +358,11 @@ impl<'a> Once<'a> {
         let journal = Journal::read(&store.locker, &self.name).await?;
         journal.ok_or_else(|| Error::new("the store has no notes any more"))
     }
+}
+
+/// There was nothing to be run: what the slot was to be done for has not even begun.
+const fn was_not_begun(ended: &Result<Ended>) -> bool {
+    matches!(ended, Ok(Ended::NotExecutable(_) | Ended::NotFound))
 }
 
 fn nothing_to_do(turn: &mut Turn<'_>, done: &str) -> Exit {

@@ -33,7 +33,7 @@ pub(crate) async fn watch(
     let shown = |view: &&LockView| arguments.look.kind.is_some() || !view.holders.is_empty();
     last.iter().filter(shown).try_for_each(|view| tell(view, None, output))?;
     if !output.quiet && last.iter().filter(shown).count() == 0 {
-        eprintln!("lockkit: nobody holds {:?}", arguments.look.name);
+        output::aside(format_args!("lockkit: nobody holds {:?}", arguments.look.name));
     }
     while !(arguments.until_free && last.iter().all(|view| view.holders.is_empty())) {
         sleep(PAUSE).await;
@@ -41,7 +41,7 @@ pub(crate) async fn watch(
             Ok(views) => views,
             Err(error) => {
                 if !std::mem::replace(&mut away, true) {
-                    eprintln!("{AWAY}: {error}");
+                    output::aside(format_args!("{AWAY}: {error}"));
                 }
                 continue;
             }

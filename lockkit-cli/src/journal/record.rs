@@ -114,6 +114,11 @@ impl Record {
         self.done.tick = self.done.tick.max(Some(tick));
     }
 
+    /// Takes back what was done since `before`.
+    pub(crate) fn restore_done(&mut self, before: &Self) {
+        self.done = before.done.clone();
+    }
+
     pub(crate) fn is_key_done(&self, key: &str, now: u64) -> bool {
         self.done.keys.iter().any(|(done, until)| done == key && now < *until)
     }

@@ -1,13 +1,15 @@
 //! One turn under a lock: wait for it, run the command while it is held, say how that ended, give the lock back.
 
 mod lock;
+mod tail;
 
-use std::time::Duration;
+use std::{cell::Cell, future::poll_fn, pin::pin, task::Poll, time::Duration};
 
 use lockkit::{LockGuard, LockOptions, Released, spi::LeaseScope};
+use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
-pub(crate) use self::lock::Lock;
+pub(crate) use self::{lock::Lock, tail::Tail};
 pub(crate) use crate::waiting::Waited;
 use crate::{
     asking,
@@ -21,12 +23,16 @@ use crate::{
     signals::Signals,
     status::{Status, StatusFile, millis},
     store::Store,
+    sweep::sweep,
     voice::Voice,
     waiting::{Wanted, wait},
 };
 
 /// What is left behind by a wait that a signal has ended is taken back within this, or the lease ends it.
-const LEAVING: Duration = Duration::from_millis(700);
+const LEAVING: Duration = Duration::from_millis(500);
+
+/// The store has so long for what nothing depends on: a word about a run, or a release that the lease does as well.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The grace of a job whose lock has room for it.
 const GRACE: Duration = Duration::from_secs(5);
@@ -51,12 +57,15 @@ pub(crate) struct Shop {
     pub(crate) signals: Signals,
     /// From SIGTERM to SIGKILL.
     pub(crate) grace: Duration,
+    closed: Cell<bool>,
 }
 
 impl Shop {
-    /// Takes back what was left to be done.
+    /// Takes back what was left to be done. What was tried in vain is not tried again.
     pub(crate) async fn close(&self) {
-        let _ = timeout(LEAVING, self.store.locker.shutdown()).await;
+        if !self.closed.replace(true) {
+            let _ = timeout(LEAVING, self.store.locker.shutdown()).await;
+        }
     }
 }
 
@@ -66,6 +75,17 @@ pub(crate) struct Ran {
     pub(crate) exit: Exit,
     /// Not stopped for the sake of the lock.
     pub(crate) by_itself: bool,
+    /// That came after the command had ended.
+    pub(crate) signal: Option<Signal>,
+}
+
+/// How a command ended that was to be run.
+#[derive(Debug)]
+pub(crate) enum Worked<'a> {
+    /// It ended, or could not be started.
+    Ended(Result<Ended>, Exit, Tail<'a>),
+    /// This signal came before it was started.
+    Interrupted(Signal),
 }
 
 /// The turn of one command.
@@ -86,6 +106,8 @@ pub(crate) async fn with_status(
     let status = Status { name: order.name.to_owned(), ..Status::default() };
     let mut turn = Turn { order, voice, status };
     let ended = work(&mut turn).await;
+    // Not before: the command would wait for it.
+    sweep();
     let Some(file) = file else { return ended };
     if let Err(error) = &ended {
         (turn.status.outcome, turn.status.reason) = ("failed", Some(error.to_string()));
@@ -104,7 +126,7 @@ impl Turn<'_> {
     pub(crate) async fn open(&self, store: &StoreArguments) -> Result<Shop> {
         let store = Store::connect(store).await?;
         let (options, grace) = options(self.order.job, &store)?;
-        Ok(Shop { store, options, grace, signals: Signals::listen()? })
+        Ok(Shop { store, options, grace, signals: Signals::listen()?, closed: Cell::new(false) })
     }
 
     /// Waits for the lock.
@@ -160,32 +182,67 @@ impl Turn<'_> {
         shop: &Shop,
         history: &mut History<'_>,
     ) -> Result<Ran> {
-        let (ended, exit) = self.work(&guard, shop, history).await;
-        if let Some(outcome) = ended.as_ref().ok().and_then(outcome) {
-            history.end(&guard, &outcome).await;
+        match self.work(&guard, shop, history).await {
+            Worked::Ended(ended, exit, mut tail) => {
+                if let Some(outcome) = ended.as_ref().ok().and_then(outcome) {
+                    // The lock is to be given back while it is ours.
+                    let bound = PATIENCE.min(tail.lease_left() / 2);
+                    let _ = tail.before_lease_end(bound, history.end(&guard, &outcome)).await;
+                }
+                self.finish(guard, shop, ended, exit, tail).await
+            }
+            Worked::Interrupted(signal) => {
+                drop(guard);
+                let exit = self.not_held(Waited::Signal(signal), shop).await?;
+                Ok(Ran { exit, by_itself: true, signal: Some(signal) })
+            }
         }
-        self.finish(guard, shop, ended, exit).await
     }
 
     /// Runs the command.
-    pub(crate) async fn work(
+    pub(crate) async fn work<'s>(
         &mut self,
         guard: &LockGuard,
-        shop: &Shop,
+        shop: &'s Shop,
         history: &mut History<'_>,
-    ) -> (Result<Ended>, Exit) {
+    ) -> Worked<'s> {
         let began = Instant::now();
         self.status.token = Some(guard.fencing_token().get());
         self.voice.remark(&format!("{:?} is held, token {}", self.order.name, guard.fencing_token()));
         let mut environment = environment::of_lock(self.order.name, guard, &shop.store);
         environment.extend(history.slot().map(|slot| ("LOCKKIT_SLOT", slot.into())));
         let job = Job::new(self.order.job, shop.grace, environment, self.voice);
-        let asked = asking::asked(&shop.store.locker, guard, shop.options.ttl);
+        // Nobody looks for an ask before the command runs; from then on signals are the command's.
+        let runs = Cell::new(false);
+        let asked = async {
+            runs.set(true);
+            asking::asked(&shop.store.locker, guard, shop.options.ttl).await
+        };
+        let mut interrupted = pin!(shop.signals.end());
+        let mut interrupted = poll_fn(|context| match runs.get() {
+            true => Poll::Pending,
+            false => interrupted.as_mut().poll(context),
+        });
+        let mut running = pin!(run_under(&job, guard, &shop.signals, asked));
         // The command does not wait for a word about it.
-        let (ended, ()) = tokio::join!(run_under(&job, guard, &shop.signals, asked), history.begin(guard));
+        let mut beginning = pin!(history.begin(guard));
+        let mut is_written = false;
+        let ended = loop {
+            tokio::select! {
+                biased;
+                ended = &mut running => break ended,
+                () = &mut beginning, if !is_written => is_written = true,
+                signal = &mut interrupted => return Worked::Interrupted(signal),
+            }
+        };
+        let mut tail = Tail::new(&shop.signals, guard);
         self.status.ran_ms = Some(millis(began.elapsed()));
+        if !is_written {
+            let bound = PATIENCE.min(tail.lease_left() / 4);
+            let _ = tail.before_lease_end(bound, beginning).await;
+        }
         let exit = ended.as_ref().map_or(Exit::Failed, |ended| self.told(ended));
-        (ended, exit)
+        Worked::Ended(ended, exit, tail)
     }
 
     /// Gives the lock back once it may be.
@@ -195,13 +252,14 @@ impl Turn<'_> {
         shop: &Shop,
         ended: Result<Ended>,
         exit: Exit,
+        mut tail: Tail<'_>,
     ) -> Result<Ran> {
         let by_itself = !matches!(ended, Ok(Ended::Lost(_) | Ended::Asked(_)));
-        if ended.is_ok() && by_itself {
+        if ended.is_ok() && by_itself && tail.signal().is_none() {
             self.hold_on(&guard, shop).await;
         }
-        let exit = self.release(guard, ended.map(|_| exit)).await?;
-        Ok(Ran { exit, by_itself })
+        let exit = self.release(guard, ended.map(|_| exit), &mut tail).await?;
+        Ok(Ran { exit, by_itself, signal: tail.signal() })
     }
 
     /// The command's name, without its path.
@@ -258,11 +316,18 @@ impl Turn<'_> {
         }
     }
 
-    /// That the lock was not ours any more is worth more than that the command succeeded.
-    async fn release(&mut self, guard: LockGuard, exit: Result<Exit>) -> Result<Exit> {
+    /// That the lock was not ours any more while the command ran is worth more than that the command succeeded. A lease
+    /// that stood when the command ended, and has ended since, is none of its business.
+    async fn release(&mut self, guard: LockGuard, exit: Result<Exit>, tail: &mut Tail<'_>) -> Result<Exit> {
         let known_lost = exit.as_ref().is_ok_and(|exit| *exit == Exit::Lost);
-        match guard.release().await {
-            Ok(Released::NotHeld) if !known_lost && exit.is_ok() => {
+        let released = tail.within(PATIENCE, guard.release()).await;
+        match released {
+            Some(Ok(Released::NotHeld)) if !known_lost && exit.is_ok() && tail.lease_left().is_zero() => {
+                let name = self.order.name;
+                self.voice.remark(&format!("the lease of {name:?} has ended before it was given back"));
+                exit
+            }
+            Some(Ok(Released::NotHeld)) if !known_lost && exit.is_ok() => {
                 let reason = format!(
                     "{:?} was lost while the command ran, though it has ended by itself: another may have run beside it",
                     self.order.name
@@ -271,8 +336,14 @@ impl Turn<'_> {
                 (self.status.outcome, self.status.reason) = ("lost", Some(reason));
                 Ok(Exit::Lost)
             }
-            Err(error) if !known_lost => {
+            Some(Err(error)) if !known_lost => {
                 self.voice.insist(&format!("whether the lock was released is unknown: {error}"));
+                exit
+            }
+            None if !known_lost => {
+                let text =
+                    "whether the lock was released is unknown: the store did not answer; its lease ends it";
+                self.voice.insist(text);
                 exit
             }
             _ => exit,

@@ -7,11 +7,15 @@ mod elect;
 mod heart;
 mod look;
 mod once;
+mod outputs;
 mod slots;
+mod stalled;
+mod status;
 mod stores;
 #[path = "../run/support.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod support;
+mod sweep;
 mod text;
 mod unlock;
 
@@ -28,8 +32,12 @@ fn main() {
         elect::trials(),
         look::trials(),
         once::trials(),
+        outputs::trials(),
         slots::trials(),
+        stalled::trials(),
+        status::trials(),
         stores::trials(),
+        sweep::trials(),
         text::trials(),
         unlock::trials(),
     ];

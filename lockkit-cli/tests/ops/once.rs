@@ -20,6 +20,8 @@ pub(crate) fn trials() -> Vec<Test> {
         ("once::keys_are_never_forgotten_for_want_of_room", full),
         ("once::a_clock_that_was_far_ahead_is_told_of", ahead),
         ("once::a_foreign_note_is_left_alone", foreign),
+        ("once::what_was_never_begun_is_not_done", not_begun),
+        ("once::a_key_is_kept_from_the_end_of_its_run", kept),
         ("once::a_busy_lock_is_waited_for_as_told", busy),
     ]
 }
@@ -171,6 +173,41 @@ fn foreign() -> Result<(), Failed> {
     good(place.lockkit(["run", "job", "-c", &line(&place, "true")]));
     assert_eq!(runs(&place), [""]);
     assert_eq!(note(&place), "all work and no play");
+    Ok(())
+}
+
+fn not_begun() -> Result<(), Failed> {
+    let place = Place::new();
+    fs::write(place.path("file"), "no program")?;
+    let file = place.path("file").display().to_string();
+    for (slot, command, code) in
+        [("--slot=a", "/no/such/command", 127), ("--slot=b", &file, 126), ("--every=1h", &file, 126)]
+    {
+        let once = ["once", "job", slot, "--on-fail=done"];
+        assert_eq!(run(place.lockkit([&once[..], &[command]].concat())).status.code(), Some(code));
+        let before = runs(&place).len();
+        for _ in 0..2 {
+            good(place.lockkit([&once[..], &["-c", &line(&place, "true")]].concat()));
+        }
+        assert_eq!(runs(&place).len(), before + 1, "{slot}");
+    }
+    Ok(())
+}
+
+/// Else what runs for longer would be forgotten when it ends.
+fn kept() -> Result<(), Failed> {
+    let place = Place::new();
+    let go = place.path("go");
+    let line = format!("until [ -e {} ]; do sleep 0.01; done", go.display());
+    let mut once = Running::start(place.lockkit(["once", "job", "--slot=v1", "--keep=1h", "-c", &line]));
+    until("the run", || note(&place).contains("\"slot\":\"v1\"").then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    fs::write(go, "")?;
+    assert_eq!(once.end().code(), Some(0));
+    let note: serde_json::Value = serde_json::from_str(&note(&place))?;
+    let until = note["done"]["keys"][0][1].as_u64().unwrap();
+    let started = note["runs"][0]["started"].as_u64().unwrap();
+    assert!((3_600_290..3_620_000).contains(&(until - started)), "{note}");
     Ok(())
 }
 

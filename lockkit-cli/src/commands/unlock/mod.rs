@@ -36,7 +36,7 @@ pub(crate) async fn unlock(
     let target = match Target::find(arguments, look(store, &arguments.look).await?)? {
         Found::Target(target) => target,
         Found::Other(text) => {
-            eprintln!("lockkit: {text}; nothing was done");
+            output::aside(format_args!("lockkit: {text}; nothing was done"));
             return Ok(Exit::Busy(Exit::BUSY));
         }
         Found::Free => {
@@ -45,14 +45,14 @@ pub(crate) async fn unlock(
         }
     };
     let asked = if arguments.now { Vec::new() } else { ask(arguments, store, output, &target).await? };
-    let mut failed = Ok(Exit::Done);
+    let mut failed = Ok(());
     for holder in &target.holders {
-        match freed(store, &target, holder, &asked).await {
-            Ok(how) => tell(&target, holder, how, output)?,
-            Err(error) => failed = Err(error),
-        }
+        let done =
+            freed(store, &target, holder, &asked).await.and_then(|how| tell(&target, holder, how, output));
+        // Nobody may read of it: the rest is freed all the same.
+        failed = failed.and(done);
     }
-    failed
+    failed.map(|()| Exit::Done)
 }
 
 /// Asks the holders to go, and tells the tokens of those that did. While it works, the ask stands.
@@ -165,6 +165,6 @@ fn tell(target: &Target, holder: &HolderView, how: How, output: &OutputArguments
 
 fn say(output: &OutputArguments, text: impl std::fmt::Display) {
     if !output.quiet {
-        eprintln!("lockkit: {text}");
+        output::aside(format_args!("lockkit: {text}"));
     }
 }

@@ -1,0 +1,252 @@
+//! A store that stops answering, at each moment in turn.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::process::ExitStatusExt as _,
+    process::Command,
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::Failed;
+use rustix::process::Signal;
+
+use crate::{
+    Test, good, json,
+    support::{Place, Running, run, said, until},
+};
+
+pub(crate) fn trials() -> Vec<Test> {
+    vec![
+        ("stalled::c6_a_signal_ends_once_at_any_moment", once_ends),
+        ("stalled::c6_what_a_signal_interrupts_is_given_back", gives_back),
+        ("stalled::a_signal_cuts_the_end_of_run_short", run_ends),
+        ("stalled::a_lease_that_ends_after_the_command_is_no_loss", late),
+    ]
+}
+
+/// Passes on what clients say, up to one thing; what the server says passes always.
+struct Proxy {
+    address: SocketAddr,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    said: AtomicUsize,
+    stalls_at: AtomicUsize,
+    is_stalled: AtomicBool,
+    opened: Mutex<bool>,
+    opens: Condvar,
+}
+
+impl Proxy {
+    /// Stalls when clients have said `stalls_at` things.
+    fn start(place: &Place, stalls_at: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(State { stalls_at: stalls_at.into(), ..State::default() });
+        let (port, shared) = (place.redis.port(), Arc::clone(&state));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, server) = (client.unwrap(), TcpStream::connect(("127.0.0.1", port)).unwrap());
+                let (to_server, state) = (server.try_clone().unwrap(), Arc::clone(&shared));
+                let to_client = client.try_clone().unwrap();
+                thread::spawn(move || pass(client, to_server, || state.wait()));
+                thread::spawn(move || pass(server, to_client, || ()));
+            }
+        });
+        Self { address, state }
+    }
+
+    fn lockkit(&self, place: &Place, arguments: &[&str]) -> Command {
+        let mut command = place.lockkit(arguments);
+        command.env("LOCKKIT_URL", format!("redis://{}/", self.address));
+        command
+    }
+
+    fn is_stalled(&self) -> bool {
+        self.state.is_stalled.load(Ordering::SeqCst)
+    }
+
+    /// The next thing that is said stalls.
+    fn stall_now(&self) {
+        self.state.stalls_at.store(self.state.said.load(Ordering::SeqCst) + 1, Ordering::SeqCst);
+    }
+
+    fn open(&self) {
+        *self.state.opened.lock().unwrap() = true;
+        self.state.opens.notify_all();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+impl State {
+    fn wait(&self) {
+        if self.said.fetch_add(1, Ordering::SeqCst) + 1 < self.stalls_at.load(Ordering::SeqCst) {
+            return;
+        }
+        self.is_stalled.store(true, Ordering::SeqCst);
+        let opened = self.opened.lock().unwrap();
+        drop(self.opens.wait_while(opened, |opened| !*opened).unwrap());
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, before: impl Fn()) {
+    let mut bytes = [0; 16_384];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        before();
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
+}
+
+fn line(place: &Place) -> String {
+    format!("echo \"$LOCKKIT_SLOT\" >> {}", place.path("runs").display())
+}
+
+fn runs(place: &Place) -> usize {
+    fs::read_to_string(place.path("runs")).unwrap_or_default().lines().count()
+}
+
+/// Starts it, and waits until it stalls or ends; true if it stalls.
+fn stalls(proxy: &Proxy, lockkit: &mut Running) -> bool {
+    until("a stall, or the end", || match (proxy.is_stalled(), lockkit.0.try_wait().unwrap()) {
+        (true, None) => Some(true),
+        (_, Some(_)) => Some(false),
+        (false, None) => None,
+    })
+}
+
+/// Before the command was started, it ends by the signal; after that, by the signal, as the command, or with a word about
+/// the slot.
+fn once_ends() -> Result<(), Failed> {
+    let place = Place::new();
+    let line = line(&place);
+    for (on_fail, name) in [("retry", "a"), ("done", "b")] {
+        let mut stalled = 0;
+        for stalls_at in 1.. {
+            let proxy = Proxy::start(&place, stalls_at);
+            let (slot, before) = (format!("--slot={stalls_at}"), runs(&place));
+            let job = ["once", name, &slot, "--ttl=2s", "--grace=200ms", "--on-fail", on_fail, "-c", &line];
+            let mut once = Running::start(proxy.lockkit(&place, &job));
+            if !stalls(&proxy, &mut once) {
+                break;
+            }
+            stalled += 1;
+            let (signal, began) = ([Signal::TERM, Signal::INT, Signal::HUP][stalls_at % 3], Instant::now());
+            once.signal(signal);
+            let output = once.output();
+            let took = began.elapsed();
+            let status = output.status;
+            assert!(
+                took < Duration::from_secs(1),
+                "{on_fail}, stalled at {stalls_at}: {took:?}, {status}, {}",
+                said(&output)
+            );
+            let by_signal = status.signal() == Some(signal.as_raw());
+            assert!(by_signal || runs(&place) > before, "{stalls_at}: {status}, {}", said(&output));
+            assert!(by_signal || matches!(status.code(), Some(0 | 125)), "{status}, {}", said(&output));
+        }
+        assert!(stalled > 5, "{stalled}");
+    }
+    Ok(())
+}
+
+/// The store answers again as soon as the signal is there.
+fn gives_back() -> Result<(), Failed> {
+    let place = Place::new();
+    let line = line(&place);
+    let mut stalled = 0;
+    for stalls_at in 1.. {
+        let proxy = Proxy::start(&place, stalls_at);
+        let slot = format!("--slot={stalls_at}");
+        let job = ["once", "job", &slot, "--on-fail=done", "-c", &line];
+        let before = runs(&place);
+        let mut once = Running::start(proxy.lockkit(&place, &job));
+        if !stalls(&proxy, &mut once) {
+            break;
+        }
+        stalled += 1;
+        once.signal(Signal::TERM);
+        thread::sleep(Duration::from_millis(50));
+        proxy.open();
+        let output = once.output();
+        let status = output.status;
+        assert!(status.signal() == Some(15) || status.code() == Some(0), "{status}, {}", said(&output));
+        assert_eq!(json(&good(place.lockkit(["--format=json", "ls"]))).len(), 0, "stalled at {stalls_at}");
+        good(place.lockkit(job));
+        assert_eq!(runs(&place), before + 1, "stalled at {stalls_at}: {}", said(&output));
+    }
+    assert!(stalled > 5, "{stalled}");
+    Ok(())
+}
+
+/// The command has ended, and the store does not answer any more.
+fn run_ends() -> Result<(), Failed> {
+    let place = Place::new();
+    let (proxy, go, up) = (Proxy::start(&place, usize::MAX), place.path("go"), place.path("up"));
+    let line = format!("echo > {}; until [ -e {} ]; do sleep 0.01; done; exit 7", up.display(), go.display());
+    let mut lockkit = Running::start(proxy.lockkit(&place, &["run", "job", "-c", &line]));
+    // The command does not wait for its history.
+    until("the run", || {
+        let history = good(place.lockkit(["history", "job"]));
+        (up.exists() && crate::told(&history).contains("running")).then_some(())
+    });
+    proxy.stall_now();
+    fs::write(go, "")?;
+    assert!(stalls(&proxy, &mut lockkit));
+    let command = format!("/proc/{0}/task/{0}/children", lockkit.pid().as_raw_nonzero());
+    until("the end of the command", || {
+        fs::read_to_string(&command).is_ok_and(|all| all.is_empty()).then_some(())
+    });
+    let began = Instant::now();
+    lockkit.signal(Signal::TERM);
+    let output = lockkit.output();
+    assert_eq!(output.status.code(), Some(7), "{}", said(&output));
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    Ok(())
+}
+
+/// The store is away for longer than the lease, at each moment in turn. The command has ended long before.
+fn late() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut stalled = 0;
+    for stalls_at in 1.. {
+        let proxy = Proxy::start(&place, stalls_at);
+        let job = ["run", "job", "--ttl=2s", "--grace=200ms", "-c", "exit 7"];
+        let mut lockkit = Running::start(proxy.lockkit(&place, &job));
+        if !stalls(&proxy, &mut lockkit) {
+            break;
+        }
+        stalled += 1;
+        until("the end of the lease", || {
+            json(&good(place.lockkit(["--format=json", "ls"]))).is_empty().then_some(())
+        });
+        proxy.open();
+        let output = lockkit.output();
+        assert_eq!(output.status.code(), Some(7), "stalled at {stalls_at}: {}", said(&output));
+    }
+    assert!(stalled > 5, "{stalled}");
+    // One that was taken away while the command ran is a loss all the same.
+    let line = format!(
+        "LOCKKIT_URL={} {} unlock job --force --now --reason=x",
+        place.redis.url(),
+        env!("CARGO_BIN_EXE_lockkit")
+    );
+    assert_eq!(run(place.lockkit(["run", "job", "-c", &line])).status.code(), Some(123));
+    Ok(())
+}
