@@ -36,6 +36,8 @@
 mod backend;
 mod claim;
 mod config;
+mod debts;
+mod diagnosis;
 mod error;
 mod files;
 mod folder;
@@ -48,6 +50,7 @@ mod note;
 mod record;
 mod session;
 mod store;
+mod version;
 mod watching;
 
 use std::sync::Arc;
