@@ -239,7 +239,7 @@ impl LockGuard {
     /// # Errors
     /// The outcome is unknown. The store was asked, again and again, until the end of the lease or twice the
     /// operation timeout, whichever came first; the rest is done in the background, and the lease ends the lock at
-    /// the latest.
+    /// the latest. Where the store has no leases, its backend frees the lock when it can, or at its end.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, the release is finished in the background.
@@ -268,7 +268,7 @@ impl LockGuard {
         agenda.retire(held, None);
         let releasing = Handover::new(&self.keeper, release_held(Arc::clone(held)));
         within(bound, releasing).await.unwrap_or_else(|| {
-            let text = format!("the store did not answer within {bound:?}; the lease will end the lock");
+            let text = format!("the store did not answer within {bound:?}; {}", held.agenda.last_resort);
             let error = Error::new(ErrorKind::Unavailable, text).with_outcome_unknown();
             Err(self.explain(error, "release"))
         })
@@ -297,8 +297,8 @@ impl LockGuard {
     }
 
     fn no_runtime(&self, operation: &'static str) -> Error {
-        let text =
-            "there is no tokio runtime here, and the locker's own has gone; the lease will end the lock";
+        let last_resort = self.held.agenda.last_resort;
+        let text = format!("there is no tokio runtime here, and the locker's own has gone; {last_resort}");
         self.explain(Error::new(ErrorKind::NoRuntime, text), operation)
     }
 

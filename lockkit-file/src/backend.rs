@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, LeaseScope, Mode, Note,
-        Released, Role,
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, LeaseScope,
+        Mode, Note, Released, Role,
     },
 };
 use tokio::{sync::Notify, task::coop::consume_budget};
@@ -18,9 +18,11 @@ use tokio::{sync::Notify, task::coop::consume_budget};
 use crate::{
     claim::FileClaim,
     config::Config,
+    diagnosis,
     error::{BACKEND, ours},
     folder::{Folder, Place},
-    host, mount, names, note,
+    host::{self, Now},
+    mount, names, note,
     record::{Record, Share},
     store::Store,
     watching::Watcher,
@@ -78,9 +80,12 @@ impl FileStore {
     /// system, or what the system says.
     pub fn open(config: Config) -> Result<Self> {
         let folder = Folder::new(config.folder);
+        // Nothing is made where nothing may be.
+        let mut is_remote = mount::check(mount::nearest(folder.root()), config.allow_network_fs)?;
         folder.make()?;
-        let is_remote = mount::check(folder.root(), config.allow_network_fs)?;
-        for part in folder.parts() {
+        for part in folder.parts().chain([folder.root().to_owned()]) {
+            // Another file system may be mounted on each.
+            is_remote |= mount::check(&part, config.allow_network_fs)?;
             mount::check_access(&part)?;
         }
         let (polling, watcher) = (config.polling || is_remote, Mutex::default());
@@ -100,10 +105,21 @@ impl Shared {
     pub(crate) fn watch(&self) -> Result<()> {
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         self.store.check_open()?;
-        if watcher.is_none() {
+        // One that has ended had an error.
+        if watcher.as_ref().is_none_or(Watcher::is_over) {
             *watcher = Some(Watcher::start(Arc::clone(&self.store), self.polling)?);
         }
         Ok(())
+    }
+
+    /// Has the watcher look for debts.
+    pub(crate) fn wake(&self) {
+        // Without a thread, the next change of that name pays them. A closed store has none.
+        if self.watch().is_ok()
+            && let Some(watcher) = &*self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            watcher.wake();
+        }
     }
 
     fn close(&self) {
@@ -143,7 +159,7 @@ impl Backend for FileStore {
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         consume_budget().await;
         let store = &self.shared.store;
-        Ok(store.read_living(&self.place(name))?.inspect(&store.now()))
+        Ok(store.read_living(&self.place(name))?.inspect(&Now::tell()))
     }
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
@@ -168,6 +184,10 @@ impl Backend for FileStore {
 
     async fn time(&self) -> Result<SystemTime> {
         Ok(host::wall_clock())
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        diagnosis::diagnose(&self.shared.store.folder, self.shared.polling)
     }
 
     async fn changed(&self, name: &LockName) {
@@ -196,5 +216,43 @@ struct Observer<'a> {
 impl Drop for Observer<'_> {
     fn drop(&mut self) {
         self.shared.store.locals.observe_no_more(&self.place, &self.bell);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::Shutdown, thread};
+
+    use lockkit_core::Clock;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_watcher_that_has_ended_is_started_again() {
+        let root = TempDir::new().unwrap();
+        let store = FileStore::open(Config::new(root.path())).unwrap();
+        let is_over = || store.shared.watcher.lock().unwrap().as_ref().unwrap().is_over();
+        store.shared.watch().unwrap();
+        store.shared.watcher.lock().unwrap().as_ref().unwrap().line.shutdown(Shutdown::Both).unwrap();
+        let start = Clock::Boot.now();
+        while !is_over() {
+            assert!(start.until(Clock::Boot.now()) < Duration::from_secs(5));
+            thread::yield_now();
+        }
+        store.shared.watch().unwrap();
+        assert!(!is_over());
+    }
+
+    #[test]
+    fn c1_the_nearest_folder_that_is_there_tells_the_file_system() {
+        let above = TempDir::new().unwrap();
+        let wanted = above.path().join("a/b");
+        assert_eq!(mount::nearest(&wanted), above.path());
+        assert_eq!(mount::nearest(above.path()), above.path());
+        assert_eq!(
+            mount::nearest(std::path::Path::new("a-folder-that-is-not-there")),
+            std::path::Path::new(".")
+        );
     }
 }

@@ -46,6 +46,11 @@ impl FileClaim {
         Self { shared, spec, share, place, session: None, heir: None }
     }
 
+    /// Who may stand in the record.
+    fn owners(&self) -> impl Iterator<Item = OwnerId> + use<> {
+        [self.spec.owner].into_iter().chain(self.heir)
+    }
+
     /// What we hold, as far as our own session and the record tell.
     fn look(&self) -> Result<Pulse> {
         let Some(session) = &self.session else { return Ok(Pulse::Lost(LossReason::Evicted)) };
@@ -99,7 +104,12 @@ impl Claim for FileClaim {
                 },
             )
             .await
-            .map(|(answer, _)| answer)
+            .map(|(answer, _)| {
+                if let Attempt::Busy { queued: false, .. } = answer {
+                    self.session = None;
+                }
+                answer
+            })
     }
 
     async fn keep_alive(&mut self) -> Result<Pulse> {
@@ -153,8 +163,10 @@ impl Claim for FileClaim {
         if !unsure.load(SeqCst) {
             self.heir = None;
         }
-        if let Ok(Reissued::Granted(_)) = reissued {
-            self.spec.clone_from(to);
+        match reissued {
+            Ok(Reissued::Granted(_)) => self.spec.clone_from(to),
+            Ok(_) => self.session = None,
+            Err(_) => {}
         }
         reissued
     }
@@ -164,7 +176,7 @@ impl Claim for FileClaim {
             return Ok(Released::NotHeld);
         }
         let (store, owner) = (&self.shared.store, self.spec.owner);
-        let owners: Vec<_> = [owner].into_iter().chain(self.heir).collect();
+        let owners: Vec<_> = self.owners().collect();
         let release = |record: &mut Record, _: &_| Ok(record.release(&owners));
         let locals = |_: &_| owners.iter().for_each(|owner| store.locals.remove(&self.place, *owner));
         let released =
@@ -180,6 +192,14 @@ impl Claim for FileClaim {
 
 impl Drop for FileClaim {
     fn drop(&mut self) {
-        self.shared.store.locals.remove(&self.place, self.spec.owner);
+        let store = &self.shared.store;
+        self.owners().for_each(|owner| store.locals.remove(&self.place, owner));
+        // There is no lease that would end what a release that failed has left.
+        if let Some(session) = self.session.take()
+            && session.is_of_this_process()
+        {
+            store.debts.add(&self.place, &session, self.owners());
+            self.shared.wake();
+        }
     }
 }

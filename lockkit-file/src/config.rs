@@ -55,14 +55,14 @@ impl Config {
     }
 
     /// Allows a folder on a network file system, which is refused else. There the system tells nothing of what others do,
-    /// and waiters look ten times a second.
+    /// and waiters look up to ten times a second.
     #[must_use]
     pub fn with_network_fs(mut self) -> Self {
         self.allow_network_fs = true;
         self
     }
 
-    /// Looks ten times a second for what others do, instead of being told by the system.
+    /// Looks up to ten times a second for what others do, instead of being told by the system.
     #[must_use]
     pub fn with_polling(mut self) -> Self {
         self.polling = true;

@@ -20,6 +20,8 @@ pub(crate) fn from_io(error: io::Error, what: &str, path: &Path) -> Error {
     let (kind, advice) = match error.kind() {
         // A link, which is not followed.
         _ if Errno::from_io_error(&error) == Some(Errno::LOOP) => (ErrorKind::WrongType, ELSE),
+        // A socket, or a device without its driver.
+        _ if Errno::from_io_error(&error) == Some(Errno::NXIO) => (ErrorKind::WrongType, ELSE),
         E::PermissionDenied => (
             ErrorKind::PermissionDenied,
             "this user must be allowed to read and write the folder and all that is in it",
@@ -65,6 +67,7 @@ mod tests {
             (Errno::DQUOT, K::StoreFull),
             (Errno::ISDIR, K::WrongType),
             (Errno::LOOP, K::WrongType),
+            (Errno::NXIO, K::WrongType),
             (Errno::MFILE, K::Unavailable),
         ] {
             let error = from_io(errno.into(), "writing", Path::new("/a/b"));

@@ -1,7 +1,7 @@
 //! Small files that are read without a lock and replaced whole.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, Metadata, OpenOptions},
     io::{self, Read as _, Write as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -10,7 +10,10 @@ use std::{
 use lockkit_core::{Error, Result};
 use rustix::{fs::OFlags, io::Errno};
 
-use crate::{error::from_io, host::micros};
+use crate::{
+    error::{from_io, stranger},
+    host::micros,
+};
 
 const FILE_MODE: u32 = 0o660;
 /// Far more than a record of thousands of waiters has: what is larger is not ours.
@@ -37,43 +40,52 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<File>> {
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) bytes: Vec<u8>,
-    /// When it was written, in µs since 1970.
+    pub(crate) stamp: Stamp,
+}
+
+/// Which file it is, and when it was written; all zero for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    inode: u64,
+    size: u64,
+    /// In µs since 1970.
     pub(crate) written: u64,
+}
+
+impl Stamp {
+    fn of(seen: &Metadata) -> io::Result<Self> {
+        Ok(Self { inode: seen.ino(), size: seen.size(), written: micros(seen.modified()?) })
+    }
+
+    /// Of the file that is there now.
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        match fs::symlink_metadata(path) {
+            Ok(seen) => Self::of(&seen),
+            Err(error) if is_missing(&error) => Ok(Self::default()),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// What a file holds; nothing if there is none.
 ///
 /// # Errors
-/// What the system says.
+/// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for a pipe and the like; what the system says.
 pub(crate) fn read(path: &Path) -> Result<Content> {
     let failed = |error| from_io(error, "reading", path);
     let Some(file) = open(path).map_err(failed)? else { return Ok(Content::default()) };
-    let written = file.metadata().and_then(|seen| seen.modified()).map_err(failed)?;
+    let seen = file.metadata().map_err(failed)?;
+    check_plain(&seen, path)?;
+    let stamp = Stamp::of(&seen).map_err(failed)?;
     let mut bytes = Vec::new();
     file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
-    Ok(Content { bytes, written: micros(written) })
+    Ok(Content { bytes, stamp })
 }
 
-/// Replaces a file whole, by swapping it with a spare one beside it. One writer at a time.
-///
-/// A rename over the old file would have ext4 write both to the disk at once, which takes three hundred times as long. Who
-/// reads the old file at the same time may see it change: its sum tells.
-///
 /// # Errors
-/// What the system says. One whose outcome is unknown if the swap failed.
-pub(crate) fn replace(path: &Path, bytes: &[u8], may_go_on: impl FnOnce() -> Result<()>) -> Result<()> {
-    let spare = beside(path);
-    let failed = |error| from_io(error, "writing", &spare);
-    let mut file = options().write(true).create(true).open(&spare).map_err(failed)?;
-    file.write_all(bytes).map_err(failed)?;
-    file.set_len(u64::try_from(bytes.len()).unwrap_or(LARGEST)).map_err(failed)?;
-    may_go_on()?;
-    let swapped = match swap(&spare, path) {
-        // The first one has nothing to swap with, and some file systems can't.
-        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => fs::rename(&spare, path),
-        swapped => swapped.map_err(io::Error::from),
-    };
-    swapped.map_err(|error| from_io(error, "replacing", path)).map_err(Error::with_outcome_unknown)
+/// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for a pipe, a socket, a device or a folder.
+pub(crate) fn check_plain(seen: &Metadata, path: &Path) -> Result<()> {
+    if seen.is_file() { Ok(()) } else { Err(stranger(path, "it is something else than a plain file")) }
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -88,42 +100,36 @@ fn swap(_: &Path, _: &Path) -> rustix::io::Result<()> {
     Err(Errno::NOSYS)
 }
 
-fn beside(path: &Path) -> PathBuf {
-    let mut spare = path.as_os_str().to_owned();
-    spare.push(".new");
-    PathBuf::from(spare)
-}
-
-/// The new content of a file that is to be on the disk before it counts.
+/// The new content of a file, beside it.
 #[derive(Debug)]
 pub(crate) struct Draft {
     new: PathBuf,
-    file: File,
+    pub(crate) file: File,
 }
 
 impl Draft {
-    /// Writes it. One writer at a time; what one left that died is replaced.
+    /// Writes it to the file `new`; what another writer left there is replaced.
     ///
     /// # Errors
     /// What the system says. Nothing stays of it.
-    pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<Self> {
-        let new = beside(path);
+    pub(crate) fn write(new: PathBuf, bytes: &[u8]) -> Result<Self> {
         let failed = |error| from_io(error, "writing", &new);
-        // A new file, not an old one emptied: whoever was stopped while it wrote the old one has that to itself.
-        let mut create = options();
-        create.write(true).create_new(true);
-        let mut file = match create.open(&new) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                remove(&new).and_then(|()| create.open(&new)).map_err(failed)?
-            }
-            file => file.map_err(failed)?,
-        };
+        let mut file = Self::create(&new).map_err(failed)?;
         if let Err(error) = file.write_all(bytes) {
             // It has a name that the next writer replaces.
             let _ = remove(&new);
             return Err(failed(error));
         }
         Ok(Self { new, file })
+    }
+
+    /// A new file, not an old one written over: whoever was stopped while it wrote that one has it to itself.
+    fn create(new: &Path) -> io::Result<File> {
+        let mut create = options();
+        create.write(true).create_new(true);
+        // First, so that a full disk has its room.
+        remove(new)?;
+        create.open(new)
     }
 
     /// Makes it last over a loss of power.
@@ -139,10 +145,32 @@ impl Draft {
     /// # Errors
     /// What the system says: the outcome is unknown.
     pub(crate) fn publish(self, path: &Path) -> Result<()> {
-        fs::rename(&self.new, path)
-            .map_err(|error| from_io(error, "replacing", path))
-            .map_err(Error::with_outcome_unknown)
+        fs::rename(&self.new, path).map_err(|error| not_replaced(error, path))
     }
+
+    /// Puts it in the place of the file, whose content gets the draft's name.
+    ///
+    /// A rename over the old file would have ext4 write both to the disk at once, which takes a hundred times as long.
+    ///
+    /// # Errors
+    /// What the system says: the outcome is unknown.
+    pub(crate) fn swap(self, path: &Path) -> Result<()> {
+        match swap(&self.new, path) {
+            // The first one has nothing to swap with, and some file systems can't.
+            Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.publish(path),
+            swapped => swapped.map_err(|error| not_replaced(error.into(), path)),
+        }
+    }
+
+    /// Takes it back, where nobody else has a draft of the same name.
+    pub(crate) fn discard(self) {
+        // A file too many hurts nobody.
+        let _ = remove(&self.new);
+    }
+}
+
+fn not_replaced(error: io::Error, path: &Path) -> Error {
+    from_io(error, "replacing", path).with_outcome_unknown()
 }
 
 /// Removes a file, if it is there.

@@ -27,6 +27,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct Gate {
     file: File,
     path: PathBuf,
+    /// Tells it from one that was removed.
+    pub(crate) number: u64,
 }
 
 impl Gate {
@@ -43,20 +45,12 @@ impl Gate {
         let (path, start) = (&place.gate, Clock::Boot.now());
         let mut tries = 0;
         loop {
-            let file = open(folder, path)?;
-            match file.try_lock() {
-                Ok(()) => {
-                    let gate = Self { file, path: path.clone() };
-                    // Somebody may have removed it meanwhile, and others go through another one.
-                    if gate.stands()? {
-                        return Ok(gate);
-                    }
-                }
-                Err(TryLockError::WouldBlock) if start.until(Clock::Boot.now()) >= patience => {
+            match Self::try_enter(folder, path)? {
+                Entry::Inside(gate) => return Ok(gate),
+                Entry::Taken(file) if start.until(Clock::Boot.now()) >= patience => {
                     return Err(stuck(&file, path, patience));
                 }
-                Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(error)) => return Err(from_io(error, "locking", path)),
+                Entry::Taken(_) | Entry::Removed => {}
             }
             tries += 1;
             if tries < SPINS {
@@ -65,6 +59,35 @@ impl Gate {
                 sleep(PAUSE).await;
             }
         }
+    }
+
+    /// Goes in if nobody stays inside; waits for as long as a change takes.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn enter_now(folder: &Folder, place: &Place) -> Result<Option<Self>> {
+        for _ in 0..SPINS {
+            if let Entry::Inside(gate) = Self::try_enter(folder, &place.gate)? {
+                return Ok(Some(gate));
+            }
+            thread::yield_now();
+        }
+        Ok(None)
+    }
+
+    fn try_enter(folder: &Folder, path: &Path) -> Result<Entry> {
+        let file = open(folder, path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(Entry::Taken(file)),
+            Err(TryLockError::Error(error)) => return Err(from_io(error, "locking", path)),
+        }
+        let mut gate = Self { file, path: path.to_owned(), number: 0 };
+        let seen = gate.file.metadata().map_err(|error| from_io(error, "looking at", path))?;
+        files::check_plain(&seen, path)?;
+        gate.number = seen.ino();
+        // Somebody may have removed it meanwhile, and others go through another one.
+        Ok(if gate.stands()? { Entry::Inside(gate) } else { Entry::Removed })
     }
 
     fn stands(&self) -> Result<bool> {
@@ -81,6 +104,20 @@ impl Gate {
         }
         Err(ours(ErrorKind::Unavailable, format!("{:?} was removed while it was in use", self.path)))
     }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that was forked meanwhile has the file open, too.
+        let _ = self.file.unlock();
+    }
+}
+
+enum Entry {
+    Inside(Gate),
+    Removed,
+    /// Somebody else is inside.
+    Taken(File),
 }
 
 fn open(folder: &Folder, path: &Path) -> Result<File> {
@@ -120,4 +157,43 @@ fn holder_of(dev: u64, ino: u64) -> Option<u32> {
         let pid = pid.parse().ok().filter(|pid| *pid > 0);
         if file == wanted { pid } else { None }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkit_core::{Kind, LockName};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn place(root: &TempDir) -> (Folder, Place) {
+        let folder = Folder::new(root.path().to_owned());
+        let place = folder.place(&LockName::new(Kind::Mutex, "a").unwrap());
+        (folder, place)
+    }
+
+    #[test]
+    fn c13_a_child_that_was_forked_by_who_is_inside_keeps_nobody_out() {
+        let root = TempDir::new().unwrap();
+        let (folder, place) = place(&root);
+        let gate = Gate::enter_now(&folder, &place).unwrap().unwrap();
+        assert!(Gate::enter_now(&folder, &place).unwrap().is_none());
+        // The same open file, as a child has it.
+        let childs = gate.file.try_clone().unwrap();
+        drop(gate);
+        assert!(Gate::enter_now(&folder, &place).unwrap().is_some());
+        drop(childs);
+    }
+
+    #[test]
+    fn c13_a_gate_that_is_no_plain_file_is_refused() {
+        let root = TempDir::new().unwrap();
+        let (folder, place) = place(&root);
+        folder.make().unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(&place.gate).unwrap();
+        assert_eq!(Gate::enter_now(&folder, &place).unwrap_err().kind(), ErrorKind::WrongType);
+        fs::remove_file(&place.gate).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &place.gate, 0o600.into()).unwrap();
+        assert_eq!(Gate::enter_now(&folder, &place).unwrap_err().kind(), ErrorKind::WrongType);
+    }
 }

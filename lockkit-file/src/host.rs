@@ -15,21 +15,18 @@ const SINCE_BOOT: ClockId = ClockId::Monotonic;
 /// When something is done.
 #[derive(Clone, Debug)]
 pub(crate) struct Now {
-    /// Which boot of the host it is; empty where that can't be told, and then each grant is taken for the first after a
-    /// boot.
-    pub(crate) boot: String,
-    /// µs since then, the same for all processes.
+    /// µs since the host was started. Another one in a time namespace: nothing that others read may rest on it.
     pub(crate) up: u64,
     /// µs since 1970.
     pub(crate) wall: u64,
 }
 
 impl Now {
-    pub(crate) fn of(boot: &str) -> Self {
+    pub(crate) fn tell() -> Self {
         let up = clock_gettime(SINCE_BOOT);
         let (seconds, nanos) =
             (u64::try_from(up.tv_sec).unwrap_or(0), u64::try_from(up.tv_nsec).unwrap_or(0));
-        Self { boot: boot.to_owned(), up: seconds * 1_000_000 + nanos / 1_000, wall: micros(wall_clock()) }
+        Self { up: seconds * 1_000_000 + nanos / 1_000, wall: micros(wall_clock()) }
     }
 
     /// Whether that time, in µs since 1970, was before the host was started.
@@ -46,10 +43,6 @@ pub(crate) fn wall_clock() -> SystemTime {
 /// µs since 1970.
 pub(crate) fn micros(time: SystemTime) -> u64 {
     u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()).unwrap_or(u64::MAX)
-}
-
-pub(crate) fn boot_id() -> String {
-    line_of("/proc/sys/kernel/random/boot_id")
 }
 
 pub(crate) fn host_name() -> String {

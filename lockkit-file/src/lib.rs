@@ -22,21 +22,27 @@
 //!   clock saves it. Removing single files of a folder that is in use is as harmful. All processes need to read and write all
 //!   of it: files are made with the mode 0660 and folders with 0770, less the umask, so that a group can share one whose
 //!   set-group-ID bit is set.
-//! * **Tokens** go on from the last one of a name. Nothing is written to the disk at once, so after a restart of the host, or
-//!   the loss of a record, they go on from the wall clock, in microseconds: they rise unless that was set back meanwhile.
+//! * **Tokens** are the wall clock in microseconds, or go on from the last one of a name if that is larger. Nothing is
+//!   written to the disk at once, so a restart of the host may lose a record, or a backup put an older one back: tokens rise
+//!   all the same, unless the clock was set back meanwhile, or [`raise_fence`](lockkit_core::spi::Claim::raise_fence) had
+//!   raised the last one beyond it.
+//! * **A release that fails** is made up for: the store tries again about once a second, until it is done or closed.
 //! * **Notes** are on the disk before they count as written.
 //! * **A child process** made by `exec` holds nothing. One that is forked and goes on without `exec` keeps the locks of its
-//!   parent until it ends, too, as does one that was given the [`SessionFile`].
+//!   parent until it ends, too, or the parent gives them up, as does one that was given the [`SessionFile`]; it must not
+//!   use the store itself.
 //! * **A process that is stopped** in the few microseconds in which it changes a record keeps all others from that name: they
 //!   get an error that names it, until it goes on or ends. A waiter that is stopped loses its turn after three seconds.
 //! * Files of idle names stay, a few hundred bytes each.
 //!
-//! Needs Unix. On systems other than Linux, waiters look ten times a second.
+//! Needs Unix. On systems other than Linux, waiters look up to ten times a second.
 
 mod attachment;
 mod backend;
 mod claim;
 mod config;
+mod debts;
+mod diagnosis;
 mod error;
 mod files;
 mod folder;
@@ -49,6 +55,7 @@ mod note;
 mod record;
 mod session;
 mod store;
+mod version;
 mod watching;
 
 use std::sync::Arc;

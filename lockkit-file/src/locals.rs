@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -99,37 +98,46 @@ impl Locals {
     /// record can't be read.
     pub(crate) fn hear(&self, place: &Place, record: Option<&Record>) {
         let first = record.map(Record::first).unwrap_or_default();
+        let concerns = |local: &Local| match (record, local.stage) {
+            (None, _) => true,
+            (Some(record), Stage::Holds(session)) => !record.is_held_by(local.owner, session),
+            // One that has lost its place enters again.
+            (Some(record), Stage::Waits) => {
+                first.contains(&local.owner) || !record.is_awaited_by(local.owner)
+            }
+        };
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(&place.key) else { return };
-        for local in &mut entry.claims {
-            let concerns = match (record, local.stage) {
-                (None, _) => true,
-                (Some(record), Stage::Holds(session)) => !record.is_held_by(local.owner, session),
-                // One that has lost its place enters again.
-                (Some(record), Stage::Waits) => {
-                    first.contains(&local.owner) || !record.is_awaited_by(local.owner)
-                }
-            };
-            if concerns && !mem::replace(&mut local.rung, true) {
-                local.hint.ring();
-            }
+        let hints = ring(entry.claims.iter_mut().filter(|local| concerns(local) && !local.rung));
+        drop(entries);
+        hints.iter().for_each(Hint::ring);
+    }
+
+    /// Something has changed there.
+    pub(crate) fn tell_observers(&self, place: &Place) {
+        if let Some(entry) = self.lock().get(&place.key) {
+            entry.observers.iter().for_each(|observer| observer.notify_one());
         }
-        entry.observers.iter().for_each(|observer| observer.notify_one());
     }
 
     /// Rings all: their session is over.
     pub(crate) fn ring_all(&self) {
-        for entry in self.lock().values_mut() {
-            for local in &mut entry.claims {
-                local.rung = true;
-                local.hint.ring();
-            }
-        }
+        let hints = ring(self.lock().values_mut().flat_map(|entry| &mut entry.claims));
+        hints.iter().for_each(Hint::ring);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Marks them. The hints are for after the lock: the last of a locker may go in a ring, and its claims come here then.
+fn ring<'a>(locals: impl Iterator<Item = &'a mut Local>) -> Vec<Hint> {
+    let mark = |local: &'a mut Local| {
+        local.rung = true;
+        local.hint.clone()
+    };
+    locals.map(mark).collect()
 }
 
 fn entry<'a>(entries: &'a mut HashMap<String, Entry>, place: &Place) -> &'a mut Entry {

@@ -32,6 +32,43 @@ const REMOTE: [(u64, &str); 20] = [
     (0x013111a8, "IBRIX"),
 ];
 
+/// Where files live in memory, by the numbers of statfs(2).
+const VOLATILE: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
+
+/// What a folder is on, as far as locks care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileSystem {
+    Local,
+    Remote(&'static str),
+    /// It is empty after a boot.
+    Volatile(&'static str),
+}
+
+/// What a folder is on.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn file_system_of(folder: &Path) -> Result<FileSystem> {
+    number_of(folder).map(file_system)
+}
+
+fn file_system(number: u64) -> FileSystem {
+    let name_in = |list: &[(u64, &'static str)]| {
+        list.iter().find(|(listed, _)| *listed == number).map(|(_, name)| *name)
+    };
+    match (name_in(&REMOTE), name_in(&VOLATILE)) {
+        (Some(name), _) => FileSystem::Remote(name),
+        (None, Some(name)) => FileSystem::Volatile(name),
+        (None, None) => FileSystem::Local,
+    }
+}
+
+/// The folder, or the nearest one above it that is there.
+pub(crate) fn nearest(folder: &Path) -> &Path {
+    let above = folder.ancestors().filter(|folder| !folder.as_os_str().is_empty());
+    above.into_iter().find(|folder| folder.exists()).unwrap_or(Path::new("."))
+}
+
 /// Whether a folder is on a network file system.
 ///
 /// # Errors
@@ -41,10 +78,10 @@ pub(crate) fn check(folder: &Path, allowed: bool) -> Result<bool> {
 }
 
 fn check_number(folder: &Path, number: u64, allowed: bool) -> Result<bool> {
-    match REMOTE.iter().find(|(remote, _)| *remote == number) {
-        None => Ok(false),
-        Some(_) if allowed => Ok(true),
-        Some((_, name)) => {
+    match file_system(number) {
+        FileSystem::Local | FileSystem::Volatile(_) => Ok(false),
+        FileSystem::Remote(_) if allowed => Ok(true),
+        FileSystem::Remote(name) => {
             let reason = format!(
                 "{folder:?} is on {name}, where two hosts may not see each other's locks; use a folder on a disk of this \
                  host, or another store. Where only one host ever uses it, and its locks work, say allow_network_fs=true"

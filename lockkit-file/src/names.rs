@@ -12,7 +12,6 @@ use crate::{
 
 /// Names that are looked at in one go; other tasks have their turn in between.
 const NAMES_PER_LOOK: usize = 100;
-const MOST_LOOKS: usize = 5;
 
 /// The names of a kind that begin with `prefix` and that somebody holds or waits for.
 ///
@@ -28,11 +27,9 @@ pub(crate) async fn in_use(store: &Store, kind: Kind, prefix: &str) -> Result<Ve
                 let name = LockName::new(kind, record.name()).ok()?;
                 (stem(name.as_str()) == *found).then_some((name, record))
             };
-            // It may be torn; then it is in use, and reads as a whole soon.
-            let look = || files::read(&path).ok().and_then(|content| Record::parse_any(&content.bytes).ok());
-            let Some((name, mut record)) = (0..MOST_LOOKS).find_map(|_| look()).and_then(named) else {
-                continue;
-            };
+            let content = files::read(&path).ok();
+            let record = content.and_then(|content| Record::parse_any(&content.bytes).ok());
+            let Some((name, mut record)) = record.and_then(named) else { continue };
             if !name.as_str().starts_with(prefix) {
                 continue;
             }

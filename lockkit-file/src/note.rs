@@ -1,6 +1,13 @@
 //! The note beside a lock.
 
-use std::{fs::File, io, path::Path, sync::Arc, thread, time::Duration};
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use lockkit_core::{
     Error, ErrorKind, OwnerId, Result,
@@ -16,6 +23,7 @@ use crate::{
     gate::Gate,
     session::Session,
     store::Store,
+    version,
 };
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,13 +48,8 @@ pub(crate) fn read(place: &Place) -> Result<Note> {
         return Ok(Note::default());
     }
     let failed = |reason: &str| stranger(&place.note, reason);
+    version::check(&bytes, VERSION).map_err(|reason| failed(&reason))?;
     let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| failed(&error.to_string()))?;
-    if stored.lockkit != VERSION {
-        return Err(failed(&format!(
-            "it has the format {}, and this program knows {VERSION}",
-            stored.lockkit
-        )));
-    }
     if (stored.kind.as_str(), stored.name.as_str()) != (place.name.kind().as_str(), place.name.as_str()) {
         return Err(failed(&format!("it belongs to the {} {:?}", stored.kind, stored.name)));
     }
@@ -87,11 +90,11 @@ pub(crate) async fn write(
     let bytes = serde_json::to_vec_pretty(&stored).map_err(failed)?;
     // A note says what was done, so it must outlast a loss of power; and to wait for the disk is nothing for a runtime.
     let (done, written) = oneshot::channel();
-    let path = place.note.clone();
+    let (path, draft) = (place.note.clone(), place.note_draft());
     let thread = thread::Builder::new().name("lockkit-file-note".to_owned());
     let started = thread.spawn(move || {
         // Nobody hears it whose caller has gone.
-        let _ = done.send(put(&gate, &path, &bytes));
+        let _ = done.send(put(&gate, &path, draft, &bytes));
     });
     started.map_err(|error| {
         ours(ErrorKind::Unavailable, format!("no thread can be started to write: {error}"))
@@ -102,8 +105,8 @@ pub(crate) async fn write(
     Ok(Noted::Written)
 }
 
-fn put(gate: &Gate, path: &Path, bytes: &[u8]) -> Result<()> {
-    let draft = Draft::write(path, bytes)?;
+fn put(gate: &Gate, path: &Path, draft: PathBuf, bytes: &[u8]) -> Result<()> {
+    let draft = Draft::write(draft, bytes)?;
     draft.sync()?;
     gate.check()?;
     draft.publish(path)?;
@@ -112,4 +115,33 @@ fn put(gate: &Gate, path: &Path, bytes: &[u8]) -> Result<()> {
     synced
         .map_err(|error: io::Error| from_io(error, "writing to the disk", folder))
         .map_err(Error::with_outcome_unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkit_core::{ErrorKind, Kind, LockName};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::folder::Folder;
+
+    /// As the first release writes it.
+    const GOLDEN: &str = "{\n  \"lockkit\": 1,\n  \"kind\": \"mutex\",\n  \"name\": \"orders/42\",\n  \
+                          \"revision\": 7,\n  \"text\": \"up to 4711\"\n}";
+
+    #[test]
+    fn a_note_of_the_first_format_is_read_and_of_a_later_one_refused() {
+        let root = TempDir::new().unwrap();
+        let folder = Folder::new(root.path().to_owned());
+        folder.make().unwrap();
+        let place = folder.place(&LockName::new(Kind::Mutex, "orders/42").unwrap());
+        std::fs::write(&place.note, GOLDEN).unwrap();
+        assert_eq!(read(&place).unwrap(), Note::new(7, "up to 4711".to_owned()));
+        let stored: Stored = serde_json::from_str(GOLDEN).unwrap();
+        assert_eq!(serde_json::to_string_pretty(&stored).unwrap(), GOLDEN);
+        std::fs::write(&place.note, GOLDEN.replace("1,", "2,\n  \"more\": 0,")).unwrap();
+        let error = read(&place).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType);
+        assert!(error.to_string().contains("the format 2"), "{error}");
+    }
 }

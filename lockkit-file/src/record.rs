@@ -3,7 +3,7 @@
 //! One queue for all modes, strictly first in, first out: a claim is granted when it fits together with all holders and
 //! with everybody who waits ahead of it.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{mem, num::NonZeroU32, time::Duration};
 
 use lockkit_core::{
     ErrorKind, FencingToken, LockName, OwnerId, Result,
@@ -11,7 +11,7 @@ use lockkit_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{error::ours, host::Now, session::SessionId};
+use crate::{error::ours, host::Now, session::SessionId, version};
 
 mod sum;
 #[cfg(test)]
@@ -64,9 +64,10 @@ pub(crate) struct Record {
     lockkit: u32,
     kind: String,
     name: String,
-    /// The boot of the host in which the last token was given.
-    boot: String,
+    /// The last one that was given.
     token: u64,
+    /// The gate through which it was written.
+    gate: u64,
     holders: Vec<Holding>,
     queue: Vec<Waiting>,
 }
@@ -92,8 +93,8 @@ struct Waiting {
     #[serde(with = "text")]
     session: SessionId,
     mode: Share,
-    /// When it could be granted first, in µs since boot.
-    turn: Option<u64>,
+    /// When it could be granted first.
+    turn_unix_us: Option<u64>,
 }
 
 /// Who asks.
@@ -111,8 +112,8 @@ impl Record {
             lockkit: VERSION,
             kind: name.kind().as_str().to_owned(),
             name: name.as_str().to_owned(),
-            boot: String::new(),
             token: 0,
+            gate: 0,
             holders: Vec::new(),
             queue: Vec::new(),
         }
@@ -143,17 +144,20 @@ impl Record {
     /// # Errors
     /// Why it is no record.
     pub(crate) fn parse_any(bytes: &[u8]) -> Result<Self, String> {
+        version::check(bytes, VERSION)?;
         let text = sum::check(bytes).ok_or("it has not the sum of its content")?;
-        let record: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        if record.lockkit != VERSION {
-            return Err(format!("it has the format {}, and this program knows {VERSION}", record.lockkit));
-        }
-        Ok(record)
+        serde_json::from_slice(text).map_err(|error| error.to_string())
     }
 
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
         let failed = |error| ours(ErrorKind::Unexpected, format!("a record can't be written: {error}"));
         Ok(sum::seal(serde_json::to_vec_pretty(self).map_err(failed)?))
+    }
+
+    /// It is to be written through this gate. Says through which other one it was before.
+    pub(crate) fn pass(&mut self, gate: u64) -> Option<u64> {
+        let former = mem::replace(&mut self.gate, gate);
+        (former != gate).then_some(former)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -164,6 +168,17 @@ impl Record {
     pub(crate) fn sessions(&self) -> Vec<SessionId> {
         let holders = self.holders.iter().map(|holding| holding.session);
         let mut sessions: Vec<_> = holders.chain(self.queue.iter().map(|waiting| waiting.session)).collect();
+        sessions.sort_unstable();
+        sessions.dedup();
+        sessions
+    }
+
+    /// The sessions on which it depends who can be granted next: those of the holders, of those who can be granted, and of
+    /// the first one who can't.
+    pub(crate) fn front(&self) -> Vec<SessionId> {
+        let waiting = self.queue.iter().take(self.ready() + 1).map(|waiting| waiting.session);
+        let mut sessions: Vec<_> =
+            self.holders.iter().map(|holding| holding.session).chain(waiting).collect();
         sessions.sort_unstable();
         sessions.dedup();
         sessions
@@ -207,7 +222,8 @@ impl Record {
 
     /// Sends those away that had their turn and did not take it, such as those of a stopped process: all but `asker`.
     pub(crate) fn skip_idle(&mut self, asker: Option<OwnerId>, now: &Now) {
-        let idle = |waiting: &Waiting| waiting.turn.is_some_and(|turn| now.up.saturating_sub(turn) > TURN);
+        let idle =
+            |waiting: &Waiting| waiting.turn_unix_us.is_some_and(|turn| now.wall.saturating_sub(turn) > TURN);
         self.queue.retain(|waiting| Some(waiting.owner) == asker || !idle(waiting));
     }
 
@@ -215,7 +231,9 @@ impl Record {
     pub(crate) fn settle(&mut self, now: &Now) {
         let ready = self.ready();
         for (at, waiting) in self.queue.iter_mut().enumerate() {
-            waiting.turn = if at < ready { Some(waiting.turn.unwrap_or(now.up)) } else { None };
+            // A clock that was set back must not give anybody all the time in between.
+            let since = waiting.turn_unix_us.unwrap_or(now.wall).min(now.wall);
+            waiting.turn_unix_us = (at < ready).then_some(since);
         }
     }
 
@@ -296,13 +314,12 @@ impl Record {
     }
 
     fn grant(&mut self, asker: &Asker<'_>, now: &Now) -> Result<Grant> {
-        // What was written last before a power failure may be lost, but then the clock is past it.
-        let goes_on = !now.boot.is_empty() && self.boot == now.boot;
-        let last = if goes_on { self.token } else { self.token.max(now.wall) };
-        let Some(token) = last.checked_add(1) else {
+        let Some(next) = self.token.checked_add(1) else {
             return Err(ours(ErrorKind::Unexpected, "there is no larger token than the last one"));
         };
-        (self.token, self.boot) = (token, now.boot.clone());
+        // This record may be an older one than was there before, but the clock is past that.
+        let token = next.max(now.wall);
+        self.token = token;
         let holding = Holding {
             owner: asker.owner,
             session: asker.session,
@@ -355,7 +372,7 @@ impl Holding {
 
 impl Waiting {
     fn new(asker: &Asker<'_>) -> Self {
-        Self { owner: asker.owner, session: asker.session, mode: asker.share, turn: None }
+        Self { owner: asker.owner, session: asker.session, mode: asker.share, turn_unix_us: None }
     }
 }
 

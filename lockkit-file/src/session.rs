@@ -34,6 +34,8 @@ pub(crate) struct Session {
     path: PathBuf,
     file: File,
     over: AtomicBool,
+    /// The process that began it: a child that was forked has it, too, and must not end it.
+    pid: u32,
 }
 
 impl Session {
@@ -75,7 +77,7 @@ impl Session {
         });
         writeln!(file, "{story:#}")?;
         fs::rename(&unborn, &path)?;
-        Ok(Self { id, path, file, over: AtomicBool::new(false) })
+        Ok(Self { id, path, file, over: AtomicBool::new(false), pid: process::id() })
     }
 
     /// Whether others still take it for alive. Once false, it is never true again.
@@ -96,7 +98,7 @@ impl Session {
 
     /// Ends it: all that it held is free.
     pub(crate) fn end(&self) {
-        if self.over.load(SeqCst) {
+        if self.over.load(SeqCst) || !self.is_of_this_process() {
             return;
         }
         if is_at(&self.file, &self.path).unwrap_or(false) {
@@ -116,8 +118,14 @@ impl Session {
 
     fn give_up(&self) {
         self.over.store(true, SeqCst);
-        // A file that was moved away, and back, must not look alive.
-        let _ = self.file.unlock();
+        if self.is_of_this_process() {
+            // A file that was moved away, and back, must not look alive.
+            let _ = self.file.unlock();
+        }
+    }
+
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.pid == process::id()
     }
 }
 
@@ -144,10 +152,10 @@ fn bury(path: &Path) -> io::Result<bool> {
         Err(TryLockError::WouldBlock) => return Ok(false),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    if is_at(&file, path)? {
-        remove(path)?;
-    }
-    Ok(true)
+    let removed = is_at(&file, path).and_then(|is_there| if is_there { remove(path) } else { Ok(()) });
+    // A child that is forked right now has it open, too.
+    let _ = file.unlock();
+    removed.map(|()| true)
 }
 
 fn sweep(sessions: &Path) -> io::Result<()> {
@@ -163,4 +171,33 @@ fn sweep(sessions: &Path) -> io::Result<()> {
 /// What a claim hears whose backend was closed.
 pub(crate) fn closed() -> Error {
     ours(ErrorKind::Closed, "the store was closed")
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn c9_a_child_that_was_forked_does_not_end_its_parents_session() {
+        let root = TempDir::new().unwrap();
+        let folder = Folder::new(root.path().to_owned());
+        let session = Session::begin(&folder).unwrap();
+        let file = session.file.try_clone().unwrap();
+        // What a child has of it, with the same open file.
+        let childs = Session {
+            id: session.id,
+            path: session.path.clone(),
+            file,
+            over: AtomicBool::new(false),
+            pid: process::id() + 1,
+        };
+        drop(childs);
+        assert!(session.stands().unwrap() && !is_dead(&folder, session.id).unwrap());
+        // And the parent's end is the end, whoever has its file open.
+        let _file = session.file.try_clone().unwrap();
+        session.end();
+        assert!(is_dead(&folder, session.id).unwrap());
+    }
 }

@@ -2,31 +2,28 @@
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
     time::Duration,
 };
 
 use lockkit_core::{OwnerId, Result};
 
 use crate::{
-    error::stranger,
-    files,
+    debts::Debts,
+    error::{from_io, stranger},
+    files::{self, Draft, Stamp},
     folder::{Folder, Place},
     gate::Gate,
-    host::{self, Now},
+    host::Now,
     locals::Locals,
     record::Record,
     session::{self, Session, SessionId, closed},
 };
 
-/// A record that is torn each time is none.
-const MOST_TRIES: u32 = 50;
-
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) folder: Folder,
     pub(crate) locals: Locals,
-    boot: String,
+    pub(crate) debts: Debts,
     session: Mutex<Ours>,
 }
 
@@ -39,11 +36,7 @@ enum Ours {
 impl Store {
     pub(crate) fn new(folder: Folder) -> Self {
         let session = Mutex::new(Ours::Open(None));
-        Self { folder, locals: Locals::default(), boot: host::boot_id(), session }
-    }
-
-    pub(crate) fn now(&self) -> Now {
-        Now::of(&self.boot)
+        Self { folder, locals: Locals::default(), debts: Debts::default(), session }
     }
 
     /// Our session, or a new one if there is none, or if it is over.
@@ -96,31 +89,30 @@ impl Store {
         }
     }
 
-    /// A record as it is in its file, from outside the gate.
+    /// A record as it is in its file: nobody writes it over, from outside or inside of the gate.
     ///
     /// # Errors
     /// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for what is none of ours; what the system says.
     pub(crate) fn read(&self, place: &Place) -> Result<Record> {
-        for _ in 0..MOST_TRIES {
-            if let Ok(record) = Record::parse(&files::read(&place.record)?.bytes, &place.name) {
-                return Ok(record);
-            }
-            // It may have become the spare one while it was read, and have been written over.
-            thread::yield_now();
-        }
-        self.read_inside(place)
+        self.read_stamped(place).map(|(_, record)| record)
     }
 
-    /// A record as it is in its file, from inside the gate.
-    fn read_inside(&self, place: &Place) -> Result<Record> {
+    /// And which file it is.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn read_stamped(&self, place: &Place) -> Result<(Stamp, Record)> {
         let content = files::read(&place.record)?;
-        match Record::parse(&content.bytes, &place.name) {
+        let record = match Record::parse(&content.bytes, &place.name) {
             // Nobody who holds it now can have written that.
-            Err(_) if Record::is_rest(&content.bytes) && self.now().is_before_boot(content.written) => {
-                Ok(Record::new(&place.name))
+            Err(_)
+                if Record::is_rest(&content.bytes) && Now::tell().is_before_boot(content.stamp.written) =>
+            {
+                Record::new(&place.name)
             }
-            record => record.map_err(|reason| stranger(&place.record, &reason)),
-        }
+            record => record.map_err(|reason| stranger(&place.record, &reason))?,
+        };
+        Ok((content.stamp, record))
     }
 
     /// A record without the dead.
@@ -144,6 +136,27 @@ impl Store {
         Ok(())
     }
 
+    /// Drops so many of the dead that it is known who can be granted next. True if there were any.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn drop_dead_in_front(&self, record: &mut Record) -> Result<bool> {
+        let mut any = false;
+        loop {
+            let mut dead = Vec::new();
+            for session in record.front() {
+                if self.is_dead(session)? {
+                    dead.push(session);
+                }
+            }
+            if dead.is_empty() {
+                return Ok(any);
+            }
+            any = true;
+            record.without(&dead);
+        }
+    }
+
     /// Changes a record by `work`, on behalf of `asker`, and then does `after` before anybody else can change it.
     ///
     /// # Errors
@@ -161,25 +174,71 @@ impl Store {
         after: impl FnOnce(&T),
     ) -> Result<T> {
         let gate = Gate::enter(&self.folder, place, patience).await?;
-        let stored = self.read_inside(place)?;
-        let (mut record, now) = (stored.clone(), self.now());
+        self.change_inside(gate, place, asker, work, after)
+    }
+
+    fn change_inside<T>(
+        &self,
+        gate: Gate,
+        place: &Place,
+        asker: Option<OwnerId>,
+        work: impl FnOnce(&mut Record, &Now) -> Result<T>,
+        after: impl FnOnce(&T),
+    ) -> Result<T> {
+        let stored = self.read(place)?;
+        let (mut record, now, owed) = (stored.clone(), Now::tell(), self.debts.of(place));
         self.drop_dead(&mut record)?;
+        record.release(&owed);
         record.skip_idle(asker, &now);
         let answer = work(&mut record, &now)?;
         record.settle(&now);
-        if record != stored {
-            let bytes = record.to_bytes()?;
-            gate.check()?;
-            files::replace(&place.record, &bytes, || gate.check())?;
+        let has_changed = record != stored;
+        if has_changed {
+            put(&gate, place, &mut record)?;
         }
+        self.debts.paid(place, &owed);
         after(&answer);
         drop(gate);
         // Those of this process need not wait for the system to tell.
         self.locals.hear(place, Some(&record));
+        if has_changed {
+            self.locals.tell_observers(place);
+        }
         Ok(answer)
+    }
+
+    /// Takes out of the records what claims have left in them. What can't be done now remains.
+    pub(crate) fn pay_debts(&self) {
+        for place in self.debts.places() {
+            let paid = Gate::enter_now(&self.folder, &place).and_then(|gate| match gate {
+                Some(gate) => self.change_inside(gate, &place, None, |_, _| Ok(()), |()| {}),
+                None => Ok(()),
+            });
+            if let Err(error) = paid {
+                tracing::debug!(name = %place.name, %error, "a lock that was given up is still in its record");
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Ours> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Writes a record. Nobody else is inside.
+fn put(gate: &Gate, place: &Place, record: &mut Record) -> Result<()> {
+    if let Some(former) = record.pass(gate.number) {
+        // Whoever is stopped inside a gate that was removed must not find his draft when he goes on.
+        let draft = place.draft(former);
+        files::remove(&draft).map_err(|error| from_io(error, "removing", &draft))?;
+    }
+    let draft = Draft::write(place.draft(gate.number), &record.to_bytes()?)?;
+    if let Err(error) = gate.check() {
+        draft.discard();
+        return Err(error);
+    }
+    draft.swap(&place.record)
+}
+
+#[cfg(test)]
+mod tests;

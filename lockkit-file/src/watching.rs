@@ -1,28 +1,37 @@
 //! The watcher: one plain thread per backend, which hears from the system what other processes do to our names, and when
 //! they end. It changes no record; it rings those whom a change concerns, and they look for themselves.
 
+mod blind;
 mod eyes;
 
 use std::{
     collections::VecDeque,
-    io,
+    io::{self, Read as _, Write as _},
+    net::Shutdown,
     os::unix::net::UnixStream,
+    process,
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
 
-use lockkit_core::{ErrorKind, Result};
+use lockkit_core::{Clock, ErrorKind, Result, Tick};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
 };
 
-use self::eyes::{Eyes, News};
-use crate::{error::ours, folder::Place, session::SessionId, store::Store};
+use self::{
+    blind::Blind,
+    eyes::{Eyes, News},
+};
+use crate::{
+    error::ours,
+    folder::{Folder, Place},
+    session::SessionId,
+    store::Store,
+};
 
-/// How often it looks where the system tells nothing.
-const BLIND: Duration = Duration::from_millis(100);
 /// The file of a process that ends is closed right before it is unlocked.
 const DYING: Duration = Duration::from_millis(1);
 /// After so many looks it was not the process that has closed it.
@@ -30,11 +39,16 @@ const MOST_LOOKS: u32 = 1_000;
 /// An event may come behind the death of somebody whom its record still knows.
 const MOST_DEAD: usize = 256;
 
+/// How often it tries to take out of a record what claims have left there.
+const PAYMENT: Duration = Duration::from_secs(1);
+
 /// The watcher's thread; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    stop: Option<UnixStream>,
+    pub(crate) line: UnixStream,
     thread: Option<JoinHandle<()>>,
+    /// A child that was forked has the line, too, but not the thread.
+    pid: u32,
 }
 
 impl Watcher {
@@ -47,18 +61,45 @@ impl Watcher {
             let reason = format!("no thread can be started that hears of changes: {error}");
             ours(ErrorKind::Unavailable, reason).with_source(error)
         };
-        let (stop, stopped) = UnixStream::pair().map_err(failed)?;
+        let (line, orders) = UnixStream::pair().map_err(failed)?;
+        for end in [&line, &orders] {
+            end.set_nonblocking(true).map_err(failed)?;
+        }
         let eyes = if polling { None } else { open(&store) };
-        let watch = Watch { store, eyes, polling, stopped, dying: Vec::new(), dead: VecDeque::new() };
+        let watch = Watch {
+            store,
+            eyes,
+            polling,
+            orders,
+            dying: Vec::new(),
+            dead: VecDeque::new(),
+            blind: Blind::default(),
+            pays_at: Clock::Boot.now(),
+        };
         let thread = thread::Builder::new().name("lockkit-file".to_owned());
         let thread = thread.spawn(move || watch.run()).map_err(failed)?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        Ok(Self { line, thread: Some(thread), pid: process::id() })
+    }
+
+    /// Has it pay debts now.
+    pub(crate) fn wake(&self) {
+        // A line that is full of orders wakes it as well.
+        let _ = (&self.line).write(&[0]);
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        if self.pid != process::id() {
+            return;
+        }
+        // Closing it is not enough: a child that was forked has it open, too.
+        let _ = self.line.shutdown(Shutdown::Both);
         let Some(thread) = self.thread.take() else { return };
         // The last of a locker may go in a ring of ours.
         if thread.thread().id() != thread::current().id() {
@@ -75,29 +116,47 @@ fn open(store: &Store) -> Option<Eyes> {
             tracing::warn!(
                 folder = ?store.folder.root(),
                 %error,
-                "the system does not tell of changes, so lockkit looks every {BLIND:?}; on Linux, raise \
-                 fs.inotify.max_user_instances or max_user_watches"
+                "the system does not tell of changes, so lockkit looks every {:?} to {:?}; on Linux, raise \
+                 fs.inotify.max_user_instances or max_user_watches",
+                blind::SHORTEST,
+                blind::LONGEST,
             );
             None
         }
     }
 }
 
+/// Whether the system tells of changes in this folder.
+///
+/// # Errors
+/// Why it does not.
+pub(crate) fn check(folder: &Folder) -> io::Result<()> {
+    Eyes::open(folder).map(drop)
+}
+
 struct Watch {
     store: Arc<Store>,
     eyes: Option<Eyes>,
     polling: bool,
-    stopped: UnixStream,
+    /// A byte is an order to pay debts, its end that to end.
+    orders: UnixStream,
     /// Sessions whose files were closed, and how often each was looked at since.
     dying: Vec<(SessionId, u32)>,
     dead: VecDeque<SessionId>,
+    blind: Blind,
+    pays_at: Tick,
 }
 
 impl Watch {
     fn run(mut self) {
         // What happened before the eyes were open.
-        self.look_at_all();
+        self.blind.look_at_all(&self.store);
         while self.wait() {
+            match self.orders() {
+                Orders::End => return,
+                Orders::None if Clock::Boot.now() < self.pays_at => {}
+                Orders::None | Orders::Pay => self.pay(),
+            }
             let mut news = News::default();
             match &mut self.eyes {
                 Some(eyes) => {
@@ -105,12 +164,12 @@ impl Watch {
                         news.blinded = true;
                     }
                 }
-                None => news.everything = true,
+                None => news.everything = self.blind.is_due(),
             }
             if news.blinded {
                 self.eyes = None;
             }
-            if self.eyes.is_none() && !self.polling {
+            if self.eyes.is_none() && !self.polling && (news.blinded || news.everything) {
                 // The folder may have been removed, and made again.
                 self.eyes = Eyes::open(&self.store.folder).ok();
             }
@@ -118,22 +177,34 @@ impl Watch {
         }
     }
 
-    /// Until there are news. False: it is to end.
+    /// Until there is something to do. False: nothing can be waited for.
     fn wait(&self) -> bool {
-        let patience = match (&self.eyes, self.dying.is_empty()) {
-            (_, false) => Some(DYING),
-            (None, true) => Some(BLIND),
-            (Some(_), true) => None,
-        };
+        let now = Clock::Boot.now();
+        let dying = (!self.dying.is_empty()).then_some(DYING);
+        let paying = (!self.store.debts.are_none()).then(|| now.until(self.pays_at));
+        let blind = self.eyes.is_none().then(|| now.until(self.blind.due()));
+        let patience = [dying, paying, blind].into_iter().flatten().min();
         let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
-        let mut files = vec![PollFd::new(&self.stopped, PollFlags::IN)];
+        let mut files = vec![PollFd::new(&self.orders, PollFlags::IN)];
         files.extend(self.eyes.as_ref().map(|eyes| PollFd::new(eyes, PollFlags::IN)));
-        match poll(&mut files, patience.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            // Nothing can be waited for any more: the polls of the waiters remain.
-            Err(_) => return false,
+        // Where it fails, the polls of the waiters remain, and the next claim starts another thread.
+        matches!(poll(&mut files, patience.as_ref()), Ok(_) | Err(Errno::INTR))
+    }
+
+    fn orders(&self) -> Orders {
+        let mut orders = [0; 64];
+        match (&self.orders).read(&mut orders) {
+            Ok(0) => Orders::End,
+            Ok(_) => Orders::Pay,
+            Err(_) => Orders::None,
         }
-        files.first().is_some_and(|stop| stop.revents().is_empty())
+    }
+
+    fn pay(&mut self) {
+        if !self.store.debts.are_none() {
+            self.store.pay_debts();
+        }
+        self.pays_at = Clock::Boot.now().after(PAYMENT);
     }
 
     fn hear(&mut self, news: News) {
@@ -147,7 +218,7 @@ impl Watch {
         self.dying.extend(news.sessions.into_iter().map(|session| (session, 0)));
         let anybody_died = self.see_who_died();
         if news.everything || news.blinded {
-            return self.look_at_all();
+            return self.blind.look_at_all(&self.store);
         }
         if anybody_died {
             self.store.locals.awaited().iter().for_each(|place| self.look_at(place));
@@ -183,12 +254,53 @@ impl Watch {
             record
         });
         self.store.locals.hear(place, record.as_ref());
+        self.store.locals.tell_observers(place);
+    }
+}
+
+enum Orders {
+    End,
+    None,
+    Pay,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn watcher(root: &TempDir) -> Watcher {
+        let folder = Folder::new(root.path().to_owned());
+        folder.make().unwrap();
+        Watcher::start(Arc::new(Store::new(folder)), false).unwrap()
     }
 
-    /// As if all had changed.
-    fn look_at_all(&self) {
-        for place in self.store.locals.places() {
-            self.store.locals.hear(&place, self.store.read_living(&place).ok().as_ref());
-        }
+    #[test]
+    fn it_ends_though_a_child_that_was_forked_has_its_line() {
+        let root = TempDir::new().unwrap();
+        let watcher = watcher(&root);
+        let childs = watcher.line.try_clone().unwrap();
+        let (done, is_done) = mpsc::channel();
+        let ending = thread::spawn(move || {
+            drop(watcher);
+            done.send(()).unwrap();
+        });
+        is_done.recv_timeout(Duration::from_secs(5)).expect("it waits for the child");
+        ending.join().unwrap();
+        drop(childs);
+    }
+
+    #[test]
+    fn a_child_that_was_forked_does_not_end_it() {
+        let root = TempDir::new().unwrap();
+        let watcher = watcher(&root);
+        let line = watcher.line.try_clone().unwrap();
+        drop(Watcher { line, thread: None, pid: process::id() + 1 });
+        assert!(!watcher.is_over());
+        // It would have ended at the next order.
+        (&watcher.line).write_all(&[0]).expect("the line stands");
     }
 }

@@ -72,7 +72,7 @@ impl Harness for Folder {
                 _ => false,
             };
             // Lockers of the case live on until its end, and a record keeps a spare file.
-            if !is_idle && !file.contains("/sessions/") && !file.ends_with(".json.new") {
+            if !is_idle && !file.contains("/sessions/") && !is_spare(&file) {
                 leaks.push(file);
             }
         }
@@ -89,6 +89,12 @@ impl Harness for Folder {
         }
         Ok(())
     }
+}
+
+/// `<record>.<number of its gate>.new`.
+fn is_spare(file: &str) -> bool {
+    let spare = file.strip_suffix(".new").and_then(|file| file.rsplit_once('.'));
+    spare.is_some_and(|(record, _)| record.ends_with(".json"))
 }
 
 fn files(folder: &Path) -> Result<Vec<String>, BoxError> {

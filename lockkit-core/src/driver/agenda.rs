@@ -80,6 +80,8 @@ pub(crate) struct Agenda {
     pub(crate) extends: bool,
     /// The store has notes beside its locks.
     pub(crate) notes: bool,
+    /// What ends a lock that the store was not told to free.
+    pub(crate) last_resort: &'static str,
     /// Whether a task works on this agenda.
     pub(crate) attended: AtomicBool,
     /// Wakes the task.
@@ -131,6 +133,7 @@ impl Agenda {
             gates: Gates::new(descriptor),
             extends: descriptor.capabilities.extend,
             notes: descriptor.capabilities.notes,
+            last_resort: last_resort(descriptor),
             attended: AtomicBool::new(false),
             bell: Notify::new(),
             closing: Notify::new(),
@@ -437,6 +440,14 @@ fn discard_claim(held: &Held) {
         let claim = slot.take();
         drop(slot);
         drop(claim);
+    }
+}
+
+fn last_resort(descriptor: &Descriptor) -> &'static str {
+    if descriptor.exceptions.no_lease {
+        "the backend frees the lock when it can, or at its end"
+    } else {
+        "the lease will end the lock"
     }
 }
 

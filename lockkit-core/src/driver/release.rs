@@ -29,7 +29,8 @@ const MOST_COMEBACKS: u8 = 8;
 pub(crate) async fn clean_up(claim: LiveClaim, held: Arc<Held>) {
     if let Err(error) = Unreleased::new(Some(claim), Arc::clone(&held)).release().await {
         let error = held.explain(error, "clean up");
-        tracing::warn!(name = %held.name, "something of an abandoned lock call may be left until its lease ends: {error}");
+        let last_resort = held.agenda.last_resort;
+        tracing::warn!(name = %held.name, "something of an abandoned lock call may be left; {last_resort}: {error}");
         held.observe(|| What::Failed { error: &error });
     }
 }
@@ -52,7 +53,8 @@ async fn released(held: Arc<Held>) -> Result<Released> {
         }
         Err(error) => {
             let error = held.explain(error, "release");
-            tracing::warn!(name = %held.name, "the lock is given up, but the store was not told: {error}");
+            let last_resort = held.agenda.last_resort;
+            tracing::warn!(name = %held.name, "the lock is given up, but the store was not told; {last_resort}: {error}");
             held.observe(|| What::Failed { error: &error });
             Err(error)
         }
@@ -177,7 +179,7 @@ fn lives_until(held: &Held, now: Tick) -> Tick {
 /// At least five tries, and for as long as what the claim left in the store may live.
 ///
 /// # Errors
-/// The last error of the store. The outcome is unknown then, and the lease ends it.
+/// The last error of the store. The outcome is unknown then, and the lease ends it, or the backend.
 async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Result<Released> {
     let clock = held.agenda.clock;
     let (mut tries, mut pause, mut lapsed) = (0, FIRST_PAUSE, None);

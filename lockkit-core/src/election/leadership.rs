@@ -95,7 +95,7 @@ impl Leadership {
     /// [`Released::NotHeld`] means that it was lost before: somebody else may have led at the same time.
     ///
     /// # Errors
-    /// As [`LockGuard::release`]: the outcome is unknown, and the lease ends the term.
+    /// As [`LockGuard::release`]: the outcome is unknown, and the lease ends the term, or the backend does.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, it is finished in the background.

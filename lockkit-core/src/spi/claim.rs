@@ -52,6 +52,8 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// * Is idempotent, and touches only what this owner wrote.
     /// * Undoes attempts whose outcome is unknown.
     /// * Passes a wake-up on that this claim got and can't use any more.
+    /// * The core gives up after a while, and drops the claim. Where there is no lease, the backend must take out by
+    ///   itself then what is left of it.
     ///
     /// # Errors
     /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been applied.

@@ -11,12 +11,12 @@ fn name() -> LockName {
     LockName::new(Kind::Mutex, "orders/42").unwrap()
 }
 
-fn now(boot: &str, up: u64, wall: u64) -> Now {
-    Now { boot: boot.to_owned(), up, wall }
+fn at(wall: u64) -> Now {
+    Now { up: 1, wall }
 }
 
 fn early() -> Now {
-    now("a", 1, WALL)
+    at(WALL)
 }
 
 fn id(number: u128) -> OwnerId {
@@ -51,21 +51,44 @@ fn frees(record: &mut Record, number: u128) {
 }
 
 #[test]
-fn c4_tokens_go_on_from_the_last_one_and_over_a_boot_from_the_clock() {
+fn c4_tokens_are_the_time_or_go_on_from_the_last_one() {
     let mut record = Record::new(&name());
-    let first = ask(&mut record, 1, Share::Exclusive, &early()).unwrap();
-    assert_eq!(first, WALL + 1);
+    assert_eq!(ask(&mut record, 1, Share::Exclusive, &early()), Some(WALL));
     frees(&mut record, 1);
-    // The clock counts for nothing while the host is up.
-    assert_eq!(ask(&mut record, 2, Share::Exclusive, &now("a", 2, WALL * 2)), Some(first + 1));
+    // In the same µs, and when the clock was set back.
+    assert_eq!(ask(&mut record, 2, Share::Exclusive, &early()), Some(WALL + 1));
     frees(&mut record, 2);
-    assert_eq!(ask(&mut record, 3, Share::Exclusive, &now("b", 1, WALL + 1_000_000)), Some(WALL + 1_000_001));
+    assert_eq!(ask(&mut record, 3, Share::Exclusive, &at(5)), Some(WALL + 2));
     frees(&mut record, 3);
-    // A clock that was set back.
-    assert_eq!(ask(&mut record, 4, Share::Exclusive, &now("c", 1, 5)), Some(WALL + 1_000_002));
-    frees(&mut record, 4);
-    // Where no boot can be told from another.
-    assert_eq!(ask(&mut record, 5, Share::Exclusive, &now("", 1, WALL * 3)), Some(WALL * 3 + 1));
+    assert_eq!(ask(&mut record, 4, Share::Exclusive, &at(WALL + 1_000)), Some(WALL + 1_000));
+}
+
+#[test]
+fn c4_tokens_rise_over_a_record_of_the_same_boot_that_was_put_back() {
+    let mut record = Record::new(&name());
+    ask(&mut record, 1, Share::Exclusive, &early());
+    frees(&mut record, 1);
+    let backup = record.clone();
+    let mut last = None;
+    for round in 1..=5 {
+        last = ask(&mut record, 2, Share::Exclusive, &at(WALL + 100 * round));
+        frees(&mut record, 2);
+    }
+    assert!(ask(&mut backup.clone(), 3, Share::Exclusive, &at(WALL + 501)) > last);
+}
+
+/// As the first release writes it: later ones must read it.
+#[test]
+fn c13_a_record_of_the_first_format_is_read() {
+    let bytes = include_bytes!("golden.json");
+    let record = Record::parse(bytes, &name()).unwrap();
+    assert!(record.is_held_by(id(0xa1), id(0xb1)) && record.is_awaited_by(id(0xa2)));
+    assert_eq!((record.token, record.gate), (1_700_000_000_000_007, 4_711));
+    assert_eq!(record.holders[0].label.as_deref(), Some("host/1"));
+    assert_eq!((record.holders[0].mode, record.queue[0].mode), (permits(2, 3), permits(3, 3)));
+    assert_eq!(record.holders[0].since_unix_us, WALL);
+    assert_eq!(record.queue[0].turn_unix_us, Some(WALL + 1));
+    assert_eq!(record.to_bytes().unwrap(), bytes);
 }
 
 #[test]
@@ -133,7 +156,6 @@ fn c9_the_dead_hold_nothing_and_stand_in_nobodys_way() {
 
 #[test]
 fn c9_a_waiter_that_does_not_take_its_turn_loses_it() {
-    let at = |up| now("a", up, WALL);
     let mut record = Record::new(&name());
     for number in 1..=3 {
         ask(&mut record, number, Share::Exclusive, &at(1));
@@ -148,6 +170,33 @@ fn c9_a_waiter_that_does_not_take_its_turn_loses_it() {
     assert!(ask(&mut late, 2, Share::Exclusive, &at(11 + TURN)).is_some());
     record.skip_idle(Some(id(3)), &at(11 + TURN));
     assert!(ask(&mut record, 3, Share::Exclusive, &at(11 + TURN)).is_some());
+}
+
+#[test]
+fn c9_a_clock_that_was_set_back_gives_a_stopped_waiter_no_more_time() {
+    let mut record = Record::new(&name());
+    for number in 1..=3 {
+        ask(&mut record, number, Share::Exclusive, &early());
+    }
+    frees(&mut record, 1);
+    let back = at(WALL / 2);
+    record.skip_idle(Some(id(3)), &back);
+    assert_eq!(ask(&mut record, 3, Share::Exclusive, &back), None);
+    let later = at(WALL / 2 + TURN + 1);
+    record.skip_idle(Some(id(3)), &later);
+    assert!(ask(&mut record, 3, Share::Exclusive, &later).is_some());
+}
+
+#[test]
+fn c9_who_can_be_granted_next_depends_on_the_front_alone() {
+    let mut record = Record::new(&name());
+    for (number, share) in [(1, Share::Shared), (2, Share::Exclusive), (3, Share::Shared), (4, Share::Shared)]
+    {
+        ask(&mut record, number, share, &early());
+    }
+    assert_eq!(record.front(), [id(1), id(2)]);
+    record.without(&[id(2)]);
+    assert_eq!((record.first(), record.front()), (vec![id(3), id(4)], vec![id(1), id(3), id(4)]));
 }
 
 #[test]
@@ -185,9 +234,11 @@ fn c13_what_is_torn_or_foreign_is_no_record() {
     }
     assert!(Record::is_rest(&bytes[..40]) && Record::is_rest(&[0; 40]));
     assert!(!Record::is_rest(b"4711\n"));
-    let newer = String::from_utf8(bytes).unwrap().replace("\"lockkit\": 1", "\"lockkit\": 2");
-    let newer = sum::seal(newer.rsplit_once("\nsum ").unwrap().0.as_bytes().to_vec());
-    assert!(Record::parse(&newer, &name()).unwrap_err().contains("the format 2"));
+    // A later format may have more, and another end.
+    for newer in ["{\"lockkit\": 2, \"more\": []}", "{\"lockkit\": 2}\nend\n"] {
+        let reason = Record::parse(newer.as_bytes(), &name()).unwrap_err();
+        assert!(reason.contains("the format 2"), "{reason}");
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ pub(crate) fn in_order() -> Result<(), Failed> {
     store.runtime.block_on(held.release())?;
     for mut waiter in waiters {
         let token: u64 = waiter.hear()?.parse()?;
-        assert_eq!(token, last + 1, "C12: somebody was ahead");
+        assert!(token > last, "C12: somebody was ahead");
         last = token;
         waiter.go_on()?;
         assert_eq!(waiter.hear()?, "Freed");

@@ -9,12 +9,14 @@ use super::{
     store::{Fault, Op},
 };
 use crate::{
+    clock::Clock,
     driver::{
         acquire::{Bound, acquire},
+        agenda::Agenda,
         release::release_held,
     },
     error::ErrorKind,
-    spi::Released,
+    spi::{Descriptor, Exceptions, Released},
 };
 
 #[tokio::test(start_paused = true)]
@@ -74,6 +76,20 @@ async fn c7_a_release_is_bounded_by_twice_op_timeout_and_the_keeper_finishes_it(
         assert_eq!(world.store.holder("a"), None, "{kind:?}");
         world.clean(&format!("{kind:?}")).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_an_error_promises_the_end_of_a_lease_only_where_there_is_one() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex("a").lock().await.unwrap();
+    world.store.always(Op::Release, Fault::Hang);
+    let text = guard.release().await.unwrap_err().to_string();
+    assert!(text.contains("the lease will end the lock"), "{text}");
+    world.store.heal();
+    world.clean("").await;
+    let without = Descriptor::new("x").with_exceptions(Exceptions::none().with_no_lease());
+    let text = Agenda::new(Clock::Boot, &without, Vec::new()).last_resort;
+    assert!(!text.contains("lease"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

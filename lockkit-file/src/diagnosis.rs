@@ -1,0 +1,138 @@
+//! What the folder and its host mean for the locks in it.
+
+use std::{fs, io, os::unix::fs::MetadataExt as _};
+
+use lockkit_core::{
+    Result,
+    spi::{Finding, Grade},
+};
+
+use crate::{
+    error::from_io,
+    folder::Folder,
+    mount::{self, FileSystem},
+    watching,
+};
+
+/// The least part of the disk, in percent, and of its files, that is to be free.
+const LEAST_ROOM: u64 = 1;
+const WRITABLE_BY_ALL: u32 = 0o002;
+
+/// Looks at the folder.
+///
+/// # Errors
+/// It can't be looked at.
+pub(crate) fn diagnose(folder: &Folder, polling: bool) -> Result<Vec<Finding>> {
+    let root = folder.root();
+    let failed = |error: io::Error| from_io(error, "looking at", root);
+    let seen = rustix::fs::statvfs(root).map_err(|error| failed(error.into()))?;
+    let mode = fs::metadata(root).map_err(failed)?.mode();
+    let news = if polling { None } else { Some(watching::check(folder)) };
+    Ok(vec![
+        file_system(mount::file_system_of(root)?),
+        room("room", seen.f_bavail, seen.f_blocks),
+        room("room for files", seen.f_favail, seen.f_files),
+        inotify(news),
+        access(mode),
+    ])
+}
+
+fn file_system(found: FileSystem) -> Finding {
+    let what = "file system";
+    match found {
+        FileSystem::Local => Finding::new(Grade::Good, what, "of this host"),
+        FileSystem::Remote(name) => Finding::new(Grade::Weak, what, name).with_advice(
+            "two hosts may not see each other's locks, so only one may ever use it, and its server must keep its locks \
+             while that one lives; use a folder on a disk of this host",
+        ),
+        FileSystem::Volatile(name) => Finding::new(Grade::Weak, what, name).with_advice(
+            "it is empty after a boot: fencing tokens rise over that only if the clock was not set back, and notes are \
+             gone; use a folder on a disk",
+        ),
+    }
+}
+
+fn room(what: &str, free: u64, all: u64) -> Finding {
+    // Some file systems don't count.
+    let percent = free.saturating_mul(100).checked_div(all).unwrap_or(100);
+    let found = format!("{percent} % free");
+    if percent >= LEAST_ROOM {
+        return Finding::new(Grade::Good, what, found);
+    }
+    Finding::new(Grade::Note, what, format!("less than {LEAST_ROOM} % free")).with_advice(
+        "on a full disk, no lock can be had, and one that is given back is free only when there is room again; make some",
+    )
+}
+
+/// `None`: it is not asked for.
+fn inotify(news: Option<io::Result<()>>) -> Finding {
+    let what = "news of changes";
+    match news {
+        Some(Ok(())) => Finding::new(Grade::Good, what, "from inotify"),
+        Some(Err(error)) => Finding::new(Grade::Note, what, format!("polling, as inotify says: {error}")).with_advice(
+            "waiters hear of a free lock 100 ms to 1 s later; on Linux, raise fs.inotify.max_user_instances or \
+             max_user_watches",
+        ),
+        None => Finding::new(Grade::Note, what, "polling")
+            .with_advice("waiters hear of a free lock 100 ms to 1 s later; on a disk of this host, it need not be"),
+    }
+}
+
+fn access(mode: u32) -> Finding {
+    let (what, found) = ("mode of the folder", format!("{:04o}", mode & 0o7777));
+    if mode & WRITABLE_BY_ALL == 0 {
+        return Finding::new(Grade::Good, what, found);
+    }
+    Finding::new(Grade::Note, what, found).with_advice(
+        "each user of this host can take and free all locks, and break what they promise; take the right to write from \
+         others",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_on_a_disk_is_good_and_what_is_in_memory_or_remote_is_weak() {
+        assert_eq!(file_system(FileSystem::Local).grade, Grade::Good);
+        for weak in [FileSystem::Volatile("tmpfs"), FileSystem::Remote("NFS")] {
+            let finding = file_system(weak);
+            assert_eq!(finding.grade, Grade::Weak);
+            assert!(!finding.advice.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_disk_that_is_nearly_full_is_told() {
+        assert_eq!(room("room", 10, 1_000).grade, Grade::Good);
+        assert_eq!(room("room", 9, 1_000).grade, Grade::Note);
+        assert_eq!(room("room", 0, 0).grade, Grade::Good, "one that does not count");
+    }
+
+    #[test]
+    fn polling_is_told_and_why() {
+        assert_eq!(inotify(Some(Ok(()))).grade, Grade::Good);
+        let limit = inotify(Some(Err(io::Error::from(rustix::io::Errno::MFILE))));
+        assert!(limit.grade == Grade::Note && limit.found.contains("open files"), "{limit:?}");
+        assert_eq!(inotify(None).grade, Grade::Note);
+    }
+
+    #[test]
+    fn a_folder_that_all_may_write_is_told() {
+        let root = TempDir::new().unwrap();
+        let folder = Folder::new(root.path().to_owned());
+        folder.make().unwrap();
+        let grade = |mode| {
+            fs::set_permissions(root.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let findings = diagnose(&folder, false).unwrap();
+            assert_eq!(findings.len(), 5);
+            findings.last().unwrap().grade
+        };
+        assert_eq!((grade(0o770), grade(0o777)), (Grade::Good, Grade::Note));
+    }
+}
