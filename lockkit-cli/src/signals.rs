@@ -1,6 +1,11 @@
 //! The signals that lockkit hears.
 
-use std::{cell::RefCell, fmt, fs, future::poll_fn, task::Poll};
+use std::{
+    cell::{Cell, RefCell},
+    fmt, fs,
+    future::poll_fn,
+    task::Poll,
+};
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
@@ -23,6 +28,7 @@ const HEARD: [Signal; 10] = [
 /// Hears each signal from the moment it is made. A program makes one, so that none falls between two.
 pub(crate) struct Signals {
     streams: RefCell<Vec<(Signal, unix::Signal)>>,
+    last_end: Cell<Option<Signal>>,
 }
 
 impl Signals {
@@ -37,7 +43,8 @@ impl Signals {
         };
         // Without SIGCHLD the child's end would pass unnoticed.
         let wanted = HEARD.into_iter().filter(|signal| *signal == Signal::CHILD || !is_in(ignored, *signal));
-        Ok(Self { streams: RefCell::new(wanted.map(listen).collect::<Result<_>>()?) })
+        let streams = wanted.map(listen).collect::<Result<_>>()?;
+        Ok(Self { streams: RefCell::new(streams), last_end: Cell::new(None) })
     }
 
     /// Waits for one. Cancel safe.
@@ -45,6 +52,9 @@ impl Signals {
         poll_fn(|context| {
             for (signal, stream) in self.streams.borrow_mut().iter_mut() {
                 if stream.poll_recv(context).is_ready() {
+                    if ends(*signal) {
+                        self.last_end.set(Some(*signal));
+                    }
                     return Poll::Ready(*signal);
                 }
             }
@@ -57,11 +67,21 @@ impl Signals {
     pub(crate) async fn end(&self) -> Signal {
         loop {
             let signal = self.next().await;
-            if matches!(signal, Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM) {
+            if ends(signal) {
                 return signal;
             }
         }
     }
+
+    /// The last one so far, whoever it was passed on to.
+    pub(crate) fn last_end(&self) -> Option<Signal> {
+        self.last_end.get()
+    }
+}
+
+/// Whether it ends a program.
+pub(crate) fn ends(signal: Signal) -> bool {
+    matches!(signal, Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM)
 }
 
 impl fmt::Debug for Signals {

@@ -44,7 +44,8 @@ async fn lead(turn: &mut Turn<'_>, shop: &Shop) -> Result<Exit> {
             shop.close().await;
             return Ok(ran.exit);
         }
-        if let Some(signal) = ran.signal {
+        // One that the command got was meant for us, too, now that something else has stopped the command.
+        if let Some(signal) = ran.signal.or_else(|| shop.signals.last_end()) {
             return turn.not_held(Waited::Signal(signal), shop).await;
         }
         tokio::select! {

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    signals::Signals,
+    signals::{Signals, ends},
 };
 
 /// How often what is being stopped is looked at, beside when a process ends.
@@ -262,7 +262,7 @@ impl<'a> Running<'a> {
             }
             signal => {
                 self.signal_group(signal);
-                if matches!(signal, Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM) {
+                if ends(signal) {
                     // What is stopped hears it only when it goes on.
                     self.signal_group(Signal::CONT);
                 }

@@ -15,6 +15,7 @@ pub(crate) fn trials() -> Vec<Test> {
         ("elect::c9_another_host_leads_when_the_leader_is_killed", killed),
         ("elect::a_command_that_ends_resigns", resigns),
         ("elect::who_is_asked_to_go_campaigns_again", asked),
+        ("elect::who_is_told_to_end_while_it_is_asked_to_go_ends", ended),
     ]
 }
 
@@ -76,5 +77,26 @@ fn asked() -> Result<(), Failed> {
     only.signal(Signal::TERM);
     let ended = only.end();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(15), "{ended}");
+    Ok(())
+}
+
+/// Catches a signal that comes while the command is being stopped, and counts for the command alone.
+fn ended() -> Result<(), Failed> {
+    let place = Place::new();
+    let (leading, stopping) = (place.path("leaders"), place.path("stopping"));
+    let line = format!(
+        "trap 'echo now > {}' TERM; echo \"a $LOCKKIT_TOKEN\" >> {}; while :; do sleep 0.05; done",
+        stopping.display(),
+        leading.display()
+    );
+    let mut only = Running::start(place.lockkit(["elect", "leader", "--ttl=9s", "--grace=2s", "-c", &line]));
+    leaders(&place, 1);
+    let mut unlock = Running::start(place.lockkit(["unlock", "leader", "--force", "--reason=test"]));
+    until("the command is asked to end", || stopping.exists().then_some(()));
+    only.signal(Signal::TERM);
+    assert!(unlock.end().success());
+    let ended = only.end();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(15), "{ended}");
+    assert_eq!(leaders(&place, 1).len(), 1, "it has led again");
     Ok(())
 }

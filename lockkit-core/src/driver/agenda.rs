@@ -133,7 +133,7 @@ impl Agenda {
             gates: Gates::new(descriptor),
             extends: descriptor.capabilities.extend,
             notes: descriptor.capabilities.notes,
-            last_resort: last_resort(descriptor),
+            last_resort: descriptor.last_resort(),
             attended: AtomicBool::new(false),
             bell: Notify::new(),
             closing: Notify::new(),
@@ -440,14 +440,6 @@ fn discard_claim(held: &Held) {
         let claim = slot.take();
         drop(slot);
         drop(claim);
-    }
-}
-
-fn last_resort(descriptor: &Descriptor) -> &'static str {
-    if descriptor.exceptions.no_lease {
-        "the backend frees the lock when it can, or at its end"
-    } else {
-        "the lease will end the lock"
     }
 }
 

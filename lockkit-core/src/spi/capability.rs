@@ -100,6 +100,15 @@ impl Descriptor {
         self.cadence = Cadence { longest, together };
         self
     }
+
+    /// What ends a lock that the store was not told to free.
+    pub(crate) fn last_resort(&self) -> &'static str {
+        if self.exceptions.no_lease {
+            "the backend frees the lock when it can, or at its end"
+        } else {
+            "the lease will end the lock"
+        }
+    }
 }
 
 /// What a lease belongs to, and so what has to end before the store frees a lock by itself.
