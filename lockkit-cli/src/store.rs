@@ -1,7 +1,7 @@
 //! Which store, and which names in it.
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
 };
 
@@ -23,7 +23,14 @@ impl Store {
     /// Connects to the store that the arguments or the environment name. There is no default: each of three hosts that
     /// forgot the URL would run the job.
     pub(crate) async fn connect(arguments: &StoreArguments) -> Result<Self> {
-        let url = url(arguments)?;
+        let url = url(arguments)?.ok_or_else(|| {
+            Error::new(
+                "no store: give --url, LOCKKIT_URL, LOCKKIT_URL_FILE, or --local for locks of this host alone",
+            )
+        })?;
+        if url.starts_with("memory:") {
+            return Err(Error::new("memory:// is known to one process only: every host would run the job"));
+        }
         let locker = lockkit::connect(&url).await?;
         let prefix = match arguments.namespace.as_deref() {
             None | Some("") => String::new(),
@@ -48,15 +55,27 @@ impl Store {
     }
 }
 
-/// The URL that the arguments or the environment name.
-pub(crate) fn url(arguments: &StoreArguments) -> Result<String> {
+/// The URL that the arguments name, or else the environment; `None` if neither does.
+///
+/// # Errors
+/// The arguments name two, or what they name can't be read.
+pub(crate) fn url(arguments: &StoreArguments) -> Result<Option<String>> {
     match (arguments.local, &arguments.url, &arguments.url_file) {
-        (true, ..) => local(),
-        (false, Some(url), _) if !url.is_empty() => Ok(url.clone()),
-        (false, _, Some(file)) => first_line(file),
-        (false, ..) => Err(Error::new(
-            "no store: give --url, LOCKKIT_URL, LOCKKIT_URL_FILE, or --local for locks of this host alone",
-        )),
+        (true, None, None) => local().map(Some),
+        (false, Some(url), None) => Ok(Some(url.clone()).filter(|url| !url.is_empty())),
+        (false, None, Some(file)) => first_line(file).map(Some),
+        (false, None, None) => of_environment(),
+        _ => Err(Error::new("two stores are named: give one of --url, --url-file and --local")),
+    }
+}
+
+fn of_environment() -> Result<Option<String>> {
+    match env::var_os("LOCKKIT_URL").filter(|url| !url.is_empty()) {
+        Some(url) => match url.into_string() {
+            Ok(url) => Ok(Some(url)),
+            Err(_) => Err(Error::new("LOCKKIT_URL is no UTF-8")),
+        },
+        None => env::var_os("LOCKKIT_URL_FILE").map(|file| first_line(Path::new(&file))).transpose(),
     }
 }
 
@@ -72,17 +91,47 @@ fn first_line(file: &Path) -> Result<String> {
 
 /// Where this host's locks are: root's for all users, another user's own. Neither ends with a boot, as tokens must not.
 fn local() -> Result<String> {
-    let folder = if rustix::process::geteuid().is_root() {
-        PathBuf::from("/var/lib/lockkit/locks")
-    } else {
-        let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-        let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-        let state = state.filter(|path| path.is_absolute()).or_else(home);
-        state
-            .ok_or_else(|| Error::new("--local: neither XDG_STATE_HOME nor HOME is set"))?
-            .join("lockkit/locks")
-    };
+    let variable = |name| env::var_os(name).map(PathBuf::from);
+    let is_root = rustix::process::geteuid().is_root();
+    let folder = local_folder(is_root, variable("XDG_STATE_HOME"), variable("HOME"))?;
+    url_of(&folder)
+}
+
+fn local_folder(is_root: bool, state: Option<PathBuf>, home: Option<PathBuf>) -> Result<PathBuf> {
+    if is_root {
+        return Ok(PathBuf::from("/var/lib/lockkit/locks"));
+    }
+    let state = state.filter(|path| path.is_absolute()).or_else(|| Some(home?.join(".local/state")));
+    let state = state.ok_or_else(|| Error::new("--local: neither XDG_STATE_HOME nor HOME is set"))?;
+    Ok(state.join("lockkit/locks"))
+}
+
+fn url_of(folder: &Path) -> Result<String> {
     let path =
         folder.to_str().ok_or_else(|| Error::new("--local: the path of the home folder is no UTF-8"))?;
     Ok(format!("file://{}", path.replace('%', "%25").replace('?', "%3F").replace('#', "%23")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_locks_last_over_a_boot_and_are_a_users_own() {
+        let path = |text: &str| Some(PathBuf::from(text));
+        let folder =
+            |is_root, state, home| local_folder(is_root, state, home).map_err(|error| error.to_string());
+        assert_eq!(folder(true, path("/s"), path("/h")), Ok("/var/lib/lockkit/locks".into()));
+        assert_eq!(folder(false, path("/s"), path("/h")), Ok("/s/lockkit/locks".into()));
+        assert_eq!(folder(false, path("s"), path("/h")), Ok("/h/.local/state/lockkit/locks".into()));
+        assert_eq!(folder(false, None, path("/h")), Ok("/h/.local/state/lockkit/locks".into()));
+        folder(false, None, None).unwrap_err();
+    }
+
+    #[test]
+    fn c11_a_folder_of_any_name_is_found_by_its_url() {
+        let url = url_of(Path::new("/h/50% ?#/é")).unwrap();
+        let parsed = lockkit::url::StoreUrl::parse(&url).unwrap();
+        assert_eq!((parsed.scheme(), parsed.path()), ("file", "/h/50% ?#/é"));
+    }
 }

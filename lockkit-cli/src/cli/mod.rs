@@ -65,15 +65,15 @@ pub(crate) enum Command {
     Watchdog(WatchdogArguments),
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArguments {
     /// The store: redis://…, mysql://…, zk://…, file:///… Everybody on this host sees command lines: give a URL with a
     /// password in the variable LOCKKIT_URL, or in the file that LOCKKIT_URL_FILE names
-    #[arg(long, global = true, env = "LOCKKIT_URL", hide_env_values = true)]
+    #[arg(long, global = true)]
     pub(crate) url: Option<String>,
     /// A file whose first line is the URL
-    #[arg(long, global = true, value_name = "FILE", env = "LOCKKIT_URL_FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) url_file: Option<PathBuf>,
     /// Locks of this host alone, in its file system
     #[arg(long, global = true)]

@@ -14,8 +14,6 @@ mod show;
 mod unlock;
 mod watch;
 
-#[cfg(feature = "bench")]
-use std::path::PathBuf;
 use std::{env, ffi::OsString, io, process::ExitCode};
 
 use clap::Parser as _;
@@ -67,13 +65,7 @@ fn ended(ended: Result<ExitCode>) -> ExitCode {
 /// On a runtime of its own kind, with the store that the arguments name, or else the environment.
 #[cfg(feature = "bench")]
 fn measured(arguments: &[OsString], store: Option<&StoreArguments>) -> Result<ExitCode> {
-    let environment = StoreArguments {
-        url: env::var("LOCKKIT_URL").ok(),
-        url_file: env::var_os("LOCKKIT_URL_FILE").map(PathBuf::from),
-        local: false,
-        namespace: None,
-    };
-    bench::bench(arguments, crate::store::url(store.unwrap_or(&environment)).ok())
+    bench::bench(arguments, crate::store::url(store.unwrap_or(&StoreArguments::default()))?)
 }
 
 #[cfg(not(feature = "bench"))]

@@ -167,7 +167,7 @@ impl<'a> Once<'a> {
             (None, Some(signal)) => return self.interrupted(turn, shop, guard, signal, Kept::Lost).await,
             (None, None) => Kept::Lost,
         };
-        if claimed == Kept::Lost {
+        if claimed != Kept::Written {
             let reason = format!("{:?} was lost before the command was started", turn.order.name);
             turn.voice.insist(&reason);
             (turn.status.outcome, turn.status.reason) = ("lost", Some(reason));
@@ -219,7 +219,7 @@ impl<'a> Once<'a> {
         signal: Signal,
         undone: Kept,
     ) -> Result<Exit> {
-        if undone == Kept::Lost && self.arguments.on_fail == OnFail::Done {
+        if undone != Kept::Written && self.arguments.on_fail == OnFail::Done {
             self.tell_stays_done(turn);
         }
         drop(guard);
@@ -280,9 +280,13 @@ impl<'a> Once<'a> {
         match written {
             _ if !succeeded || self.arguments.on_fail == OnFail::Done => Ok(ran.exit),
             Ok(Kept::Written) => Ok(ran.exit),
-            Ok(Kept::Lost) => {
-                let reason =
-                    unwritten("stays open, as the lock was lost before that was written: it will run again");
+            Ok(kept) => {
+                let reason = unwritten(match kept {
+                    Kept::Perhaps => {
+                        "may stay open, as the lock was lost while that was written: then it will run again"
+                    }
+                    _ => "stays open, as the lock was lost before that was written: it will run again",
+                });
                 turn.voice.insist(&reason);
                 (turn.status.outcome, turn.status.reason) = ("lost", Some(reason));
                 Ok(Exit::Lost)
@@ -305,8 +309,10 @@ impl<'a> Once<'a> {
         let write = journal.write(guard, |record| {
             record.end(token, at, &outcome);
             match ended {
-                Ended::Exited(0) => self.mark(record),
                 Ended::NotExecutable(_) | Ended::NotFound => record.restore_done(before),
+                // Once more: it is remembered from the end of the run on.
+                _ if self.arguments.on_fail == OnFail::Done => self.mark(record),
+                Ended::Exited(0) => self.mark(record),
                 _ => {}
             }
         });

@@ -30,6 +30,8 @@ pub(crate) enum Kept {
     Written,
     /// The lock is not held any more.
     Lost,
+    /// Nor that; but it was while this was asked for, and it may have been written.
+    Perhaps,
 }
 
 impl Journal {
@@ -76,7 +78,9 @@ impl Journal {
                     "the note beside {name} was written by somebody who does not hold the lock"
                 )))
             }
-            Err(error) if error.kind() == lockkit::ErrorKind::Lost => Ok(Kept::Lost),
+            Err(error) if error.kind() == lockkit::ErrorKind::Lost => {
+                Ok(if error.is_outcome_unknown() { Kept::Perhaps } else { Kept::Lost })
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Test> {
         ("modes::c1_permits", permits),
         ("modes::c1_two_runs_of_one_name", exclusive),
         ("modes::the_commands_environment", environment),
+        ("modes::the_file_of_the_url", url_files),
         ("modes::namespaces", namespaces),
         ("modes::hold_for", hold_for),
         ("modes::the_label", label),
@@ -121,6 +122,31 @@ fn environment() -> Result<(), Failed> {
     assert_eq!(environment(&["-s"])["LOCKKIT_MODE"], "shared");
     let again = environment(&[]);
     assert!(again["LOCKKIT_TOKEN"].parse::<u64>()? > found["LOCKKIT_TOKEN"].parse::<u64>()?);
+    Ok(())
+}
+
+/// Catches an option that loses against the environment.
+fn url_files() -> Result<(), Failed> {
+    let (place, other) = (Place::new(), Place::new());
+    fs::write(place.path("url"), format!("  {}  \nanother line\n", place.redis.url()))?;
+    let file = place.path("url");
+    let held = holding(&place, &[]);
+    let busy = |mut command: std::process::Command| {
+        let output = run({
+            command.args(["run", "-n", "job", "true"]);
+            command
+        });
+        assert!(output.stdout.is_empty());
+        output.status.code() == Some(75)
+    };
+    let mut by_environment = crate::support::bare::<&str>([]);
+    by_environment.env("LOCKKIT_URL_FILE", &file);
+    assert!(busy(by_environment));
+    let mut by_option = other.lockkit(["--url-file".as_ref(), file.as_os_str()]);
+    by_option.env("LOCKKIT_URL_FILE", "/no/such/file");
+    assert!(busy(by_option), "the environment won");
+    assert!(!busy(other.lockkit::<&str>([])));
+    ends_well(&place, held);
     Ok(())
 }
 

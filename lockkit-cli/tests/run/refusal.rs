@@ -43,6 +43,11 @@ fn bad_input() -> Result<(), Failed> {
         (&["run", "", "true"], "must not be empty"),
         (&["run", "--label", "a\nb", "job", "true"], "control characters"),
         (&["run", "--url", "http://u:hunter2@h/", "job", "true"], "http"),
+        (&["run", "--url", "memory://", "job", "true"], "one process only"),
+        (&["run", "--url", "redis://u:hunter2@h/", "--local", "job", "true"], "two stores are named"),
+        (&["run", "--local", "--url-file", "/hunter2", "job", "true"], "two stores are named"),
+        (&["run", "--url-file", "/no/such/file", "job", "true"], "/no/such/file, can't be read"),
+        (&["run", "--url-file", "/dev/null", "job", "true"], "is no URL"),
         (&["run", "--url", "redis://u:hunter2@127.0.0.1:1/", "job", "true"], "127.0.0.1:1"),
         (&["run", &status, "job", "true"], "status file"),
     ] {

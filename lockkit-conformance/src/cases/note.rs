@@ -1,16 +1,19 @@
 //! The note beside a lock, which only the present holder writes, and the store's clock.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use lockkit_core::{
-    ErrorKind, LockOptions,
+    ErrorKind, LockOptions, Locker,
     spi::{Attempt, Claim, LeaseScope, MAX_NOTE_BYTES, Note, Noted, Released, Wait},
 };
 
 use crate::{
     case::{Ability, Needs, cases},
     env::{Env, give_back, long, take},
-    harness::{Faults, Hook},
+    harness::{Faults, Hook, Link},
     lock::Flavor,
     wait::{eventually, ms, soon, within},
 };
@@ -26,6 +29,8 @@ cases! {
         "a request that was late, and undoes what was written after it";
     c5_a_note_whose_reply_is_lost_is_written: Needs::MUTEX.ability(Ability::Notes),
         "a note that is given up, or that a second request finds outdated by the first";
+    c5_a_note_whose_outcome_is_unknown_is_not_told_as_unwritten: Needs::MUTEX.ability(Ability::Notes),
+        "an answer to the second request that is taken for one to the first";
     c5_a_late_note_does_nothing: Needs::MUTEX.ability(Ability::Notes).hook(Hook::Wire),
         "a note that arrives when the next holder has written its own";
     c11_notes_of_two_names_never_meet: Needs::MUTEX.ability(Ability::Notes),
@@ -44,6 +49,16 @@ async fn attempt(claim: &mut dyn Claim) -> bool {
 
 fn note(revision: u64, text: &str) -> Note {
     Note::new(revision, text.to_owned())
+}
+
+/// A locker whose connection can be broken, on a store that has seen a note: what it must learn first, such as a script,
+/// it knows.
+async fn faulty_locker(env: &Env) -> (Locker, Arc<dyn Link>) {
+    let (locker, link) = env.faulty_locker().await;
+    let guard = take(&env.lock(&locker, "noted before", long())).await;
+    assert_eq!(guard.write_note(&note(1, "before")).await.unwrap(), Noted::Written);
+    give_back(guard).await;
+    (locker, link)
 }
 
 async fn c2_only_the_present_holder_writes_the_note(env: Env) {
@@ -116,7 +131,7 @@ async fn c5_an_older_note_never_replaces_a_newer_one(env: Env) {
 }
 
 async fn c5_a_note_whose_reply_is_lost_is_written(env: Env) {
-    let (locker, link) = env.faulty_locker().await;
+    let (locker, link) = faulty_locker(&env).await;
     let healthy = env.locker().await;
     let lock = env.lock(&locker, "x", LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(ms(4_000)));
     let guard = take(&lock).await;
@@ -146,8 +161,30 @@ async fn c5_a_note_whose_reply_is_lost_is_written(env: Env) {
     give_back(guard).await;
 }
 
+async fn c5_a_note_whose_outcome_is_unknown_is_not_told_as_unwritten(env: Env) {
+    let (locker, link) = faulty_locker(&env).await;
+    let healthy = env.locker().await;
+    let lock = env.lock(&locker, "x", LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(ms(4_000)));
+    let guard = take(&lock).await;
+    link.set(Faults::LOST_REPLIES);
+    let (guard, name, first) = (&guard, lock.name(), note(1, "one"));
+    let (outcome, ()) = tokio::join!(within(soon(), "the note", guard.write_note(&first)), async {
+        eventually(soon(), async || match healthy.note(name).await {
+            Ok(seen) if seen == first => Ok(()),
+            other => Err(format!("the note is not there: {other:?}")),
+        })
+        .await;
+        healthy.force_release(name, guard.fencing_token()).await.unwrap();
+        link.cut();
+        link.heal();
+    });
+    let error = outcome.unwrap_err();
+    assert!(error.kind() == ErrorKind::Lost && error.is_outcome_unknown(), "C5: {error:?}");
+    assert_eq!(healthy.note(name).await.unwrap(), first);
+}
+
 async fn c5_a_late_note_does_nothing(env: Env) {
-    let (locker, link) = env.faulty_locker().await;
+    let (locker, link) = faulty_locker(&env).await;
     let healthy = env.locker().await;
     let lock = env.lock(&locker, "x", LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(ms(300)));
     let guard = take(&lock).await;

@@ -20,10 +20,11 @@ pub(crate) async fn write_note(held: Arc<Held>, note: Note) -> Result<Noted> {
     loop {
         let left = clock.now().until(end);
         let error = match attempt(&held, &note, left.min(held.limits().op_timeout)).await {
+            // An earlier attempt may have written it while it was held.
             Ok(Noted::NotHeld) => {
                 held.lose(LossReason::Evicted);
                 left_over(&held);
-                return Err(held.explain(held.lost_error(), "write note"));
+                held.lost_error()
             }
             Ok(noted) => return Ok(noted),
             Err(error) => error,

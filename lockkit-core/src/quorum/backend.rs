@@ -16,7 +16,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, Mode, Released, Role},
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Grade, Inspection, Mode, Released, Role},
     token::FencingToken,
 };
 
@@ -150,6 +150,20 @@ impl Backend for Quorum {
         names.sort_unstable();
         names.dedup();
         Ok(names)
+    }
+
+    /// Of all members, one by one: a quorum is as good as they are.
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        let looks = self.members.all.iter().map(|member| async {
+            let findings = member.backend.diagnose().await.unwrap_or_else(|error| {
+                let unknown = Finding::new(Grade::Unknown, "state", "not told");
+                vec![unknown.with_advice(error.context().to_owned())]
+            });
+            findings
+                .into_iter()
+                .map(|finding| Finding { what: format!("{} of {}", finding.what, member.label), ..finding })
+        });
+        Ok(future::join_all(looks).await.into_iter().flatten().collect())
     }
 
     async fn close(&self) -> Result<()> {

@@ -20,7 +20,8 @@ use crate::{
     name::{Kind, LockName},
     registry::Registry,
     spi::{
-        Attempt, Backend, Claim, ClaimSpec, Descriptor, Inspection, LossReason, Pulse, Released, Role, Wait,
+        Attempt, Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, LossReason, Pulse, Released,
+        Role, Wait,
     },
     token::FencingToken,
     url::StoreUrl,
@@ -142,6 +143,10 @@ impl Backend for LateMember {
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         self.link.backend().await?.names(kind, prefix).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.link.backend().await?.diagnose().await
     }
 
     async fn close(&self) -> Result<()> {

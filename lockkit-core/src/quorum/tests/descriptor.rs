@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::fakes::{Fake, fakes, ms, of, quorum, spec, try_of};
+use super::fakes::{Act, Fake, fakes, ms, of, quorum, spec, try_of};
 use crate::{
     ErrorKind, Memory, Need, Quorum,
-    spi::{Backend, Descriptor, Exceptions, Mode},
+    spi::{Backend, Descriptor, Exceptions, Grade, Mode},
 };
 
 fn refusal(members: Vec<Arc<dyn Backend>>) -> String {
@@ -61,4 +61,20 @@ fn c13_an_error_of_a_member_names_it() {
     spec.clock = crate::Clock::Boot;
     let error = quorum(&fakes(3)).claim(spec).unwrap_err();
     assert!(error.to_string().contains("member 1 (fake): "), "{error}");
+}
+
+#[tokio::test]
+async fn c14_each_member_is_diagnosed_and_one_that_is_down_is_no_error() {
+    let members = fakes(3);
+    members[1].all(Act::Down);
+    let findings = quorum(&members).diagnose().await.unwrap();
+    let marks: Vec<_> = findings.iter().map(|finding| (&*finding.what, finding.grade)).collect();
+    let weak = |what| (what, Grade::Weak);
+    let wanted = [
+        weak("disk of member 1 (fake)"),
+        ("state of member 2 (fake)", Grade::Unknown),
+        weak("disk of member 3 (fake)"),
+    ];
+    assert_eq!(marks, wanted);
+    assert!(findings[1].advice.contains("connection refused"), "{findings:?}");
 }

@@ -12,8 +12,8 @@ use tokio::time;
 use crate::{
     Clock, Error, ErrorKind, FencingToken, Kind, LockName, Memory, Need, OwnerId, Quorum, Result,
     spi::{
-        Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Inspection, Mode, Pulse, Released,
-        Role, Wait,
+        Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Grade, Inspection, Mode,
+        Pulse, Released, Role, Wait,
     },
 };
 
@@ -175,6 +175,11 @@ impl Backend for Fake {
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         self.play(Op::Look, OwnerId::new(0), self.memory.names(kind, prefix)).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        let findings = async { Ok(vec![Finding::new(Grade::Weak, "disk", "full")]) };
+        self.play(Op::Look, OwnerId::new(0), findings).await
     }
 
     async fn close(&self) -> Result<()> {
