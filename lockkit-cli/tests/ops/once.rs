@@ -196,18 +196,22 @@ fn not_begun() -> Result<(), Failed> {
 
 /// Else what runs for longer would be forgotten when it ends.
 fn kept() -> Result<(), Failed> {
-    let place = Place::new();
-    let go = place.path("go");
-    let line = format!("until [ -e {} ]; do sleep 0.01; done", go.display());
-    let mut once = Running::start(place.lockkit(["once", "job", "--slot=v1", "--keep=1h", "-c", &line]));
-    until("the run", || note(&place).contains("\"slot\":\"v1\"").then_some(()));
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    fs::write(go, "")?;
-    assert_eq!(once.end().code(), Some(0));
-    let note: serde_json::Value = serde_json::from_str(&note(&place))?;
-    let until = note["done"]["keys"][0][1].as_u64().unwrap();
-    let started = note["runs"][0]["started"].as_u64().unwrap();
-    assert!((3_600_290..3_620_000).contains(&(until - started)), "{note}");
+    for (on_fail, code) in [("retry", 0), ("done", 0), ("done", 3)] {
+        let place = Place::new();
+        let go = place.path("go");
+        let line = format!("until [ -e {} ]; do sleep 0.01; done; exit {code}", go.display());
+        let on_fail = format!("--on-fail={on_fail}");
+        let options = ["once", "job", "--slot=v1", "--keep=1h", &on_fail, "-c", &line];
+        let mut once = Running::start(place.lockkit(options));
+        until("the run", || note(&place).contains("\"slot\":\"v1\"").then_some(()));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        fs::write(go, "")?;
+        assert_eq!(once.end().code(), Some(code));
+        let note: serde_json::Value = serde_json::from_str(&note(&place))?;
+        let until = note["done"]["keys"][0][1].as_u64().unwrap();
+        let started = note["runs"][0]["started"].as_u64().unwrap();
+        assert!((3_600_290..3_620_000).contains(&(until - started)), "{on_fail} {code}: {note}");
+    }
     Ok(())
 }
 
