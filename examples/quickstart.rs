@@ -7,7 +7,7 @@
 //! * `cargo run --features mysql --example quickstart -- mysql://user:password@127.0.0.1/database` runs on MySQL.
 
 use std::{
-    env,
+    env, process,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -64,7 +64,8 @@ async fn worker(name: &str, locker: Locker, record: Record) -> Result<()> {
         record.enter(&guard);
         tokio::time::sleep(Duration::from_millis(30)).await; // the work
         println!(
-            "{name:<8} held the lock with token {token}, waited {waited:>3} ms, wrote: {}",
+            "{name:<8} of process {} held the lock with token {token}, waited {waited:>3} ms, wrote: {}",
+            process::id(),
             record.write(token)
         );
         record.leave(guard).await?;

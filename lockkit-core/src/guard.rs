@@ -191,12 +191,13 @@ impl LockGuard {
     /// only if the lock is still held in that instant, by the store's own knowledge.
     ///
     /// Read it with [`Locker::note`](crate::Locker::note), and write the [next](Note::next) one. [`Noted::Outdated`]
-    /// means that another task wrote with this guard meanwhile.
+    /// means that another task wrote with this guard meanwhile, or that what was read was older. The answer is never
+    /// [`Noted::NotHeld`], which is an error here.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the backend has no notes, or for another lock than a mutex or an election,
-    /// [`ErrorKind::InvalidOption`] if the note is longer than 16 KiB, [`ErrorKind::Lost`] if the lock is lost. Any other
-    /// error may mean that the outcome is unknown: the store was asked, again and again, until the end of the lease or
+    /// [`ErrorKind::InvalidOption`] if the note is longer than 16 KiB, [`ErrorKind::NoRuntime`], [`ErrorKind::Lost`] if the
+    /// lock is lost. Any error, a loss as well, may mean that the [outcome is unknown](Error::is_outcome_unknown): the store was asked, again and again, until the end of the lease or
     /// twice the operation timeout, whichever came first. Writing the same note again is harmless.
     ///
     /// # Cancel safety

@@ -1,11 +1,14 @@
 //! Every check of a submission, the quick ones first.
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Result, ensure};
 
 use crate::{
-    deny, length,
+    deny, folder, length,
     members::{Member, members},
     run::{cargo, output, root, step, target},
     test,
@@ -116,6 +119,37 @@ fn examples() -> Result<()> {
             &mut cargo(&["run", "--locked", "--features", "metrics", "--example", &name]),
         )?;
     }
+    two_quickstarts()?;
     // As a newcomer runs it.
     step("quickstart", &mut cargo(&["run", "--locked", "--example", "quickstart"]))
+}
+
+/// Two processes at once on the locks of one folder: no two grants have the same token.
+fn two_quickstarts() -> Result<()> {
+    const RUN: [&str; 7] =
+        ["run", "--quiet", "--locked", "--features", "file,metrics", "--example", "quickstart"];
+    let folder = target().join("quickstart-locks");
+    folder::remove(&folder)?;
+    let url = format!("file://{}", folder.display());
+    let start = || cargo(&RUN).args(["--", &url]).stdout(Stdio::piped()).spawn();
+    let both = [start()?, start()?];
+    let mut tokens = Vec::new();
+    for one in both {
+        let output = one.wait_with_output()?;
+        ensure!(output.status.success(), "two quickstarts on one folder: {}", output.status);
+        let said = String::from_utf8_lossy(&output.stdout);
+        let words =
+            said.lines().filter_map(|line| line.split_once("held the lock with token ")?.1.split(',').next());
+        tokens.extend(words.map(str::to_owned));
+    }
+    let all = tokens.len();
+    tokens.sort_unstable();
+    tokens.dedup();
+    ensure!(
+        all == 24 && tokens.len() == all,
+        "two quickstarts on one folder had {} tokens in {all} turns",
+        tokens.len()
+    );
+    println!("    two quickstarts on one folder: ok");
+    Ok(())
 }

@@ -103,7 +103,8 @@ impl Locker {
     /// revision zero before the first.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend has no notes, or for another kind of lock, or whatever the store says.
+    /// [`ErrorKind::Unsupported`] if the backend has no notes, or for another kind of lock, [`ErrorKind::Closed`], or
+    /// whatever the store says.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -117,7 +118,7 @@ impl Locker {
     /// The wall clock of the store, which is the same for all who ask it.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend can't tell, or whatever the store says.
+    /// [`ErrorKind::Unsupported`] if the backend can't tell, [`ErrorKind::Closed`], or whatever the store says.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -128,10 +129,11 @@ impl Locker {
         bounded(self.defaults.limits.op_timeout, self.backend.time()).await.map_err(explain)
     }
 
-    /// Looks at the settings and the state of the store that its locks depend on, and says what they mean.
+    /// Looks at the settings and the state of the store that its locks depend on, and says what they mean. An empty answer
+    /// says that nothing was looked at.
     ///
     /// # Errors
-    /// The store can't be asked.
+    /// [`ErrorKind::Closed`], or the store can't be asked.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.

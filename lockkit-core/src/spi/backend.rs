@@ -14,7 +14,8 @@ use crate::{
 /// One store: it makes claims, inspects locks and closes its connections.
 ///
 /// A backend is shared by all clones of a [`Locker`](crate::Locker). It keeps every promise that its
-/// [`Capabilities`](super::Capabilities) claim; the conformance suite checks them by their numbers.
+/// [`Capabilities`](super::Capabilities) claim; the conformance suite checks them by their numbers. The core drops a call
+/// that its caller gave up, or that takes too long: it may then have been done, and leaves nothing else behind.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Says what this backend is and can do.
