@@ -110,9 +110,12 @@ async fn c3_a_holder_whose_folder_was_removed_or_renamed_is_told() {
         assert!(held.fencing_token() > guard.fencing_token());
         let waiting = tokio::spawn(async move { take(&ours, "a").await });
         let name = LockName::new(Kind::Mutex, "a").unwrap();
-        while locker(&folder).inspect(&name).await.unwrap().waiters != Some(1) {
-            tokio::task::yield_now().await;
-        }
+        let look = async {
+            while locker(&folder).inspect(&name).await.unwrap().waiters != Some(1) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(AT_ONCE, look).await.expect("nobody waits");
         held.release().await.unwrap();
         assert!(timeout(AT_ONCE, waiting).await.unwrap().unwrap().is_held());
     }
@@ -281,9 +284,12 @@ async fn c8_waiters_are_served_where_the_system_tells_nothing() {
         let ours = polling();
         async move { take(&ours, "a").await }
     });
-    while polling().inspect(&name).await.unwrap().waiters != Some(1) {
-        tokio::task::yield_now().await;
-    }
+    let look = async {
+        while polling().inspect(&name).await.unwrap().waiters != Some(1) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(AT_ONCE, look).await.expect("nobody waits");
     held.release().await.unwrap();
     let guard = timeout(AT_ONCE, waiting).await.unwrap().unwrap();
     let token = guard.fencing_token();

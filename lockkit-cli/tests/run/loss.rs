@@ -7,7 +7,7 @@ use libtest_mimic::Failed;
 use crate::{
     Test,
     heart::{Hearts, now},
-    support::{Place, Running, runtime, said, until},
+    support::{Place, Running, is_awaited, runtime, said, until},
 };
 
 const TTL: Duration = Duration::from_secs(2);
@@ -42,12 +42,7 @@ fn silent() -> Result<(), Failed> {
         });
         let locker = place.locker().await;
         let mutex = locker.mutex("job").unwrap();
-        loop {
-            if mutex.inspect().await.unwrap().waiters == Some(1) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        is_awaited(&mutex).await;
         place.redis.pause().unwrap();
         // Nothing that was renewed before can last for longer: the store grants it at once.
         tokio::time::sleep(TTL).await;

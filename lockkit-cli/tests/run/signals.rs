@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::{
     Test,
-    support::{Place, Running, runtime, said, until},
+    support::{Place, Running, is_awaited, runtime, said, until},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -33,9 +33,7 @@ fn while_waiting() -> Result<(), Failed> {
         let guard = mutex.lock().await.unwrap();
         for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
             let mut run = Running::start(place.lockkit(["run", "job", "true"]));
-            while mutex.inspect().await.unwrap().waiters != Some(1) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            is_awaited(&mutex).await;
             let begun = Instant::now();
             run.signal(signal);
             assert_eq!(run.end().signal(), Some(signal.as_raw()));

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockkit::Locker;
+use lockkit::{Locker, Mutex};
 use lockkit_fixture::RedisServer;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -49,6 +49,16 @@ impl Place {
     pub(crate) async fn locker(&self) -> Locker {
         lockkit::connect(&self.redis.url()).await.unwrap()
     }
+}
+
+/// Until somebody waits for it in the store.
+pub(crate) async fn is_awaited(mutex: &Mutex) {
+    let look = async {
+        while mutex.inspect().await.unwrap().waiters != Some(1) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, look).await.expect("nobody waits");
 }
 
 /// `lockkit` without a store.

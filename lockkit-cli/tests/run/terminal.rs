@@ -209,9 +209,12 @@ fn live() -> Result<(), Failed> {
     shell.types("stty columns 200; $L run job sleep 60 &\n");
     crate::support::runtime().block_on(async {
         let mutex = place.locker().await.mutex("job").unwrap();
-        while mutex.inspect().await.unwrap().holders.is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let look = async {
+            while mutex.inspect().await.unwrap().holders.is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, look).await.expect("nobody holds it");
     });
     shell.types("$L run job true\n");
     shell.shows("waiting for \"job\" since 0s: held by lockkit pid ");

@@ -1,13 +1,11 @@
 //! What is said while it waits.
 
-use std::time::Duration;
-
 use libtest_mimic::Failed;
 use serde_json::Value;
 
 use crate::{
     Test,
-    support::{Place, Running, run, runtime, said},
+    support::{Place, Running, is_awaited, run, runtime, said},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -50,9 +48,7 @@ fn next() -> Result<(), Failed> {
         let mutex = locker.mutex("job").unwrap();
         let guard = mutex.lock().await.unwrap();
         let waiting = Running::start(place.lockkit(["run", "-w", "20s", "job", "echo", "ran"]));
-        while mutex.inspect().await.unwrap().waiters != Some(1) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        is_awaited(&mutex).await;
         guard.release().await.unwrap();
         let output = waiting.output();
         assert_eq!(

@@ -43,12 +43,12 @@ impl Site for Folder {
         Ok(())
     }
 
-    /// Sessions, and whoever holds or waits in a record. Those that are killed are no leak until somebody looks: they
-    /// are told apart by their sessions, which the system has unlocked.
+    /// Whoever holds or waits in a record. Those that were killed are no leak until somebody looks: they are told apart
+    /// by their sessions, which the system has unlocked.
     fn leaks(&mut self) -> Result<Vec<String>, BoxError> {
         let round = self.root.path().join(self.rounds.now());
         let living = living(&round.join("sessions"))?;
-        let mut leaks: Vec<_> = living.iter().map(|session| format!("the session {session}")).collect();
+        let mut leaks = Vec::new();
         for file in files(&round.join("names"))? {
             if file.extension().is_some_and(|ending| ending == "json") {
                 let record = fs::read_to_string(&file)?;
