@@ -27,6 +27,7 @@ fn main() {
     if heart::beat_if_told() {
         return;
     }
+    support::hear_all_signals();
     let trials = [
         doctor::trials(),
         elect::trials(),

@@ -22,6 +22,7 @@ fn main() {
     if heart::beat_if_told() {
         return;
     }
+    support::hear_all_signals();
     let trials = [
         codes::trials(),
         dead::trials(),

@@ -1,8 +1,10 @@
 //! A store, a lockkit on it, and patience.
 
 use std::{
+    env,
     ffi::OsStr,
     fs,
+    os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Child, Command, ExitStatus, Output, Stdio},
     time::{Duration, Instant},
@@ -16,6 +18,19 @@ use tokio::runtime::{Builder, Runtime};
 
 /// What takes longer never comes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the caller of the tests ignores, as nohup does, lockkit would ignore as well: then they begin anew without that.
+pub(crate) fn hear_all_signals() {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    let is_ignored = |signal: Signal| ignored & (1 << (signal.as_raw() - 1)) != 0;
+    if [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].into_iter().any(is_ignored) {
+        let mut again = Command::new("env");
+        again.arg("--default-signal").arg(env::current_exe().unwrap()).args(env::args_os().skip(1));
+        panic!("the tests can't begin anew: {}", again.exec());
+    }
+}
 
 /// A Redis for one test, and a folder for its files.
 pub(crate) struct Place {
