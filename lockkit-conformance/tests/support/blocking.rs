@@ -45,6 +45,7 @@ impl Store for BlockingStore {
         let capabilities = &mut descriptor.capabilities;
         (capabilities.fair, capabilities.push, capabilities.waiter_count) = (false, false, false);
         (capabilities.extend, capabilities.names) = (false, false);
+        (capabilities.notes, capabilities.time) = (false, false);
         (capabilities.raise_fence, capabilities.reissue) = (false, false);
         descriptor
     }

@@ -24,7 +24,9 @@ impl Store for MinTtlStore {
     }
 
     fn descriptor(&self) -> Descriptor {
-        MemoryStore::new().descriptor().with_min_ttl(MIN_TTL)
+        let mut descriptor = MemoryStore::new().descriptor().with_min_ttl(MIN_TTL);
+        (descriptor.capabilities.notes, descriptor.capabilities.time) = (false, false);
+        descriptor
     }
 
     fn hooks(&self) -> Vec<Hook> {

@@ -48,6 +48,7 @@ fn descriptor() -> Descriptor {
     let mut descriptor = MemoryStore::new().descriptor();
     let capabilities = &mut descriptor.capabilities;
     (capabilities.extend, capabilities.names) = (false, false);
+    (capabilities.notes, capabilities.time) = (false, false);
     (capabilities.raise_fence, capabilities.reissue) = (false, false);
     descriptor.with_min_ttl(TIMEOUT).with_lease_scope(LeaseScope::Session)
 }
