@@ -7,7 +7,7 @@ use std::{mem, num::NonZeroU32, time::Duration};
 
 use lockkit_core::{
     ErrorKind, FencingToken, LockName, OwnerId, Result,
-    spi::{Attempt, Grant, Holder, Inspection, Lease, Mode, Outsiders, Reissued, Released, Wait},
+    spi::{Attempt, Grant, Holder, Inspection, Lease, Mode, Outsiders, Reissued, Released, Taken, Wait},
 };
 use serde::{Deserialize, Serialize};
 
@@ -207,10 +207,14 @@ impl Record {
         self.queue.iter().take(self.ready()).map(|waiting| waiting.owner).collect()
     }
 
+    fn taken(&self) -> Taken {
+        Taken::by(self.holders.iter().map(|holding| holding.mode.mode()))
+    }
+
     /// How many waiters, from the head of the queue on, can be granted now.
     fn ready(&self) -> usize {
-        let mut taken = Taken::by(&self.holders);
-        let fits = |waiting: &&Waiting| match taken.with(waiting.mode) {
+        let mut taken = self.taken();
+        let fits = |waiting: &&Waiting| match taken.with(waiting.mode.mode()) {
             Some(more) => {
                 taken = more;
                 true
@@ -352,8 +356,8 @@ impl Record {
     /// Whether a claim fits together with all holders and the first `ahead` waiters.
     fn fits_behind(&self, ahead: usize, share: Share) -> bool {
         let mut ahead = self.queue.iter().take(ahead);
-        let taken = ahead.try_fold(Taken::by(&self.holders), |taken, waiting| taken.with(waiting.mode));
-        taken.and_then(|taken| taken.with(share)).is_some()
+        let taken = ahead.try_fold(self.taken(), |taken, waiting| taken.with(waiting.mode.mode()));
+        taken.and_then(|taken| taken.with(share.mode())).is_some()
     }
 }
 
@@ -373,34 +377,5 @@ impl Holding {
 impl Waiting {
     fn new(asker: &Asker<'_>) -> Self {
         Self { owner: asker.owner, session: asker.session, mode: asker.share, turn_unix_us: None }
-    }
-}
-
-/// How much of a lock is taken.
-#[derive(Clone, Copy)]
-enum Taken {
-    Nothing,
-    Shared,
-    Permits(u32),
-    All,
-}
-
-impl Taken {
-    fn by(holders: &[Holding]) -> Self {
-        holders.iter().try_fold(Self::Nothing, |taken, holding| taken.with(holding.mode)).unwrap_or(Self::All)
-    }
-
-    /// What is taken once a claim for `share` is granted too; `None` if it can't be.
-    fn with(self, share: Share) -> Option<Self> {
-        match (self, share) {
-            (Self::Nothing, Share::Exclusive) => Some(Self::All),
-            (Self::Nothing | Self::Shared, Share::Shared) => Some(Self::Shared),
-            (Self::Nothing, Share::Permits { count, .. }) => Some(Self::Permits(count.get())),
-            (Self::Permits(used), Share::Permits { count, limit }) => {
-                let used = used.checked_add(count.get())?;
-                (used <= limit.get()).then_some(Self::Permits(used))
-            }
-            _ => None,
-        }
     }
 }

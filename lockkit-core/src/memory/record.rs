@@ -8,7 +8,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     spi::{
         Attempt, ClaimSpec, Grant, Hint, Holder, Inspection, Lease, LossReason, Mode, Outsiders, Pulse,
-        Reissued, Released, Wait,
+        Reissued, Released, Taken, Wait,
     },
     token::{FencingToken, OwnerId},
 };
@@ -63,12 +63,16 @@ impl Record {
         self.queue.retain(|waiting| waiting.lives(now));
     }
 
+    fn taken(&self) -> Taken {
+        Taken::by(self.holders.iter().map(|holding| holding.mode))
+    }
+
     /// Adds those waiters to `wakes` that can be granted and don't know it.
     pub(super) fn wake(&mut self, wakes: &mut Vec<Hint>) {
         if self.queue.is_empty() {
             return;
         }
-        let mut taken = Taken::by(&self.holders);
+        let mut taken = self.taken();
         for waiting in &mut self.queue {
             match taken.with(waiting.mode) {
                 Some(more) => taken = more,
@@ -210,7 +214,7 @@ impl Record {
     fn fits_behind(&self, ahead: usize, mode: Mode) -> Result<(), Tick> {
         let ends = self.holders.iter().map(|holding| holding.ends);
         let mut changes_at = ends.min().unwrap_or(Tick::NEVER);
-        let mut taken = Taken::by(&self.holders);
+        let mut taken = self.taken();
         for waiting in self.queue.iter().take(ahead) {
             changes_at = changes_at.min(waiting.lapses);
             taken = taken.with(waiting.mode).ok_or(changes_at)?;
@@ -295,34 +299,5 @@ fn limit(mode: Mode) -> Option<NonZeroU32> {
     match mode {
         Mode::Permits { limit, .. } => Some(limit),
         Mode::Exclusive | Mode::Shared => None,
-    }
-}
-
-/// How much of a lock is taken.
-#[derive(Clone, Copy)]
-enum Taken {
-    Nothing,
-    Shared,
-    Permits(u32),
-    All,
-}
-
-impl Taken {
-    fn by(holders: &[Holding]) -> Self {
-        holders.iter().try_fold(Self::Nothing, |taken, holding| taken.with(holding.mode)).unwrap_or(Self::All)
-    }
-
-    /// What is taken once a claim in `mode` is granted too; `None` if it can't be.
-    fn with(self, mode: Mode) -> Option<Self> {
-        match (self, mode) {
-            (Self::Nothing, Mode::Exclusive) => Some(Self::All),
-            (Self::Nothing | Self::Shared, Mode::Shared) => Some(Self::Shared),
-            (Self::Nothing, Mode::Permits { count, .. }) => Some(Self::Permits(count.get())),
-            (Self::Permits(used), Mode::Permits { count, limit }) => {
-                let used = used.checked_add(count.get())?;
-                (used <= limit.get()).then_some(Self::Permits(used))
-            }
-            _ => None,
-        }
     }
 }

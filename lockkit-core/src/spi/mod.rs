@@ -17,6 +17,7 @@ mod hint;
 mod inspection;
 mod note;
 mod server_clock;
+mod taken;
 
 pub use self::{
     attachment::Attachment,
@@ -31,4 +32,5 @@ pub use self::{
     inspection::{Holder, Inspection, Role},
     note::{MAX_NOTE_BYTES, Note, Noted},
     server_clock::ServerClock,
+    taken::Taken,
 };

@@ -287,7 +287,8 @@ proptest! {
                 last = grant.token.get();
                 prop_assert!(waited || record.queue.is_empty() || !record.first().is_empty());
             }
-            let fit = record.holders.iter().try_fold(Taken::Nothing, |taken, holding| taken.with(holding.mode));
+            let mut held = record.holders.iter().map(|holding| holding.mode.mode());
+            let fit = held.try_fold(Taken::Nothing, Taken::with);
             prop_assert!(fit.is_some(), "{:?}", record.holders);
             prop_assert_eq!(Record::parse(&record.to_bytes().unwrap(), &name()), Ok(record.clone()));
         }

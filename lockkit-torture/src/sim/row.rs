@@ -3,7 +3,8 @@
 use lockkit::{
     FencingToken, LossReason, OwnerId, Released,
     spi::{
-        Attempt, ClaimSpec, Grant, Hint, Holder, Inspection, Lease, Mode, Outsiders, Pulse, Reissued, Wait,
+        Attempt, ClaimSpec, Grant, Hint, Holder, Inspection, Lease, Mode, Outsiders, Pulse, Reissued, Taken,
+        Wait,
     },
 };
 use tokio::time::Instant;
@@ -79,9 +80,13 @@ impl Row {
         places.for_each(|place| place.ends = place.ends.min(ends));
     }
 
+    fn taken(&self) -> Taken {
+        Taken::by(self.holders.iter().map(|holding| holding.asker.spec.mode))
+    }
+
     /// Whom to wake: those that can be granted and don't know it.
     pub(super) fn wakes(&mut self) -> Vec<(u32, Hint)> {
-        let mut taken = Taken::by(&self.holders);
+        let mut taken = self.taken();
         let mut wakes = Vec::new();
         for place in &mut self.queue {
             match taken.with(place.asker.spec.mode) {
@@ -114,7 +119,7 @@ impl Row {
         let place = self.queue.iter().position(|place| place.asker.spec.owner == spec.owner);
         let ahead = place.unwrap_or(self.queue.len());
         let mut before = self.queue.iter().take(ahead).map(|place| place.asker.spec.mode);
-        let taken = before.try_fold(Taken::by(&self.holders), Taken::with);
+        let taken = before.try_fold(self.taken(), Taken::with);
         if taken.and_then(|taken| taken.with(spec.mode)).is_none() {
             let queued = sort.has_queue() && wait != Wait::No;
             if let Some(at) = place {
@@ -257,35 +262,5 @@ impl Holding {
 
     fn lease(&self, sort: StoreSort, now: Instant) -> Lease {
         if let Leases::Bound(_) = sort.leases { Lease::Session } else { Lease::For(self.ends - now) }
-    }
-}
-
-/// How much of a lock is taken.
-#[derive(Clone, Copy)]
-enum Taken {
-    Nothing,
-    Shared,
-    Permits(u32),
-    All,
-}
-
-impl Taken {
-    fn by(holders: &[Holding]) -> Self {
-        let taken = |taken: Self, holding: &Holding| taken.with(holding.asker.spec.mode);
-        holders.iter().try_fold(Self::Nothing, taken).unwrap_or(Self::All)
-    }
-
-    /// What is taken once one more has it; `None` if it can't.
-    fn with(self, mode: Mode) -> Option<Self> {
-        match (self, mode) {
-            (Self::Nothing, Mode::Exclusive) => Some(Self::All),
-            (Self::Nothing | Self::Shared, Mode::Shared) => Some(Self::Shared),
-            (Self::Nothing, Mode::Permits { count, .. }) => Some(Self::Permits(count.get())),
-            (Self::Permits(used), Mode::Permits { count, limit }) => {
-                let used = used + count.get();
-                (used <= limit.get()).then_some(Self::Permits(used))
-            }
-            _ => None,
-        }
     }
 }
