@@ -10,6 +10,8 @@ use lockkit_core::{
     spi::{Attempt, Claim, LeaseScope, MAX_NOTE_BYTES, Note, Noted, Released, Wait},
 };
 
+use tokio::time::timeout;
+
 use crate::{
     case::{Ability, Needs, cases},
     env::{Env, give_back, long, take},
@@ -31,6 +33,8 @@ cases! {
         "a note that is given up, or that a second request finds outdated by the first";
     c5_a_note_whose_outcome_is_unknown_is_not_told_as_unwritten: Needs::MUTEX.ability(Ability::Notes),
         "an answer to the second request that is taken for one to the first";
+    c6_a_note_is_written_though_its_caller_has_left: Needs::MUTEX.ability(Ability::Notes),
+        "a note whose request ends with the future that asked for it";
     c5_a_late_note_does_nothing: Needs::MUTEX.ability(Ability::Notes).hook(Hook::Wire),
         "a note that arrives when the next holder has written its own";
     c11_notes_of_two_names_never_meet: Needs::MUTEX.ability(Ability::Notes),
@@ -181,6 +185,23 @@ async fn c5_a_note_whose_outcome_is_unknown_is_not_told_as_unwritten(env: Env) {
     let error = outcome.unwrap_err();
     assert!(error.kind() == ErrorKind::Lost && error.is_outcome_unknown(), "C5: {error:?}");
     assert_eq!(healthy.note(name).await.unwrap(), first);
+}
+
+async fn c6_a_note_is_written_though_its_caller_has_left(env: Env) {
+    let (locker, link) = faulty_locker(&env).await;
+    let healthy = env.locker().await;
+    let lock = env.lock(&locker, "x", LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(ms(4_000)));
+    let guard = take(&lock).await;
+    let first = note(1, "one");
+    link.set(Faults { request_delay: ms(300), ..Faults::NONE });
+    timeout(ms(100), guard.write_note(&first)).await.expect_err("it was written before it arrived");
+    eventually(soon(), async || match healthy.note(lock.name()).await {
+        Ok(seen) if seen == first => Ok(()),
+        other => Err(format!("C6: it was dropped midway: {other:?}")),
+    })
+    .await;
+    link.heal();
+    give_back(guard).await;
 }
 
 async fn c5_a_late_note_does_nothing(env: Env) {
