@@ -13,6 +13,7 @@ mod commands;
 mod environment;
 mod error;
 mod exit;
+mod group;
 mod history;
 mod job;
 mod journal;

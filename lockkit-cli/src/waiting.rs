@@ -8,14 +8,17 @@ use std::{
 };
 
 use lockkit::{ErrorKind, LockGuard, LockName, Locker, spi::Inspection};
-use rustix::{
-    process::{Signal, getpgrp},
-    termios::{tcgetpgrp, tcgetwinsize},
-};
+use rustix::{process::Signal, termios::tcgetwinsize};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{error::Result, signals::Signals, status::millis, voice::Voice};
+use crate::{
+    error::Result,
+    group::{is_foreground, own_group},
+    signals::Signals,
+    status::millis,
+    voice::Voice,
+};
 
 /// A lock that is free or nearly so is not worth a word.
 const SILENT: Duration = Duration::from_millis(300);
@@ -95,7 +98,7 @@ async fn show(wanted: Wanted<'_>) {
     }
     let begun = Instant::now();
     // A line that is rewritten would be a nuisance from the background.
-    let live = !wanted.voice.json && tcgetpgrp(stderr()).is_ok_and(|group| group == getpgrp());
+    let live = !wanted.voice.json && is_foreground(stderr(), own_group());
     let mut line = Line { live, shown: false };
     sleep(SILENT).await;
     loop {

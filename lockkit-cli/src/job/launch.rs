@@ -10,7 +10,7 @@ use std::{
 
 use nix::sys::signal::{SigSet, Signal as Masked};
 use rustix::{
-    process::{Signal, getpgrp, getppid, set_parent_process_death_signal},
+    process::{Signal, getpid, getppid, set_parent_process_death_signal},
     termios::tcsetpgrp,
 };
 
@@ -38,8 +38,8 @@ pub(crate) fn become_command(arguments: &LaunchArguments) -> Result<Exit> {
         .open(path)
         .map_err(|error| Error::of("the launcher can't reach lockkit through /proc", error))?;
     if arguments.terminal {
-        // A command that does without the terminal runs all the same.
-        let _ = tcsetpgrp(stdin(), getpgrp());
+        // It leads its group. A command that does without the terminal runs all the same.
+        let _ = tcsetpgrp(stdin(), getpid());
     }
     // lockkit blocked it for itself, and thereby here.
     let _ = SigSet::from(Masked::SIGTTOU).thread_unblock();

@@ -24,8 +24,8 @@ use std::{ffi::OsString, future::Future, time::Duration};
 
 use lockkit::LockGuard;
 
-pub(crate) use self::lease::check_grace;
 use self::running::Running;
+pub(crate) use self::{lease::check_grace, processes::check_proc};
 use crate::{cli::JobArguments, error::Result, signals::Signals, voice::Voice};
 
 /// A command to be run under a lock.

@@ -2,7 +2,9 @@
 
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, getpid};
+
+use crate::error::{Error, Result};
 
 /// One that lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +15,23 @@ pub(super) struct Process {
     pub(super) session: i32,
     /// When it began, in the kernel's own measure: another one that has its number by now began later.
     pub(super) start: u64,
+}
+
+/// Whether /proc is of our process namespace: under another one's numbers there are other processes.
+///
+/// # Errors
+/// It is not, or there is none.
+pub(crate) fn check_proc() -> Result<()> {
+    let failed =
+        |error| Error::of("lockkit finds the processes of its command in /proc, which can't be read", error);
+    let own = fs::read_link("/proc/self").map_err(failed)?;
+    if own.as_os_str() == getpid().to_string().as_str() {
+        return Ok(());
+    }
+    Err(Error::new(
+        "/proc is of another process namespace, so lockkit could not find the processes of its command: mount it \
+         anew in this one (unshare --mount-proc)",
+    ))
 }
 
 /// All that live; one that ends meanwhile may be among them.
@@ -88,8 +107,8 @@ mod tests {
 
     #[test]
     fn this_process_is_among_them() {
-        let pid = rustix::process::getpid();
+        let pid = getpid();
         let found = all().into_iter().find(|process| process.pid == pid).unwrap();
-        assert_eq!(found.group, rustix::process::getpgrp().as_raw_nonzero().get());
+        assert_eq!(found.group, crate::group::own_group());
     }
 }

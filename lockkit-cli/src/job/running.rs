@@ -6,8 +6,8 @@ use lockkit::LockGuard;
 use rustix::{
     io::Errno,
     process::{
-        Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getsid, kill_process,
-        kill_process_group, set_child_subreaper, wait, waitid,
+        Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
+        set_child_subreaper, wait, waitid,
     },
 };
 use tokio::time::{Instant, sleep};
@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    group::own_session,
     signals::{Signals, ends},
 };
 
@@ -75,11 +76,10 @@ impl<'a> Running<'a> {
         let environment: Vec<_> =
             deadline.path().map(|path| ("LOCKKIT_DEADLINE_FILE", OsString::from(path))).into_iter().collect();
         let started = Started::start(job, &environment, &mark, ours)?;
-        let session = getsid(None).map_or(0, raw);
         let quarry = Quarry {
             root: Some(getpid()),
             spared: spared.into_iter().chain([raw(leash.pid)]).collect(),
-            group: Some((raw(started.pid), session)),
+            group: Some((raw(started.pid), own_session())),
             // All descend from us.
             mark: Some(mark).filter(|_| adopts_strangers),
             adopts_strangers,

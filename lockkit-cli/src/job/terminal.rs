@@ -4,11 +4,12 @@ use std::io::stdin;
 
 use nix::sys::signal::{SigSet, Signal as Masked};
 use rustix::{
-    process::{Pid, Signal, getpgrp, getpid, kill_process_group},
-    termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp},
+    process::{Pid, Signal, getpid, kill_current_process_group},
+    termios::{OptionalActions, Termios, isatty, tcgetattr, tcsetattr, tcsetpgrp},
 };
 
 use super::{processes::all, quarry::raw};
+use crate::group::{is_foreground, own_group};
 
 /// A terminal on standard input.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl Terminal {
 
     /// Whether it is ours to give.
     pub(super) fn is_ours(&self) -> bool {
-        tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
+        is_foreground(stdin(), own_group())
     }
 
     pub(super) fn give(&self, group: Pid) {
@@ -36,7 +37,7 @@ impl Terminal {
     /// Whether our process group has members beside us and those who wait for us: a pager behind us in a pipeline needs
     /// the terminal, too, a script that we are a line of does not.
     pub(super) fn has_neighbours() -> bool {
-        let (processes, group) = (all(), raw(getpgrp()));
+        let (processes, group) = (all(), own_group());
         let mut family = vec![raw(getpid())];
         while let Some(parent) = processes.iter().find(|process| Some(&raw(process.pid)) == family.last()) {
             if family.contains(&parent.parent) {
@@ -51,17 +52,19 @@ impl Terminal {
     /// was the command's.
     pub(super) fn pass_on(signal: i32) {
         let signal = [Signal::INT, Signal::QUIT].into_iter().find(|known| known.as_raw() == signal);
-        if let Some(signal) = signal.filter(|_| getpid() != getpgrp()) {
-            let _ = kill_process_group(getpgrp(), signal);
+        if let Some(signal) = signal.filter(|_| raw(getpid()) != own_group()) {
+            let _ = kill_current_process_group(signal);
         }
     }
 
     /// Takes it back from `group`; nothing, and false, if somebody else has it by now.
     pub(super) fn take_back(&self, group: Pid, was_killed: bool) -> bool {
-        if !tcgetpgrp(stdin()).is_ok_and(|of| of == group) {
+        if !is_foreground(stdin(), raw(group)) {
             return false;
         }
-        let _ = tcsetpgrp(stdin(), getpgrp());
+        if let Some(own) = Pid::from_raw(own_group()) {
+            let _ = tcsetpgrp(stdin(), own);
+        }
         // A command that is killed can't put it in order again.
         if let Some(modes) = self.modes.as_ref().filter(|_| was_killed) {
             let _ = tcsetattr(stdin(), OptionalActions::Now, modes);

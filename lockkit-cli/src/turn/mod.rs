@@ -18,7 +18,7 @@ use crate::{
     error::Result,
     exit::Exit,
     history::History,
-    job::{self, Ended, Job, check_grace, run_under},
+    job::{self, Ended, Job, check_grace, check_proc, run_under},
     label,
     signals::Signals,
     status::{Status, StatusFile, millis},
@@ -381,5 +381,6 @@ fn options(arguments: &JobArguments, store: &Store) -> Result<(LockOptions, Dura
     };
     let grace = arguments.grace.unwrap_or_else(|| GRACE.min(lease / 3));
     check_grace(grace, lease)?;
+    check_proc()?;
     Ok((options, grace))
 }

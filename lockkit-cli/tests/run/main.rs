@@ -7,6 +7,7 @@ mod dead;
 mod heart;
 mod loss;
 mod modes;
+mod namespaces;
 mod pipes;
 mod processes;
 mod refusal;
@@ -28,6 +29,7 @@ fn main() {
         dead::trials(),
         loss::trials(),
         modes::trials(),
+        namespaces::trials(),
         pipes::trials(),
         processes::trials(),
         refusal::trials(),
