@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # home is native.sh's
 
-redis_settings=(--maxmemory-policy noeviction --appendonly yes --appendfsync everysec --save "")
+redis_settings=(--maxmemory-policy noeviction --appendonly yes --appendfsync always --save "")
 redis_replica_settings=(--replica-announce-ip 127.0.0.1 --min-replicas-to-write 1 --min-replicas-max-lag 5)
 redis_cluster_settings=(
     --cluster-enabled yes --cluster-announce-ip 127.0.0.1

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    deny, folder, length,
+    compose, deny, folder, length,
     members::{Member, members},
     run::{cargo, output, root, step, target},
     test,
@@ -41,6 +41,7 @@ pub(crate) fn run() -> Result<()> {
     documentation()?;
     examples()?;
     command_line()?;
+    compose::check()?;
     test::run(&[test::LOCKED.to_owned()])
 }
 
