@@ -89,11 +89,10 @@ const NETWORKS: Server = Server {
 /// Looks at the compose file.
 pub(crate) const COMPOSE: Server = Server {
     name: "docker compose",
-    // The plug-in of docker has no program of its own; where docker is, `docker compose` is asked first.
     parts: &[Part::Program(&["docker-compose"])],
     packages: &["docker-compose"],
     url_variable: None,
-    only_for_root: true,
+    only_for_root: false,
 };
 
 /// Looks at shell scripts.
@@ -102,7 +101,7 @@ pub(crate) const SHELLCHECK: Server = Server {
     parts: &[Part::Program(&["shellcheck"])],
     packages: &["shellcheck"],
     url_variable: None,
-    only_for_root: true,
+    only_for_root: false,
 };
 
 /// All that the test suite needs.

@@ -7,11 +7,15 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::run::{output, root, step, target};
+use super::offer;
+use crate::{
+    run::{output, root, step, target},
+    server::COMPOSE,
+};
 
 const FILE: &str = "compose/compose.yaml";
 
-/// Lets the client that is there read the file, or says that there is none.
+/// Lets a client read the file, where one can be had.
 ///
 /// # Errors
 /// It finds a fault.
@@ -27,9 +31,7 @@ pub(super) fn check() -> Result<()> {
             current().args(["-f", FILE]).args(config()).current_dir(root()),
         );
     }
-    let mut old = Command::new("docker-compose");
-    if output(old.arg("--version")).is_err() {
-        println!("    there is no docker compose to look at {FILE} with");
+    if !offer(&COMPOSE) {
         return Ok(());
     }
     // The first generation, which Debian has, knows all but the name of the project.

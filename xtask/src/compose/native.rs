@@ -20,10 +20,7 @@ const OFFSETS: std::ops::Range<u16> = 1000..6000;
 /// Cleans up when the other end of its standard input goes, with whatever ends this program.
 const LEASH: &str = r#"
 read -r _
-for _ in $(seq 100); do
-    "$1" down --volumes && break
-    sleep 1
-done >/dev/null 2>&1
+timeout 120 sh -c 'until "$0" down --volumes; do sleep 1; done' "$1" >/dev/null 2>&1
 rm -rf -- "$LOCKKIT_NATIVE_HOME"
 "#;
 const LOCK: &str = "compose/probe";
