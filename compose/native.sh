@@ -110,7 +110,7 @@ up() {
         done < <(servers_of "$profile")
     done
     # Without it they would go on when this program has ended.
-    trap 'kill "${pids[@]}"; exit 130' HUP INT TERM
+    trap 'kill "${pids[@]}" 2>/dev/null || true; exit 130' HUP INT TERM
     for profile in "${chosen[@]}"; do
         "up_${profile//-/_}" &
         pids+=($!)

@@ -11,7 +11,9 @@ one_at_a_time() {
     mkdir -p "$home"
     chmod 700 "$home"
     exec 9>"$home/lock"
-    flock --nonblock 9 || die "another native.sh works in $home"
+    flock --nonblock 9 && return
+    printf 'native.sh: another one works in %s: waiting for it\n' "$home" >&2
+    flock --timeout 120 9 || die "another native.sh still works in $home"
 }
 
 # What tells a process from any other that ever had its number: when it began, and since which boot that is counted.

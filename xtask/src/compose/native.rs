@@ -203,7 +203,7 @@ fn free_offset() -> Result<u16> {
     bail!("there is no offset with which all the ports of native.sh are free")
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 
