@@ -58,12 +58,8 @@ fn beside(from: &Path, place: &str) -> Option<PathBuf> {
     let mut path = from.parent()?.to_owned();
     for part in Path::new(place).components() {
         match part {
-            Component::ParentDir => {
-                if !path.pop() {
-                    return None;
-                }
-            }
             Component::Normal(name) => path.push(name),
+            Component::ParentDir if !path.pop() => return None,
             _ => {}
         }
     }

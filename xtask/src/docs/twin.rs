@@ -109,7 +109,7 @@ mod tests {
 
     const README: &str = "# lockkit\n\n[中文](README.zh.md), [stores](#the-stores), [docs](docs/a.md)\n\n\
         ## The stores\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n\
-        ```sh\ncargo run -- redis://127.0.0.1/#x   # in one go\n# alone\n```\n\
+        ```sh\ncargo run -- redis://127.0.0.1/#x   # in one go\n# alone\n#!/bin/sh\n```\n\
         ```rust\nlet url = \"redis://h/\"; // or else\n# hidden();\n```\n\
         ```sql\nSELECT 1; -- one\n```\n```text\n# as it is\n```\n";
 
@@ -147,6 +147,7 @@ mod tests {
             ("cargo run", "cargo test", "the code"),
             ("redis://127.0.0.1/#x", "redis://127.0.0.1/#y", "the code"),
             ("# hidden()", "# shown()", "the code"),
+            ("#!/bin/sh", "#!/bin/bash", "the code"),
             ("// 或者", "", "the code"),
             ("\"redis://h/\"", "\"redis://i/\"", "the code"),
             ("# as it is", "# 原样", "the code"),
