@@ -4,7 +4,9 @@ mod bench;
 mod ci;
 mod compose;
 mod deny;
+mod docs;
 mod failures;
+mod files;
 mod folder;
 mod install;
 mod length;
@@ -43,6 +45,8 @@ enum Command {
     Ci,
     /// Looks at the servers for users in compose/, and tries each URL of native.sh
     Compose,
+    /// Checks what is written: links, what guarantees rest on, and that the READMEs of two languages agree
+    Docs,
     /// Measures all stores on servers of its own, and writes report.html and others to target/bench
     Bench(bench::Options),
     /// Random work and random faults on all stores, on servers of its own, and a checker that reads every step
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Command::Test { arguments } => test::run(&arguments),
         Command::Ci => ci::run(),
         Command::Compose => compose::check(),
+        Command::Docs => docs::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Torture(options) => torture::run(&options),
         Command::Up { store } => up::run(store),
