@@ -103,6 +103,17 @@ async fn c4_tokens_rise_when_the_clock_was_set_back_and_the_store_opened_again()
 }
 
 #[tokio::test]
+async fn c4_tokens_rise_over_a_restored_backup() {
+    let stage = Stage::new().await;
+    let mut claim = stage.claim(LEASE);
+    let first = token_of(&mut claim).await;
+    // From before that grant.
+    stage.sql("DELETE FROM lockkit_locks; UPDATE lockkit_store SET last_token = 0");
+    assert!(token_of(&mut stage.claim(LEASE)).await > first);
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+}
+
+#[tokio::test]
 async fn c13_what_is_no_store_of_ours_is_refused() {
     async fn refused(file: &Path) -> ErrorKind {
         let error = Sqlite::open(Config::new(file)).await.unwrap_err();
