@@ -66,8 +66,8 @@ impl Backend for Sqlite {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        const SQL: &str = "SELECT owner, token, label, ?3 - granted_ms, expires_ms - ?3
-             FROM lockkit_locks WHERE kind = ?1 AND name = ?2 AND expires_ms >= ?3";
+        const SQL: &str = "SELECT owner, token, label, ?3 - granted_us, expires_us - ?3
+             FROM lockkit_locks WHERE kind = ?1 AND name = ?2 AND expires_us >= ?3";
         let asked = name.clone();
         let found = self.database.read(move |file, now| {
             let mut rows = file.prepare(SQL)?;
@@ -89,7 +89,7 @@ impl Backend for Sqlite {
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         const SQL: &str = "DELETE FROM lockkit_locks
-             WHERE kind = ?1 AND name = ?2 AND token = ?3 AND expires_ms >= ?4";
+             WHERE kind = ?1 AND name = ?2 AND token = ?3 AND expires_us >= ?4";
         let name = name.clone();
         let freed = self.database.write(Tick::NEVER, move |file, now| {
             file.execute(SQL, params![name.kind().as_str(), name.as_str(), token.get().cast_signed(), now])
@@ -103,7 +103,7 @@ impl Backend for Sqlite {
     }
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
-        const SQL: &str = "SELECT name FROM lockkit_locks WHERE kind = ?1 AND expires_ms >= ?2";
+        const SQL: &str = "SELECT name FROM lockkit_locks WHERE kind = ?1 AND expires_us >= ?2";
         let held = self.database.read(move |file, now| {
             let mut rows = file.prepare(SQL)?;
             let rows = rows.query_map(params![kind.as_str(), now], |row| row.get::<_, String>(0))?;
@@ -119,6 +119,6 @@ impl Backend for Sqlite {
     }
 }
 
-fn duration(milliseconds: i64) -> Duration {
-    Duration::from_millis(u64::try_from(milliseconds).unwrap_or_default())
+fn duration(microseconds: i64) -> Duration {
+    Duration::from_micros(u64::try_from(microseconds).unwrap_or_default())
 }

@@ -26,7 +26,7 @@ struct Row {
     owner: String,
     label: Option<Arc<str>>,
     lease: Duration,
-    lease_ms: i64,
+    lease_us: i64,
 }
 
 impl SqliteClaim {
@@ -37,7 +37,7 @@ impl SqliteClaim {
             owner: spec.owner.to_string(),
             label: spec.label,
             lease: spec.ttl,
-            lease_ms: i64::try_from(spec.ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX / 2),
+            lease_us: i64::try_from(spec.ttl.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX / 2),
         };
         Self { database, op_timeout: spec.op_timeout, row: Arc::new(row) }
     }
@@ -65,10 +65,10 @@ impl Claim for SqliteClaim {
 impl Row {
     fn attempt(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<Attempt> {
         // Of all names: nothing else takes out what the dead have left.
-        file.execute("DELETE FROM lockkit_locks WHERE expires_ms < ?1", [now])?;
+        file.execute("DELETE FROM lockkit_locks WHERE expires_us < ?1", [now])?;
         let held = file
             .query_row(
-                "SELECT owner, token, expires_ms FROM lockkit_locks WHERE kind = ?1 AND name = ?2",
+                "SELECT owner, token, expires_us FROM lockkit_locks WHERE kind = ?1 AND name = ?2",
                 [self.kind, &self.name],
                 |row| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get::<_, i64>(2)?)),
             )
@@ -79,9 +79,9 @@ impl Row {
                 self.keep_alive(file, now)?;
                 Ok(self.granted(token))
             }
-            Some((_, _, expires_ms)) => {
-                let free_in = u64::try_from(expires_ms.saturating_sub(now)).unwrap_or_default();
-                Ok(Attempt::Busy { queued: false, retry_after: Some(Duration::from_millis(free_in + 1)) })
+            Some((_, _, expires_us)) => {
+                let free_in = u64::try_from(expires_us.saturating_sub(now)).unwrap_or_default();
+                Ok(Attempt::Busy { queued: false, retry_after: Some(Duration::from_micros(free_in + 1)) })
             }
             None => self.insert(file, now),
         }
@@ -90,16 +90,16 @@ impl Row {
     fn insert(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<Attempt> {
         // The row of the counter is made anew if somebody has emptied the table.
         let token = file.query_row(
-            "INSERT INTO lockkit_store (id, version, last_token) VALUES (1, 1, ?1 * 1000)
+            "INSERT INTO lockkit_store (id, version, last_token) VALUES (1, 1, ?1)
              ON CONFLICT (id) DO UPDATE SET last_token = max(last_token + 1, excluded.last_token)
              RETURNING last_token",
             [now],
             |row| row.get(0),
         )?;
         file.execute(
-            "INSERT INTO lockkit_locks (kind, name, owner, token, label, granted_ms, expires_ms)
+            "INSERT INTO lockkit_locks (kind, name, owner, token, label, granted_us, expires_us)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6 + ?7)",
-            params![self.kind, self.name, self.owner, token, self.label.as_deref(), now, self.lease_ms],
+            params![self.kind, self.name, self.owner, token, self.label.as_deref(), now, self.lease_us],
         )?;
         Ok(self.granted(token))
     }
@@ -112,9 +112,9 @@ impl Row {
     /// An `UPDATE`: it never makes a row that is gone.
     fn keep_alive(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<Pulse> {
         let renewed = file.execute(
-            "UPDATE lockkit_locks SET expires_ms = max(expires_ms, ?4 + ?5)
-             WHERE kind = ?1 AND name = ?2 AND owner = ?3 AND expires_ms >= ?4",
-            params![self.kind, self.name, self.owner, now, self.lease_ms],
+            "UPDATE lockkit_locks SET expires_us = max(expires_us, ?4 + ?5)
+             WHERE kind = ?1 AND name = ?2 AND owner = ?3 AND expires_us >= ?4",
+            params![self.kind, self.name, self.owner, now, self.lease_us],
         )?;
         Ok(if renewed > 0 { Pulse::Alive(Lease::For(self.lease)) } else { Pulse::Lost(LossReason::Evicted) })
     }
@@ -122,7 +122,7 @@ impl Row {
     fn release(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<Released> {
         let held = file
             .query_row(
-                "DELETE FROM lockkit_locks WHERE kind = ?1 AND name = ?2 AND owner = ?3 RETURNING expires_ms >= ?4",
+                "DELETE FROM lockkit_locks WHERE kind = ?1 AND name = ?2 AND owner = ?3 RETURNING expires_us >= ?4",
                 params![self.kind, self.name, self.owner, now],
                 |row| row.get(0),
             )

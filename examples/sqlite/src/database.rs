@@ -4,7 +4,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError, mpsc},
     thread,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use lockkit_core::{Clock, ErrorKind, Result, Tick};
@@ -18,9 +18,6 @@ const BUSY: Duration = Duration::from_secs(1);
 
 /// The layout of the tables that this version reads and writes.
 const VERSION: i64 = 1;
-
-/// In milliseconds, as SQLite counts no finer.
-const NOW: &str = "SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
@@ -64,7 +61,7 @@ impl Database {
         Ok(Self { file, line: Mutex::new(Some(Line { jobs, ended })) })
     }
 
-    /// Reads at one instant, which the work is told.
+    /// Reads at one instant, which the work is told in microseconds of the wall clock.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>, i64) -> rusqlite::Result<T> + Send + 'static,
@@ -147,8 +144,14 @@ fn transact<T>(
         let text = format!("using {file:?}: others kept it for too long, and nothing was done");
         return Err(ours(ErrorKind::Unavailable, text));
     }
-    let now = transaction.query_row(NOW, [], |row| row.get(0)).map_err(failed)?;
-    let done = work(&transaction, now).map_err(failed)?;
+    let done = work(&transaction, wall_clock_us()).map_err(failed)?;
     transaction.commit().map_err(|error| failed(error).with_outcome_unknown())?;
     Ok(done)
+}
+
+/// SQLite's own clock counts milliseconds: in one of them, a counter that was lost and begun anew hands out a token twice.
+#[expect(clippy::disallowed_methods, reason = "all who use the file are on this host, and share its clock")]
+fn wall_clock_us() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
 }

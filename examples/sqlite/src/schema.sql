@@ -14,11 +14,11 @@ CREATE TABLE IF NOT EXISTS lockkit_locks (
     owner TEXT NOT NULL,
     token INTEGER NOT NULL,
     label TEXT,
-    granted_ms INTEGER NOT NULL,
-    expires_ms INTEGER NOT NULL,
+    granted_us INTEGER NOT NULL,
+    expires_us INTEGER NOT NULL,
     PRIMARY KEY (kind, name)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX IF NOT EXISTS lockkit_locks_by_end ON lockkit_locks (expires_ms);
+CREATE INDEX IF NOT EXISTS lockkit_locks_by_end ON lockkit_locks (expires_us);
 
 COMMIT;

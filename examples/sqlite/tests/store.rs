@@ -9,7 +9,7 @@ use lockkit_core::{
 use lockkit_example_sqlite::{Config, Sqlite};
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tokio::time::timeout;
+use tokio::{task::JoinSet, time::timeout};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -142,4 +142,19 @@ async fn a_closed_store_says_so() {
         !stage.folder.path().join("locks.db-wal").exists(),
         "SQLite takes it away with the last connection"
     );
+}
+
+#[tokio::test]
+async fn a_new_file_can_be_opened_by_many_at_once() {
+    for _ in 0..5 {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("locks.db");
+        let mut opening = JoinSet::new();
+        for _ in 0..16 {
+            opening.spawn(Sqlite::open(Config::new(file.clone())));
+        }
+        for opened in opening.join_all().await {
+            opened.unwrap();
+        }
+    }
 }
