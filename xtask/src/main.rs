@@ -13,6 +13,8 @@ mod length;
 mod members;
 mod mysql;
 mod policy;
+#[cfg(test)]
+mod quotes;
 mod run;
 mod server;
 mod tally;
