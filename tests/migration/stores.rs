@@ -12,7 +12,7 @@ use lockkit_fixture::{RedisServer, SqlFlavor, SqlServer, ZooKeeperServer};
 use super::fleet::{NAMES, OP_TIMEOUT, TTL};
 
 /// That of docs/migrating.md: above all times until 2096, in microseconds, and below half of 2^53.
-pub(crate) const BASE: u64 = 4_000_000_000_000_000;
+const BASE: u64 = 4_000_000_000_000_000;
 /// One hour.
 pub(crate) const AHEAD: u64 = 3_600_000_000;
 
