@@ -2,8 +2,11 @@
 
 mod bench;
 mod ci;
+mod compose;
 mod deny;
+mod docs;
 mod failures;
+mod files;
 mod folder;
 mod install;
 mod length;
@@ -40,6 +43,10 @@ enum Command {
     },
     /// Runs every check of a submission: format, lints, docs, dependencies, examples, all tests
     Ci,
+    /// Looks at the servers for users in compose/, and tries each URL of native.sh
+    Compose,
+    /// Checks what is written: links, what guarantees rest on, and that the READMEs of two languages agree
+    Docs,
     /// Measures all stores on servers of its own, and writes report.html and others to target/bench
     Bench(bench::Options),
     /// Random work and random faults on all stores, on servers of its own, and a checker that reads every step
@@ -52,6 +59,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test { arguments } => test::run(&arguments),
         Command::Ci => ci::run(),
+        Command::Compose => compose::check(),
+        Command::Docs => docs::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Torture(options) => torture::run(&options),
         Command::Up { store } => up::run(store),
