@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockkit::{FencingToken, LockGuard, LockOptions, Locker};
+use lockkit::{FencingToken, LockGuard, LockOptions, Locker, Result};
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -122,18 +122,22 @@ async fn serve(service: usize, mut told: watch::Receiver<Option<String>>, world:
         let mut place = service;
         while !told.has_changed().unwrap() {
             place = (place + 1) % NAMES.len();
-            work(&locker, service, place, &world).await;
+            if let Err(error) = work(&locker, service, place, &world).await {
+                world.register(place).faults.push(format!("{error} (service {service}, {url})"));
+                return;
+            }
         }
         locker.shutdown().await.unwrap();
     }
 }
 
-async fn work(locker: &Locker, service: usize, place: usize, world: &World) {
-    let guard = locker.mutex(NAMES[place]).unwrap().lock_timeout(PATIENCE).await.unwrap().expect("a turn");
+async fn work(locker: &Locker, service: usize, place: usize, world: &World) -> Result<()> {
+    let guard = locker.mutex(NAMES[place])?.lock_timeout(PATIENCE).await?.expect("a turn");
     world.register(place).enter(guard.fencing_token());
     sleep(Duration::from_millis(rand::random_range(1..4))).await;
     world.register(place).leave(&guard);
-    guard.release().await.unwrap();
+    guard.release().await?;
     world.turns[service][place].fetch_add(1, SeqCst);
     sleep(Duration::from_millis(rand::random_range(5..30))).await;
+    Ok(())
 }
