@@ -42,10 +42,24 @@ impl Quorum {
     /// A lock that as many members must grant.
     ///
     /// # Errors
-    /// As for [`new`](Self::new); with [`Need::All`] no member has to raise tokens.
+    /// As for [`new`](Self::new); with [`Need::All`] only those are raised that can be.
     pub fn with_need(members: Vec<Arc<dyn Backend>>, need: Need) -> Result<Self> {
         let members = members.into_iter().enumerate().map(|(place, backend)| Member::new(place, backend));
         Self::of(members.collect(), need)
+    }
+
+    /// Adds `token_base` to the tokens of the first member, and makes it the one whose token is the grant's.
+    ///
+    /// For a live move to or from a store that can't raise tokens, such as ZooKeeper. The base must be above all tokens of
+    /// the other members, now and for as long as the quorum is used: a grant for which it is not is refused.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] unless all members are needed, the first one can't raise tokens, and `token_base` is
+    /// 2^62 at most.
+    pub fn with_first_token_base(self, token_base: u64) -> Result<Self> {
+        let mut all = self.members.all.clone();
+        all.iter_mut().take(1).for_each(|first| first.token_base = Some(token_base));
+        Self::of(all, self.members.need)
     }
 
     pub(super) fn of(all: Vec<Member>, need: Need) -> Result<Self> {
@@ -65,9 +79,9 @@ impl Quorum {
 
     fn ask<'a, T>(
         &'a self,
-        ask: impl Fn(&'a dyn Backend) -> BoxFuture<'a, Result<T>>,
+        ask: impl Fn(&'a Member) -> BoxFuture<'a, Result<T>>,
     ) -> Vec<BoxFuture<'a, Result<T>>> {
-        self.members.all.iter().map(|member| ask(&*member.backend)).collect()
+        self.members.all.iter().map(ask).collect()
     }
 
     fn check<T>(&self, answers: &Answers<T>, need: usize) -> Result<()> {
@@ -117,7 +131,7 @@ impl Backend for Quorum {
         };
         let holding = inspect::tokens(&seen, owner);
         let requests =
-            holding.iter().map(|(place, token)| self.members.all[*place].backend.force_release(name, *token));
+            holding.iter().map(|(place, token)| self.members.all[*place].force_release(name, *token));
         let answers = gather(requests.collect(), self.need(), |_| false).await;
         // Freed is what so many know nothing of that others can have it: that is also more than it can stand on.
         let elsewhere = good(&seen).count() - holding.len();
@@ -137,13 +151,14 @@ impl Backend for Quorum {
     async fn probe(&self) -> Result<Role> {
         let need = self.need();
         let answers =
-            gather(self.ask(|member| member.probe()), need, |answers| good(answers).count() >= need).await;
+            gather(self.ask(|member| member.backend.probe()), need, |answers| good(answers).count() >= need)
+                .await;
         self.check(&answers, need)?;
         Ok(Role::Member)
     }
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
-        let lists = self.ask(|member| member.names(kind, prefix));
+        let lists = self.ask(|member| member.backend.names(kind, prefix));
         let answers = gather(lists, self.touch(), |_| false).await;
         self.check(&answers, self.touch())?;
         let mut names: Vec<_> = good(&answers).flat_map(|(_, names)| names).cloned().collect();

@@ -8,12 +8,15 @@
 //! later, has a larger token (C4 of the member), and its own T is no smaller than that. And the first one ended there
 //! before, by its release or its lease: so it was returned before the second one was, and was over by then.
 //!
-//! Where all members are needed nothing is raised: each member's token rises from grant to grant, so the largest does.
+//! Where all members are needed, those that can be raised are: so each of them may be the only store of the lock before or
+//! after, and tokens go on to rise. One that can't be raised has no part in that; unless it has a `token_base`, which
+//! says that it is to be such a store: then it must have the largest token itself, else there is no grant.
 
 use std::{ops::ControlFlow, task::Context, time::Duration};
 
 use super::{
     Need,
+    member::Fence,
     vote::{Part, Standing, Vote},
 };
 use crate::{
@@ -169,6 +172,9 @@ impl Ballot {
         let granted = self.count(|vote| vote.valid(now).is_some());
         if granted >= need {
             self.token = self.votes.iter().filter_map(|vote| vote.valid(now)).map(|part| part.token).max();
+            self.token
+                .into_iter()
+                .for_each(|token| self.votes.iter_mut().for_each(|vote| vote.settle(token)));
             return self.elect(now);
         }
         let open = self.count(|vote| matches!(vote.standing, Standing::Open));
@@ -190,11 +196,9 @@ impl Ballot {
     }
 
     fn raise(&mut self, token: FencingToken) {
-        if self.need == Need::All {
-            return;
-        }
         for vote in &mut self.votes {
-            if vote.is_idle()
+            if vote.fence == Fence::Raised
+                && vote.is_idle()
                 && vote.wants_raise(self.call)
                 && vote.part().is_some_and(|part| part.token < token)
             {
@@ -205,11 +209,11 @@ impl Ballot {
 
     /// Whether the member carries the grant.
     fn stands(&self, vote: &Vote, now: Tick) -> bool {
-        vote.valid(now).is_some_and(|part| self.is_raised(part))
+        vote.valid(now).is_some_and(|part| self.is_raised(vote, part))
     }
 
-    fn is_raised(&self, part: &Part) -> bool {
-        self.need == Need::All || self.token.is_some_and(|token| part.token >= token)
+    fn is_raised(&self, vote: &Vote, part: &Part) -> bool {
+        self.token.is_some_and(|token| part.token >= token || vote.fence == Fence::Loose)
     }
 
     /// The grant of a ballot that was won. It lasts for as long as `need` members do: at least one of the best of them
@@ -220,8 +224,8 @@ impl Ballot {
     }
 
     fn lease(&self) -> Option<Lease> {
-        let mut parts: Vec<_> =
-            self.votes.iter().filter_map(Vote::part).filter(|part| self.is_raised(part)).collect();
+        let carried = |vote| Vote::part(vote).filter(|part| self.is_raised(vote, part));
+        let mut parts: Vec<_> = self.votes.iter().filter_map(carried).collect();
         parts.sort_by_key(|part| std::cmp::Reverse(part.deadline()));
         let last = parts.get(self.need() - 1)?;
         Some(match last.lease {
@@ -238,8 +242,8 @@ impl Ballot {
         }
         for at in 0..self.votes.len() {
             let vote = &self.votes[at];
-            if vote.is_idle() && vote.wants_beat(call) && vote.part().is_some_and(|part| self.is_raised(part))
-            {
+            let is_ours = vote.part().is_some_and(|part| self.is_raised(vote, part));
+            if vote.is_idle() && vote.wants_beat(call) && is_ours {
                 self.votes[at].beat(lease, request, call);
             }
         }

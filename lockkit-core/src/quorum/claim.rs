@@ -58,7 +58,7 @@ impl QuorumClaim {
         let mut spec = self.spec.clone();
         (spec.owner, spec.op_timeout, spec.short_lease) = (owner, self.budget.request(), false);
         let vote = |(place, member): (usize, &Member)| match member.backend.claim(spec.clone()) {
-            Ok(claim) => Ok(Vote::new(place, claim, spec.clock)),
+            Ok(claim) => Ok(Vote::new(place, member, claim, spec.clock)),
             Err(error) => Err(failure::of_member(member, error)),
         };
         let votes: Result<_> = self.members.all.iter().enumerate().map(vote).collect();

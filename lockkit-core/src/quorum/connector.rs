@@ -20,7 +20,7 @@ use crate::{
 pub(crate) const SCHEMES: &[&str] = &["quorum"];
 
 /// What a whole quorum has once.
-const COMMON: [&str; 7] = ["ttl", "op_timeout", "max_hold", "label", "group", "token_base", "process_gate"];
+const COMMON: [&str; 6] = ["ttl", "op_timeout", "max_hold", "label", "group", "process_gate"];
 
 /// Connects to all members at once.
 ///
@@ -46,13 +46,14 @@ pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Ar
     if texts.is_empty() {
         return Err(invalid("it names no members; write quorum://?member=…&member=…"));
     }
-    let mut urls = Vec::new();
+    let (mut urls, mut bases) = (Vec::new(), Vec::new());
     for (place, text) in texts.iter().enumerate() {
-        let member = parse(registry, text).map_err(|error| of_member(place, None, &error))?;
+        let (member, token_base) = parse(registry, text).map_err(|error| of_member(place, None, &error))?;
         if !member.hosts().is_empty() && texts[..place].contains(text) {
             return Err(invalid(&format!("member {} ({member}) is there twice", place + 1)));
         }
         urls.push(member);
+        bases.push(token_base);
     }
     let connecting = urls.iter().map(|url| async {
         let connector = registry.connector(url.scheme())?;
@@ -78,17 +79,20 @@ pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Ar
                 return Err(of_member(place, Some(url).filter(|_| is_url), &error));
             }
         };
-        members.push(Member { backend, label: format!("member {} ({url})", place + 1).into() });
+        let label = format!("member {} ({url})", place + 1).into();
+        members.push(Member { backend, label, token_base: bases[place] });
     }
     Ok(Arc::new(Quorum::of(members, need)?))
 }
 
-fn parse(registry: &Registry, text: &str) -> Result<StoreUrl> {
+fn parse(registry: &Registry, text: &str) -> Result<(StoreUrl, Option<u64>)> {
     let mut url = StoreUrl::parse(text)?;
     if SCHEMES.contains(&url.scheme()) {
         return Err(invalid("a member can't be a quorum itself; name its members instead"));
     }
     registry.connector(url.scheme())?;
+    // Who may have one of its own, the quorum says.
+    let token_base = url.params.parsed("token_base", "a whole number")?;
     for common in COMMON {
         if url.params.text(common)?.is_some() {
             return Err(invalid(&format!(
@@ -96,7 +100,7 @@ fn parse(registry: &Registry, text: &str) -> Result<StoreUrl> {
             )));
         }
     }
-    Ok(url)
+    Ok((url, token_base))
 }
 
 fn of_member(place: usize, url: Option<&StoreUrl>, error: &Error) -> Error {

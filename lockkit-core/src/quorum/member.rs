@@ -2,10 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::{self, BoxFuture};
+
 use super::Need;
 use crate::{
     error::{Error, ErrorKind, Result},
-    spi::{Backend, Cadence, Capabilities, Descriptor, Exceptions},
+    name::LockName,
+    spi::{Backend, Cadence, Capabilities, Descriptor, Exceptions, Inspection, Released},
+    token::FencingToken,
 };
 
 /// One of the stores, and what errors call it.
@@ -13,13 +17,63 @@ use crate::{
 pub(super) struct Member {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) label: Arc<str>,
+    pub(super) token_base: Option<u64>,
+}
+
+/// How a member's token becomes that of the grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fence {
+    /// It has the largest one by its `token_base`.
+    Lead,
+    /// It does not: it can't be raised.
+    Loose,
+    Raised,
 }
 
 impl Member {
     pub(super) fn new(place: usize, backend: Arc<dyn Backend>) -> Self {
         let label = label(place, backend.descriptor().name);
-        Self { backend, label }
+        Self { backend, label, token_base: None }
     }
+
+    pub(super) fn fence(&self) -> Fence {
+        match self.token_base {
+            Some(_) => Fence::Lead,
+            None if self.backend.descriptor().capabilities.raise_fence => Fence::Raised,
+            None => Fence::Loose,
+        }
+    }
+
+    pub(super) fn base(&self) -> u64 {
+        self.token_base.unwrap_or(0)
+    }
+
+    pub(super) fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Inspection>> {
+        Box::pin(async move {
+            let mut seen = self.backend.inspect(name).await?;
+            for holder in &mut seen.holders {
+                holder.token = holder.token.map(|token| based(token, self.base()));
+            }
+            Ok(seen)
+        })
+    }
+
+    /// Takes a token as [`inspect`](Self::inspect) shows it.
+    pub(super) fn force_release<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: FencingToken,
+    ) -> BoxFuture<'a, Result<Released>> {
+        match token.get().checked_sub(self.base()) {
+            Some(own) => self.backend.force_release(name, FencingToken::new(own)),
+            None => Box::pin(future::ready(Ok(Released::NotHeld))),
+        }
+    }
+}
+
+/// With a base of up to [`LARGEST_BASE`] that is the sum for any number of transactions of a ZooKeeper, which is signed.
+pub(super) fn based(token: FencingToken, base: u64) -> FencingToken {
+    FencingToken::new(token.get().saturating_add(base))
 }
 
 /// Members are counted from 1 where people read it.
@@ -32,6 +86,7 @@ pub(super) fn refused(text: impl Into<String>) -> Error {
 }
 
 pub(super) const NAME: &str = "quorum";
+const LARGEST_BASE: u64 = 1 << 62;
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
 /// The members' leases end one after the other: an attempt between them is refused, and the next one comes after a poll.
@@ -46,7 +101,7 @@ pub(super) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
         return Err(refused("a quorum needs at least one member"));
     }
     for (place, member) in members.iter().enumerate() {
-        let Member { backend, label } = member;
+        let Member { backend, label, token_base } = member;
         let Descriptor { name, capabilities, .. } = backend.descriptor();
         if members[..place].iter().any(|other| Arc::ptr_eq(&other.backend, backend)) {
             return Err(refused(format!("{label} is there twice; each member must be a store of its own")));
@@ -62,6 +117,9 @@ pub(super) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
                 "{label} can't raise the token of a grant, without which the tokens of a majority don't rise; \
                  leave it out, or let a lock need all members"
             )));
+        }
+        if let Some(base) = token_base {
+            check_base(place, label, *base, need, capabilities)?;
         }
     }
     let descriptors: Vec<_> = members.iter().map(|member| member.backend.descriptor()).collect();
@@ -90,4 +148,25 @@ pub(super) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
         .with_takeover_delay(longest(|it| it.takeover_delay).saturating_add(TAKEOVER_DELAY))
         .with_min_ttl(longest(|it| it.min_ttl))
         .with_cadence(cadence, false))
+}
+
+fn check_base(place: usize, label: &str, base: u64, need: Need, can: &Capabilities) -> Result<()> {
+    if need == Need::Majority {
+        return Err(refused(format!(
+            "the token_base of {label} is one of the whole quorum: give it beside the members, unless all are needed"
+        )));
+    }
+    if can.raise_fence {
+        return Err(refused(format!("{label} needs no token_base of its own: its tokens are raised")));
+    }
+    // The others' tokens rise with its own then, and never beyond.
+    if place > 0 {
+        return Err(refused(format!("{label} has a token_base, so it must be the first member")));
+    }
+    if base > LARGEST_BASE {
+        return Err(refused(format!(
+            "the token_base {base} of {label} is too large: at most {LARGEST_BASE}"
+        )));
+    }
+    Ok(())
 }

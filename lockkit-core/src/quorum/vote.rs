@@ -8,10 +8,11 @@ use std::{
 
 use futures_util::future::BoxFuture;
 
+use super::member::{Fence, Member, based};
 use crate::{
     clock::{Clock, Tick},
     driver::{held::deadline_of, live::bounded},
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     spi::{Attempt, Claim, Lease, LossReason, Pulse, Released, Wait},
     token::FencingToken,
 };
@@ -22,6 +23,9 @@ use crate::{
 pub(super) struct Vote {
     /// The member's place.
     pub(super) place: usize,
+    pub(super) fence: Fence,
+    /// What is added to its tokens.
+    base: u64,
     pub(super) standing: Standing,
     /// Something of it may be in the member's store.
     pub(super) dirty: bool,
@@ -91,9 +95,11 @@ enum Answer {
 }
 
 impl Vote {
-    pub(super) fn new(place: usize, claim: Box<dyn Claim>, clock: Clock) -> Self {
+    pub(super) fn new(place: usize, member: &Member, claim: Box<dyn Claim>, clock: Clock) -> Self {
         Self {
             place,
+            fence: member.fence(),
+            base: member.base(),
             standing: Standing::Open,
             dirty: false,
             trouble: None,
@@ -163,6 +169,19 @@ impl Vote {
         }
     }
 
+    /// The ballot's token is settled: a leading member has that one, or its grant is none.
+    pub(super) fn settle(&mut self, settled: FencingToken) {
+        let Some(part) = self.part().filter(|part| self.fence == Fence::Lead && part.token < settled) else {
+            return;
+        };
+        let (own, base) = (part.token, self.base);
+        let text = format!(
+            "its token {own}, with token_base {base} in it, is smaller than another member's {settled}: choose a \
+             token_base above all tokens of the others"
+        );
+        (self.standing, self.trouble) = (Standing::Failed, Some(Error::new(ErrorKind::InvalidOption, text)));
+    }
+
     pub(super) fn raise(&mut self, floor: FencingToken, budget: Duration, call: u64) {
         self.raised_in = call;
         self.send(Request::Raise(floor), budget);
@@ -220,7 +239,8 @@ impl Vote {
     fn learn(&mut self, answer: Answer) {
         match answer {
             Answer::Asked(at, Ok(Attempt::Granted(grant))) => {
-                self.standing = Standing::Granted(Part { token: grant.token, at, lease: grant.lease });
+                let token = based(grant.token, self.base);
+                self.standing = Standing::Granted(Part { token, at, lease: grant.lease });
             }
             Answer::Asked(_, Ok(Attempt::Busy { queued, retry_after })) => {
                 self.standing = Standing::Refused(retry_after);

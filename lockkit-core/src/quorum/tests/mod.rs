@@ -5,6 +5,7 @@ mod fakes;
 mod grant;
 mod hold;
 mod look;
+mod moves;
 mod storm;
 mod sweep;
 mod urls;

@@ -86,7 +86,21 @@ async fn c13_a_bad_url_says_what_is_wrong_and_no_secret() {
             ErrorKind::InvalidUrl,
             "the parameter ttl is one of the whole",
         ),
-        ("quorum://?member=fake://up%3Ftoken_base%3D3", ErrorKind::InvalidUrl, "the parameter token_base"),
+        (
+            "quorum://?member=fake://up%3Ftoken_base%3D3",
+            ErrorKind::InvalidOption,
+            "the token_base of member 1 (fake://up) is one of the whole quorum",
+        ),
+        (
+            "quorum://?need=all&member=fake://up%3Ftoken_base%3D3",
+            ErrorKind::InvalidOption,
+            "member 1 (fake://up) needs no token_base of its own",
+        ),
+        (
+            "quorum://?need=all&member=fake://up%3Ftoken_base%3Dx",
+            ErrorKind::InvalidUrl,
+            "token_base must be a whole number",
+        ),
         ("quorum://?member=fake://up%3Fgroup%3Dg", ErrorKind::InvalidUrl, "the parameter group"),
         ("quorum://?member=fake://up%3Fmax_hold%3D1m", ErrorKind::InvalidUrl, "the parameter max_hold"),
         (

@@ -1,0 +1,197 @@
+//! A lock that is moved from one store to another by way of both, while it is used.
+
+use std::sync::Arc;
+
+use super::fakes::{Act, Fake, OP_TIMEOUT, Op, shown, spec, try_of};
+use super::grant::grant;
+use crate::{
+    ErrorKind, FencingToken, Need, Quorum, Result,
+    spi::{Attempt, Backend, Released, Wait},
+};
+
+/// What a fleet is deployed with.
+#[derive(Clone, Copy, Debug)]
+enum Config {
+    Old,
+    Both,
+    /// Both, and the new one has a base.
+    Based,
+    New,
+    /// The new one alone, with its base.
+    NewBased,
+}
+
+/// Beyond all times, which tokens of a new store begin with.
+const BASE: u64 = 1 << 52;
+
+struct Stores {
+    new: Fake,
+    old: Fake,
+}
+
+impl Stores {
+    fn new(new: Fake, old: Fake) -> Self {
+        Self { new, old }
+    }
+
+    /// The new one first.
+    fn both(&self) -> Quorum {
+        try_of(&[self.new.clone(), self.old.clone()], Need::All).unwrap()
+    }
+
+    fn of(&self, config: Config) -> (Arc<dyn Backend>, u64) {
+        match config {
+            Config::Old => (Arc::new(self.old.clone()), 0),
+            Config::Both => (Arc::new(self.both()), 0),
+            Config::Based => (Arc::new(self.both().with_first_token_base(BASE).unwrap()), 0),
+            Config::New => (Arc::new(self.new.clone()), 0),
+            Config::NewBased => (Arc::new(self.new.clone()), BASE),
+        }
+    }
+
+    async fn turn(&self, config: Config) -> Result<FencingToken> {
+        let (backend, base) = self.of(config);
+        let mut claim = backend.claim(spec("x"))?;
+        let Attempt::Granted(grant) = claim.attempt(Wait::No).await? else { panic!("nobody has it") };
+        assert_eq!(claim.release().await?, Released::Freed);
+        Ok(FencingToken::new(grant.token.get() + base))
+    }
+
+    /// Each two configurations that follow each other are used together for a while. With `touch`, the name is locked once
+    /// when all use the second.
+    async fn roll(
+        &self,
+        steps: &[Config],
+        touch: bool,
+        mut last: FencingToken,
+    ) -> Result<FencingToken, String> {
+        for (at, pair) in steps.windows(2).enumerate() {
+            for round in 0..60_usize {
+                // Of a pattern that is not the same in each step.
+                let config = pair[usize::from((round * (7 + at) / 3).is_multiple_of(2))];
+                let token = self.turn(config).await.map_err(|error| error.to_string())?;
+                if token <= last {
+                    return Err(format!("{token} after {last}, {config:?}"));
+                }
+                last = token;
+                // Some tries fail midway, at the old store or at the new one.
+                if round % 7 == 3 && matches!(config, Config::Both | Config::Based) {
+                    let fake = if round % 2 == 0 { &self.new } else { &self.old };
+                    fake.on(Op::Attempt, if round % 3 == 0 { Act::Down } else { Act::LostReply });
+                    assert!(self.turn(config).await.unwrap_err().is_temporary());
+                    fake.on(Op::Attempt, Act::Pass);
+                    tokio::time::sleep(OP_TIMEOUT * 3).await;
+                }
+            }
+            if touch {
+                last = self.turn(pair[1]).await.map_err(|error| error.to_string())?.max(last);
+            }
+        }
+        Ok(last)
+    }
+}
+
+fn unraised() -> Fake {
+    Fake::new().without_raise()
+}
+
+const RAISED: [Config; 3] = [Config::Old, Config::Both, Config::New];
+const BASED: [Config; 4] = [Config::Old, Config::Both, Config::Based, Config::NewBased];
+
+#[tokio::test(start_paused = true)]
+async fn c4_tokens_rise_through_a_move_whichever_store_is_ahead() {
+    for (new, old) in [(0, 0), (5_000, 0), (0, 5_000), (40, 3)] {
+        let stores = Stores::new(Fake::new(), Fake::new());
+        stores.new.advance(new).await;
+        stores.old.advance(old).await;
+        let last = stores.roll(&RAISED, true, FencingToken::new(0)).await.unwrap();
+        // And back again.
+        stores.roll(&[Config::New, Config::Both, Config::Old], true, last).await.unwrap();
+    }
+}
+
+/// The new store hears of the old one's tokens by way of both only.
+#[tokio::test(start_paused = true)]
+async fn c4_a_move_in_which_nobody_used_both_alone_is_seen_to_fall() {
+    let stores = Stores::new(Fake::new(), Fake::new());
+    stores.old.advance(5_000).await;
+    let error = stores.roll(&RAISED, false, FencingToken::new(0)).await.unwrap_err();
+    assert!(error.contains(", New"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c4_tokens_rise_through_a_move_to_a_store_that_cant_raise_them_and_back() {
+    let stores = Stores::new(unraised(), Fake::new());
+    stores.old.advance(9_000).await;
+    let last = stores.roll(&BASED, false, FencingToken::new(0)).await.unwrap();
+    let back: Vec<_> = BASED.into_iter().rev().collect();
+    stores.roll(&back, true, last).await.unwrap();
+}
+
+/// Without the step before it, tokens would be those of the new store in one half of the fleet, and of the old in the other.
+#[tokio::test(start_paused = true)]
+async fn c4_a_move_that_leaves_a_step_out_is_seen_to_fall() {
+    let stores = Stores::new(unraised(), Fake::new());
+    stores.old.advance(9_000).await;
+    let error = stores.roll(&[Config::Both, Config::NewBased], true, FencingToken::new(0)).await.unwrap_err();
+    assert!(error.contains(" after "), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_a_base_below_the_tokens_of_the_others_is_an_error_and_nothing_is_left() {
+    let stores = Stores::new(unraised(), Fake::new());
+    stores.old.advance(50).await;
+    let (new, old) = (stores.turn(Config::New).await.unwrap(), stores.turn(Config::Old).await.unwrap());
+    let ahead = old.get() - new.get();
+    let quorum = stores.both().with_first_token_base(ahead - 1).unwrap();
+    let mut claim = quorum.claim(spec("x")).unwrap();
+    let error = claim.attempt(Wait::No).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::InvalidOption, false));
+    let base = ahead - 1;
+    let wanted = format!("its token {old}, with token_base {base} in it, is smaller than another member's");
+    assert!(error.to_string().contains(&wanted), "{error}");
+    assert!(shown(&[stores.new.clone(), stores.old.clone()]).await.iter().all(Option::is_none));
+    let quorum = stores.both().with_first_token_base(ahead).unwrap();
+    assert_eq!(grant(&mut *quorum.claim(spec("x")).unwrap()).await.token.get(), old.get() + 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c4_a_member_that_was_not_raised_is_no_grant_where_all_are_needed() {
+    for act in [Act::Down, Act::Silent, Act::LostReply] {
+        let stores = Stores::new(Fake::new(), Fake::new());
+        stores.new.advance(9).await;
+        stores.old.on(Op::Raise, act);
+        let error = stores.turn(Config::Both).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{act:?}");
+        tokio::time::sleep(OP_TIMEOUT).await;
+        assert!(shown(&[stores.new.clone(), stores.old.clone()]).await.iter().all(Option::is_none));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c14_a_holder_is_seen_and_freed_by_its_token_with_a_base_in_it() {
+    let stores = Stores::new(unraised(), Fake::new());
+    let quorum = stores.both().with_first_token_base(BASE).unwrap();
+    let mut claim = quorum.claim(spec("x")).unwrap();
+    let token = grant(&mut *claim).await.token;
+    let name = super::fakes::name();
+    assert_eq!(quorum.inspect(&name).await.unwrap().holders[0].token, Some(token));
+    let own = FencingToken::new(token.get() - BASE);
+    assert_eq!(quorum.force_release(&name, own).await.unwrap(), Released::NotHeld);
+    assert_eq!(quorum.force_release(&name, token).await.unwrap(), Released::Freed);
+    assert!(shown(&[stores.new.clone(), stores.old.clone()]).await.iter().all(Option::is_none));
+}
+
+#[test]
+fn c13_only_the_first_of_all_may_have_a_base_and_only_if_it_cant_be_raised() {
+    let refusal = |members: &[Fake], need, base| {
+        let error = try_of(members, need).unwrap().with_first_token_base(base).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOption);
+        error.to_string()
+    };
+    let pair = [unraised(), Fake::new()];
+    assert!(refusal(&[Fake::new()], Need::Majority, 1).contains("give it beside the members"));
+    assert!(refusal(&[Fake::new(), unraised()], Need::All, 1).contains("its tokens are raised"));
+    assert!(refusal(&pair, Need::All, (1 << 62) + 1).contains("is too large"));
+    try_of(&pair, Need::All).unwrap().with_first_token_base(1 << 62).unwrap();
+}

@@ -1,0 +1,143 @@
+//! Six services that share three locks, and are deployed one by one.
+
+use std::{
+    array,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use lockkit::{FencingToken, LockGuard, LockOptions, Locker, Result};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+pub(crate) const NAMES: [&str; 3] = ["orders", "stock", "mail"];
+pub(crate) const TTL: Duration = Duration::from_secs(20);
+pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(5);
+const SERVICES: usize = 6;
+/// So often each service has each lock between two deploys.
+const TURNS: usize = 2;
+/// Far more than a turn takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What one of the locks protects. It says what is wrong with a visit.
+#[derive(Default)]
+struct Register {
+    largest: Option<FencingToken>,
+    inside: Option<FencingToken>,
+    faults: Vec<String>,
+}
+
+impl Register {
+    fn enter(&mut self, token: FencingToken) {
+        if let Some(other) = self.inside {
+            self.faults.push(format!("C1: {token} came while {other} was there"));
+        }
+        if let Some(largest) = self.largest.filter(|largest| token <= *largest) {
+            self.faults.push(format!("C4: {token} after {largest}"));
+        }
+        (self.inside, self.largest) = (Some(token), self.largest.max(Some(token)));
+    }
+
+    fn leave(&mut self, guard: &LockGuard) {
+        if !guard.is_held() {
+            self.faults.push(format!("{} was lost", guard.fencing_token()));
+        }
+        self.inside = None;
+    }
+}
+
+#[derive(Default)]
+struct World {
+    registers: [Mutex<Register>; NAMES.len()],
+    /// How often each service had each lock.
+    turns: [[AtomicUsize; NAMES.len()]; SERVICES],
+}
+
+impl World {
+    fn register(&self, place: usize) -> MutexGuard<'_, Register> {
+        self.registers[place].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn counts(&self) -> [[usize; NAMES.len()]; SERVICES] {
+        array::from_fn(|service| array::from_fn(|place| self.turns[service][place].load(SeqCst)))
+    }
+
+    /// Waits until each service has had each lock once more and once again, or one of the registers finds a fault.
+    async fn go_on(&self) {
+        let (before, start) = (self.counts(), Instant::now());
+        let behind = |now: [[usize; NAMES.len()]; SERVICES]| {
+            let mut pairs = now.iter().flatten().zip(before.iter().flatten());
+            pairs.any(|(now, before)| *now < before + TURNS)
+        };
+        while behind(self.counts()) {
+            self.check();
+            assert!(start.elapsed() < PATIENCE, "somebody gets no turn: {before:?}, {:?}", self.counts());
+            sleep(Duration::from_millis(2)).await;
+        }
+        self.check();
+    }
+
+    fn check(&self) {
+        for (place, name) in NAMES.iter().enumerate() {
+            let faults = self.register(place).faults.clone();
+            assert!(faults.is_empty(), "{name}: {faults:?}");
+        }
+    }
+}
+
+/// Rolls the fleet from each URL to the next one, and panics if a promise is broken on the way.
+pub(crate) async fn roll(urls: &[&str]) {
+    let world = Arc::new(World::default());
+    let mut services = JoinSet::new();
+    let mut orders = Vec::new();
+    for service in 0..SERVICES {
+        let (order, told) = watch::channel(Some(urls[0].to_owned()));
+        services.spawn(serve(service, told, Arc::clone(&world)));
+        orders.push(order);
+    }
+    world.go_on().await;
+    for url in &urls[1..] {
+        for order in &orders {
+            order.send(Some((*url).to_owned())).unwrap();
+            world.go_on().await;
+        }
+    }
+    orders.iter().for_each(|order| order.send(None).unwrap());
+    timeout(PATIENCE, services.join_all()).await.expect("a service does not end");
+    world.check();
+}
+
+/// Locks, works and releases, again and again; with another URL it starts anew.
+async fn serve(service: usize, mut told: watch::Receiver<Option<String>>, world: Arc<World>) {
+    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
+    loop {
+        let Some(url) = told.borrow_and_update().clone() else { return };
+        let locker = lockkit::connect(&url).await.unwrap().with_defaults(options.clone()).unwrap();
+        let mut place = service;
+        while !told.has_changed().unwrap() {
+            place = (place + 1) % NAMES.len();
+            if let Err(error) = work(&locker, service, place, &world).await {
+                world.register(place).faults.push(format!("{error} (service {service}, {url})"));
+                return;
+            }
+        }
+        locker.shutdown().await.unwrap();
+    }
+}
+
+async fn work(locker: &Locker, service: usize, place: usize, world: &World) -> Result<()> {
+    let guard = locker.mutex(NAMES[place])?.lock_timeout(PATIENCE).await?.expect("a turn");
+    world.register(place).enter(guard.fencing_token());
+    sleep(Duration::from_millis(rand::random_range(1..4))).await;
+    world.register(place).leave(&guard);
+    guard.release().await?;
+    world.turns[service][place].fetch_add(1, SeqCst);
+    sleep(Duration::from_millis(rand::random_range(5..30))).await;
+    Ok(())
+}

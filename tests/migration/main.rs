@@ -1,0 +1,101 @@
+//! A lock that is moved from one store to another while a fleet uses it, as docs/migrating.md says.
+
+mod fleet;
+mod stores;
+
+use std::time::Duration;
+
+use lockkit::{ErrorKind, LockOptions};
+
+use self::{
+    fleet::{NAMES, roll},
+    stores::{AHEAD, all_of, mariadb, raised, redis, with_base, zookeeper},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_c4_a_fleet_moves_from_redis_to_mariadb_and_back() {
+    let (redis, mariadb) = (redis(), mariadb());
+    let (old, new) = (redis.url(), mariadb.url());
+    // Without a raise, the new store's tokens are below.
+    raised(&old, AHEAD).await;
+    let both = all_of(&[&new, &old]);
+    roll(&[&old, &both, &new, &both, &old]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_c4_a_fleet_moves_from_a_folder_to_redis() {
+    let (folder, redis) = (tempfile::tempdir().unwrap(), redis());
+    let (old, new) = (format!("file://{}", folder.path().display()), redis.url());
+    raised(&old, AHEAD).await;
+    roll(&[&old, &all_of(&[&new, &old]), &new]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_c4_a_fleet_moves_to_zookeeper_and_back() {
+    let (redis, zookeeper) = (redis(), zookeeper());
+    let (old, new) = (redis.url(), zookeeper.url());
+    raised(&old, AHEAD).await;
+    let based = with_base(&new);
+    let (both, leading) = (all_of(&[&new, &old]), all_of(&[&based, &old]));
+    roll(&[&old, &both, &leading, &based, &leading, &both, &old]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c4_a_fleet_that_stops_takes_a_base_along() {
+    let (redis, zookeeper) = (redis(), zookeeper());
+    let mut last = lockkit::FencingToken::new(0);
+    for url in [redis.url(), with_base(&zookeeper.url()), with_base(&redis.url())] {
+        let locker = lockkit::connect(&url).await.unwrap();
+        for _ in 0..3 {
+            let guard = locker.mutex(NAMES[0]).unwrap().lock().await.unwrap();
+            assert!(guard.fencing_token() > last, "{} after {last}, {url}", guard.fencing_token());
+            last = guard.fencing_token();
+            guard.release().await.unwrap();
+        }
+        locker.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c13_a_base_below_the_old_stores_tokens_is_refused_and_nothing_is_left() {
+    let (redis, zookeeper) = (redis(), zookeeper());
+    let low = format!("{}?token_base=1000", zookeeper.url());
+    let leading = lockkit::connect(&all_of(&[&low, &redis.url()])).await.unwrap();
+    let error = leading.mutex(NAMES[0]).unwrap().try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOption);
+    assert!(error.to_string().contains("with token_base 1000 in it, is smaller"), "{error}");
+    for url in [redis.url(), zookeeper.url()] {
+        let locker = lockkit::connect(&url).await.unwrap();
+        let options = LockOptions::new().with_ttl(Duration::from_secs(20));
+        let mutex = locker.mutex(NAMES[0]).unwrap().with_options(options).unwrap();
+        mutex
+            .lock_timeout(Duration::from_secs(5))
+            .await
+            .unwrap()
+            .expect("it is free")
+            .release()
+            .await
+            .unwrap();
+        locker.shutdown().await.unwrap();
+    }
+    leading.shutdown().await.unwrap();
+}
+
+/// The fleet of these tests would see it: each neighbour in a move has to share a store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_without_the_step_in_between_both_stores_grant() {
+    let (redis, mariadb) = (redis(), mariadb());
+    let old = lockkit::connect(&redis.url()).await.unwrap();
+    let new = lockkit::connect(&mariadb.url()).await.unwrap();
+    let both = lockkit::connect(&all_of(&[&mariadb.url(), &redis.url()])).await.unwrap();
+    let first = old.mutex(NAMES[0]).unwrap().lock().await.unwrap();
+    assert!(both.mutex(NAMES[0]).unwrap().try_lock().await.unwrap().is_none());
+    let second = new.mutex(NAMES[0]).unwrap().lock().await.unwrap();
+    assert!(first.is_held() && second.is_held());
+    first.release().await.unwrap();
+    assert!(both.mutex(NAMES[0]).unwrap().try_lock().await.unwrap().is_none());
+    second.release().await.unwrap();
+    for locker in [old, new, both] {
+        locker.shutdown().await.unwrap();
+    }
+}
