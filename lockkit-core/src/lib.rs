@@ -2,6 +2,15 @@
 //!
 //! Applications use the `lockkit` facade. Whoever writes a backend depends on this crate and implements
 //! [`spi::Backend`] and [`spi::Claim`]; everything else about a lock is written once, here.
+//!
+//! ## Features
+//!
+//! | feature | |
+//! |---|---|
+//! | `metrics` | `Metrics`, an observer that hands what a locker does to the crate `metrics` |
+//! | `simulation` | for lockkit-torture: owner ids and jitter from a seed; never for a program that relies on locks |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(any(test, feature = "simulation")))]
 mod chance;

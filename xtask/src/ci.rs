@@ -10,6 +10,7 @@ use anyhow::{Result, ensure};
 use crate::{
     deny, folder, length,
     members::{Member, members},
+    package,
     run::{cargo, output, root, step, target},
     test,
 };
@@ -38,6 +39,8 @@ pub(crate) fn run() -> Result<()> {
     length::check(root())?;
     deny::check()?;
     lints(&members()?)?;
+    // Building each package alone takes minutes: `cargo xtask package`.
+    package::run(false)?;
     documentation()?;
     examples()?;
     command_line()?;

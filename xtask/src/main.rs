@@ -9,6 +9,7 @@ mod install;
 mod length;
 mod members;
 mod mysql;
+mod package;
 mod policy;
 mod run;
 mod server;
@@ -40,6 +41,12 @@ enum Command {
     },
     /// Runs every check of a submission: format, lints, docs, dependencies, examples, all tests
     Ci,
+    /// Packs every crate that is published, builds each from its package alone, and checks metadata and files
+    Package {
+        /// Without building them, which takes minutes: as `cargo xtask ci` does it
+        #[arg(long)]
+        no_verify: bool,
+    },
     /// Measures all stores on servers of its own, and writes report.html and others to target/bench
     Bench(bench::Options),
     /// Random work and random faults on all stores, on servers of its own, and a checker that reads every step
@@ -52,6 +59,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test { arguments } => test::run(&arguments),
         Command::Ci => ci::run(),
+        Command::Package { no_verify } => package::run(!no_verify),
         Command::Bench(options) => bench::run(&options),
         Command::Torture(options) => torture::run(&options),
         Command::Up { store } => up::run(store),
