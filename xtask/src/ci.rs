@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    deny, folder, length,
+    api, deny, folder, length,
     members::{Member, members},
     package,
     run::{cargo, output, root, step, target},
@@ -42,6 +42,7 @@ pub(crate) fn run() -> Result<()> {
     // Building each package alone takes minutes: `cargo xtask package`.
     package::run(false)?;
     documentation()?;
+    api::run(api::Purpose::CompareIfPossible)?;
     examples()?;
     command_line()?;
     test::run(&[test::LOCKED.to_owned()])

@@ -1,5 +1,6 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 
+mod api;
 mod bench;
 mod ci;
 mod deny;
@@ -47,6 +48,12 @@ enum Command {
         #[arg(long)]
         no_verify: bool,
     },
+    /// Compares the public interface of each library with docs/api
+    Api {
+        /// Writes docs/api anew
+        #[arg(long)]
+        bless: bool,
+    },
     /// Measures all stores on servers of its own, and writes report.html and others to target/bench
     Bench(bench::Options),
     /// Random work and random faults on all stores, on servers of its own, and a checker that reads every step
@@ -60,6 +67,8 @@ fn main() -> ExitCode {
         Command::Test { arguments } => test::run(&arguments),
         Command::Ci => ci::run(),
         Command::Package { no_verify } => package::run(!no_verify),
+        Command::Api { bless: true } => api::run(api::Purpose::Bless),
+        Command::Api { bless: false } => api::run(api::Purpose::Compare),
         Command::Bench(options) => bench::run(&options),
         Command::Torture(options) => torture::run(&options),
         Command::Up { store } => up::run(store),
