@@ -62,6 +62,12 @@ fn lints(members: &[Member]) -> Result<()> {
         for feature in &member.features {
             lint_alone(member, Some(feature))?;
         }
+        // All stores with TLS, whose drivers choose features of one TLS library.
+        let tls: Vec<_> =
+            member.features.iter().filter(|name| name.ends_with("-tls")).map(String::as_str).collect();
+        if !tls.is_empty() {
+            lint_alone(member, Some(&tls.join(",")))?;
+        }
     }
     Ok(())
 }
