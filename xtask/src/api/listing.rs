@@ -73,3 +73,20 @@ pub(super) fn read(folder: &Path, member: &Member) -> Result<Vec<String>> {
 fn text(file: &Path) -> Result<String> {
     fs::read_to_string(file).with_context(|| file.display().to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_rustdoc_is_told_from_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("lockkit_core.json");
+        fs::write(&file, format!(r#"{{"format_version": {FORMAT}}}"#)).unwrap();
+        assert_eq!(other_format(folder.path()).unwrap(), None);
+        fs::write(&file, r#"{"format_version": 60}"#).unwrap();
+        assert!(other_format(folder.path()).unwrap().unwrap().ends_with("this one writes 60"));
+        fs::write(&file, "no JSON").unwrap();
+        other_format(folder.path()).unwrap_err();
+    }
+}
