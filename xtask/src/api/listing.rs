@@ -48,7 +48,7 @@ pub(super) fn write() -> Result<PathBuf> {
 /// # Errors
 /// The output is no JSON at all.
 pub(super) fn other_format(folder: &Path) -> Result<Option<String>> {
-    let json: Value = serde_json::from_str(&text(&folder.join("lockkit_core.json"))?)?;
+    let json = json(folder, "lockkit-core")?;
     let format = json["format_version"].as_u64();
     Ok((format != Some(FORMAT)).then(|| {
         let found = format.map_or("none".to_owned(), |format| format.to_string());
@@ -61,7 +61,7 @@ pub(super) fn other_format(folder: &Path) -> Result<Option<String>> {
 /// # Errors
 /// The output can't be read.
 pub(super) fn read(folder: &Path, member: &Member) -> Result<Vec<String>> {
-    let file = folder.join(format!("{}.json", member.name.replace('-', "_")));
+    let file = file(folder, &member.name);
     let api = Builder::from_rustdoc_json(&file)
         .omit_blanket_impls(true)
         .omit_auto_trait_impls(true)
@@ -70,8 +70,18 @@ pub(super) fn read(folder: &Path, member: &Member) -> Result<Vec<String>> {
     Ok(api.items().map(ToString::to_string).collect())
 }
 
-fn text(file: &Path) -> Result<String> {
-    fs::read_to_string(file).with_context(|| file.display().to_string())
+/// All that was said of a crate.
+///
+/// # Errors
+/// It can't be read.
+pub(super) fn json(folder: &Path, name: &str) -> Result<Value> {
+    let file = file(folder, name);
+    let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| file.display().to_string())
+}
+
+fn file(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{}.json", name.replace('-', "_")))
 }
 
 #[cfg(test)]
