@@ -68,7 +68,13 @@ fn has_example(json: &Value, wanted: &str) -> bool {
     items
         .filter(|item| item["crate_id"] == 0 && item["visibility"] == "public" && item["name"] == wanted)
         .filter(|item| ["enum", "struct", "trait"].iter().any(|kind| item["inner"].get(kind).is_some()))
-        .any(|item| item["docs"].as_str().is_some_and(|docs| docs.contains("```\n")))
+        .any(|item| item["docs"].as_str().is_some_and(is_shown))
+}
+
+/// Whether a block of code begins in it that rustdoc compiles. Every other fence ends one.
+fn is_shown(docs: &str) -> bool {
+    let mut begins = docs.lines().filter_map(|line| line.strip_prefix("```")).step_by(2);
+    begins.any(|language| matches!(language, "" | "no_run"))
 }
 
 #[cfg(test)]
@@ -83,7 +89,9 @@ mod tests {
             }}})
         };
         assert!(has_example(&json("A lock.\n\n```\nlet a = 1;\n```", "struct"), "Mutex"));
+        assert!(has_example(&json("```no_run\nlet a = 1;\n```", "trait"), "Mutex"));
         assert!(!has_example(&json("A lock.", "struct"), "Mutex"));
+        assert!(!has_example(&json("```text\nA lock.\n```\nThat is all.", "struct"), "Mutex"));
         assert!(!has_example(&json("```\n```", "function"), "Mutex"));
     }
 }
