@@ -32,7 +32,7 @@ fn of_the_repository() -> Vec<Promise> {
 /// From headings: `# C1: exclusion`.
 fn of_the_package() -> Vec<Promise> {
     let text = read(&folder().join("src/contract.md"));
-    let sections = text.split("\n# ").skip(1);
+    let sections = text.strip_prefix("# ").unwrap().split("\n# ");
     sections
         .map(|section| {
             let (head, text) = section.split_once('\n').unwrap();

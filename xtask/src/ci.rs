@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    api, deny, folder, length,
+    api, compose, deny, docs, folder, length,
     members::{Member, members},
     package,
     run::{cargo, output, root, step, target},
@@ -37,6 +37,7 @@ const STRICT: [&str; 10] = [
 pub(crate) fn run() -> Result<()> {
     step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
     length::check(root())?;
+    docs::run()?;
     deny::check()?;
     lints(&members()?)?;
     // Building each package alone takes minutes: `cargo xtask package`.
@@ -45,6 +46,7 @@ pub(crate) fn run() -> Result<()> {
     api::run(api::Purpose::CompareIfPossible)?;
     examples()?;
     command_line()?;
+    compose::check()?;
     test::run(&[test::LOCKED.to_owned()])
 }
 

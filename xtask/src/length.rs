@@ -1,11 +1,10 @@
 //! The rule for the length of source files.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result, bail};
+
+use crate::files;
 
 /// A file that needs more does more than one job.
 const MOST_LINES: usize = 500;
@@ -16,7 +15,7 @@ const MOST_LINES: usize = 500;
 /// Names each file that is too long.
 pub(crate) fn check(folder: &Path) -> Result<()> {
     let mut long = Vec::new();
-    for file in rust_files(folder)? {
+    for file in files::with_extension(folder, "rs")? {
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let lines = text.lines().count();
         if lines > MOST_LINES {
@@ -24,25 +23,6 @@ pub(crate) fn check(folder: &Path) -> Result<()> {
         }
     }
     if long.is_empty() { Ok(()) } else { bail!("more than {MOST_LINES} lines:\n  {}", long.join("\n  ")) }
-}
-
-/// Passes over hidden folders and build results.
-fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let entry = entry?;
-        let (path, name) = (entry.path(), entry.file_name());
-        let passed_over = name == "target" || name.as_encoded_bytes().starts_with(b".");
-        if entry.file_type()?.is_dir() {
-            if !passed_over {
-                files.append(&mut rust_files(&path)?);
-            }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 #[cfg(test)]

@@ -3,8 +3,11 @@
 mod api;
 mod bench;
 mod ci;
+mod compose;
 mod deny;
+mod docs;
 mod failures;
+mod files;
 mod folder;
 mod install;
 mod length;
@@ -54,6 +57,10 @@ enum Command {
         #[arg(long)]
         bless: bool,
     },
+    /// Looks at the servers for users in compose/, and tries each URL of native.sh
+    Compose,
+    /// Checks what is written: links, what guarantees rest on, and that the READMEs of two languages agree
+    Docs,
     /// Measures all stores on servers of its own, and writes report.html and others to target/bench
     Bench(bench::Options),
     /// Random work and random faults on all stores, on servers of its own, and a checker that reads every step
@@ -69,6 +76,8 @@ fn main() -> ExitCode {
         Command::Package { no_verify } => package::run(!no_verify),
         Command::Api { bless: true } => api::run(api::Purpose::Bless),
         Command::Api { bless: false } => api::run(api::Purpose::Compare),
+        Command::Compose => compose::check(),
+        Command::Docs => docs::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Torture(options) => torture::run(&options),
         Command::Up { store } => up::run(store),
