@@ -5,6 +5,15 @@ use lockkit_core::{Locker, Registry, Result};
 /// Connects to the store of a URL, such as `memory://`, `redis://127.0.0.1:6379/`,
 /// `mysql://user:password@host/database` or `zk://host1:2181,host2:2181/`.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit::Result<()> {
+/// let locker = lockkit::connect("memory://?ttl=10s").await?;
+/// locker.mutex("orders/42")?.scope(async |_| println!("alone")).await?;
+/// locker.shutdown().await
+/// # }
+/// ```
+///
 /// # Errors
 /// What is wrong with the URL or the store; see [`Registry::connect`].
 ///
@@ -15,6 +24,15 @@ pub async fn connect(url: &str) -> Result<Locker> {
 }
 
 /// The backends that are compiled in, to add one's own to.
+///
+/// ```
+/// # async fn connected(pigeons: impl lockkit::Connector) -> lockkit::Result<()> {
+/// let mut registry = lockkit::registry();
+/// registry.register(pigeons);
+/// let locker = registry.connect("pigeons://loft/").await?;
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[must_use]
 pub fn registry() -> Registry {
     let mut registry = Registry::new();

@@ -8,6 +8,20 @@
 //! * [`Observer`] hears what a locker does; [`Locker::health`], [`Locker::names`] and [`Locker::inspect`] are for operators.
 //! * [`LockOptions`] holds what can be chosen, [`Lost`] is the loss signal, [`Error`] the one error type.
 //! * [`spi`] is what a backend implements, [`Registry`] where it is registered.
+//!
+//! ## Features
+//!
+//! None is on unless you ask for it. A feature adds things, and changes nothing.
+//!
+//! | feature | |
+//! |---|---|
+//! | `file`, `mysql`, `redis`, `zk` | a store each; the memory store is always there |
+//! | `full` | all four |
+//! | `mysql-tls`, `redis-tls`, `zk-tls` | the store, also over TLS: `mysqls`, `rediss` and its like, `zks` |
+//! | `metrics` | `Locker::with_metrics`: what a locker does, for the crate `metrics` |
+//! | `simulation` | for lockkit-torture; never for a program that relies on locks |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod connect;
 

@@ -71,30 +71,6 @@ async fn c13_urls_that_mean_nothing_are_refused() {
     refused("memory://?label=", ErrorKind::InvalidOption, &["a label must not be empty"]).await;
 }
 
-#[cfg(not(feature = "redis"))]
-#[tokio::test]
-async fn c13_a_scheme_whose_feature_is_off_names_the_feature() {
-    for url in ["redis://:hunter2@127.0.0.1/", "redis+unix:///run/redis.sock"] {
-        refused(url, ErrorKind::MissingFeature, &["feature \"redis\""]).await;
-    }
-}
-
-#[cfg(not(feature = "zk"))]
-#[tokio::test]
-async fn c13_zookeeper_without_its_feature_says_which_one_is_missing() {
-    for url in ["zk://user:hunter2@127.0.0.1/", "zks://h1,h2/chroot"] {
-        refused(url, ErrorKind::MissingFeature, &["feature \"zk\""]).await;
-    }
-}
-
-#[cfg(not(feature = "mysql"))]
-#[tokio::test]
-async fn c13_mysql_without_its_feature_says_which_one_is_missing() {
-    for url in ["mysql://user:hunter2@127.0.0.1/db", "mysqls://h/db", "mysql+unix:///run/mysqld.sock?db=a"] {
-        refused(url, ErrorKind::MissingFeature, &["feature \"mysql\""]).await;
-    }
-}
-
 #[cfg(feature = "mysql")]
 mod mysql {
     use lockkit_fixture::{SqlFlavor, SqlServer};

@@ -46,6 +46,7 @@
 //!   default of 2 s.
 //! * `LOCKKIT_TEST_CANCELLATIONS`: how often the cancellation storms cancel, 5,000 by default.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a case fails")]
 
 mod case;

@@ -64,7 +64,26 @@ pub enum ErrorStatus {
     Persistent,
 }
 
-/// An error of lockkit: one pointer wide, one line when displayed, never with a password in it.
+/// An error of lockkit: one pointer wide, one line when displayed, never with a password in it
+/// ([C13](crate::contract#c13-errors)). What failed with an [unknown outcome](Self::is_outcome_unknown) may have been done
+/// all the same ([C5](crate::contract#c5-ambiguity)).
+///
+/// ```
+/// use lockkit_core::{ErrorKind, Locker};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = Locker::memory();
+/// let error = locker.mutex("a name\nof two lines").unwrap_err();
+/// match error.kind() {
+///     ErrorKind::InvalidName => println!("{error}"),
+///     ErrorKind::Unavailable if error.is_outcome_unknown() => println!("asking again finds out"),
+///     _ if error.is_temporary() => println!("later, perhaps"),
+///     _ => return Err(error),
+/// }
+/// # locker.shutdown().await
+/// # }
+/// ```
 pub struct Error(Box<Inner>);
 
 struct Inner {

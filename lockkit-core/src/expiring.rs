@@ -22,6 +22,24 @@ use crate::{
 /// Tells that a hold will end soon. Cheap to clone and `'static`, to hand to tasks that work under the lock.
 ///
 /// `signal.await` and [`wait`](Self::wait) are the same. Made by [`LockGuard::expiring`](crate::LockGuard::expiring).
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkit_core::{LockOptions, Locker, Renewal};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = Locker::memory();
+/// let by_hand = LockOptions::new().with_ttl(Duration::from_secs(10)).with_renewal(Renewal::Manual);
+/// let guard = locker.mutex("orders/42")?.with_options(by_hand)?.lock().await?;
+/// let left = guard.expiring(Duration::from_secs(10)).await; // 10 s before the end: at once
+/// assert!(left <= Duration::from_secs(10));
+/// guard.extend(Duration::from_secs(60)).await?;
+/// assert!(guard.remaining() > Duration::from_secs(50));
+/// guard.release().await?;
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Expiring {
     held: Arc<Held>,

@@ -31,15 +31,36 @@ use crate::{
     token::{FencingToken, OwnerId},
 };
 
-/// A lock that is held, alone, shared, or by some permits.
+/// A lock that is held, alone, shared, or by some permits, until a deadline that is known here
+/// ([C3](crate::contract#c3-lease)).
 ///
 /// A holder that is paused after its last check may act late. Only a resource that compares
 /// [`fencing_token`](Self::fencing_token) and refuses a smaller one than it has seen can stop it.
 ///
+/// ```
+/// use lockkit_core::{Locker, Released};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = Locker::memory();
+/// let guard = locker.mutex("orders/42")?.lock().await?;
+/// let token = guard.fencing_token().get(); // goes along with each write
+/// // Dropped if the lock is lost.
+/// let written = guard.run(async { format!("UPDATE … WHERE token <= {token}") }).await?;
+/// assert!(guard.is_held());
+/// match guard.release().await? {
+///     Released::Freed => println!("{written}: all of it under the lock"),
+///     Released::NotHeld => println!("{written}: the lock was lost before, and somebody else may have had it"),
+/// }
+/// # locker.shutdown().await
+/// # }
+/// ```
+///
 /// # Drop
-/// Dropping the guard is a best-effort release: it neither blocks nor reports anything, and works outside a runtime
-/// too. The locker's background task does it soon; [`Locker::shutdown`](crate::Locker::shutdown) waits for it. Prefer
-/// [`release`](Self::release), which alone can tell that the lock had been lost.
+/// Dropping the guard is a best-effort release ([C7](crate::contract#c7-release)): it neither blocks nor reports anything,
+/// and works outside a runtime too. The locker's background task does it soon;
+/// [`Locker::shutdown`](crate::Locker::shutdown) waits for it. Prefer [`release`](Self::release), which alone can tell that
+/// the lock had been lost.
 #[must_use = "dropping the guard gives the lock up"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {

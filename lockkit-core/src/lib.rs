@@ -1,7 +1,17 @@
 //! The core of lockkit: the contract's types, the driver, the backend interface, and an embedded memory store.
 //!
 //! Applications use the `lockkit` facade. Whoever writes a backend depends on this crate and implements
-//! [`spi::Backend`] and [`spi::Claim`]; everything else about a lock is written once, here.
+//! [`spi::Backend`] and [`spi::Claim`]; everything else about a lock is written once, here. What is promised has numbers,
+//! C1 to C14: see [`contract`].
+//!
+//! ## Features
+//!
+//! | feature | |
+//! |---|---|
+//! | `metrics` | `Metrics`, an observer that hands what a locker does to the crate `metrics` |
+//! | `simulation` | for lockkit-torture: owner ids and jitter from a seed; never for a program that relies on locks |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(any(test, feature = "simulation")))]
 mod chance;
@@ -9,6 +19,7 @@ mod chance;
 #[doc(hidden)]
 pub mod chance;
 mod clock;
+pub mod contract;
 mod driver;
 mod election;
 mod error;

@@ -11,9 +11,31 @@ use crate::{
     spi::LossReason,
 };
 
-/// Tells when a lock is lost. Cheap to clone and `'static`, to hand to tasks that work under the lock.
+/// Tells when a lock is lost, at its deadline at the latest ([C3](crate::contract#c3-lease)). Cheap to clone
+/// and `'static`, to hand to tasks that work under the lock.
 ///
 /// `signal.await` and [`wait`](Self::wait) are the same.
+///
+/// ```
+/// use lockkit_core::{LossReason, Locker};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = Locker::memory();
+/// let guard = locker.mutex("orders/42")?.lock().await?;
+/// let lost = guard.lost();
+/// let work = tokio::spawn(async move {
+///     tokio::select! {
+///         reason = lost.wait() => Err(reason), // stop: it may be another's by now
+///         () = std::future::pending() => Ok("done"),
+///     }
+/// });
+/// locker.force_release(guard.name(), guard.fencing_token()).await?;
+/// guard.renew().await.unwrap_err(); // or the next renewal finds out
+/// assert_eq!(work.await.unwrap(), Err(LossReason::Evicted));
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Lost(pub(crate) Arc<Held>);
 

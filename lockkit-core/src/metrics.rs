@@ -34,6 +34,15 @@ const MARGIN: &str = "lockkit_lease_margin_seconds";
 /// | `lockkit_lease_margin_seconds` | histogram: what was left of a lease when it was renewed | |
 /// | `lockkit_renewal_failures_total` | counter: renewals without a good answer | |
 /// | `lockkit_lost_total` | counter: locks that were lost while they were held | `reason`: `closed`, `evicted`, `expired`, `max_hold`, `session_lost` |
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = lockkit_core::Locker::memory().with_metrics();
+/// locker.mutex("orders/42")?.lock().await?.release().await?; // told to the recorder that the program has installed
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Metrics {
     backend: &'static str,

@@ -14,9 +14,26 @@ use crate::{
     token::FencingToken,
 };
 
-/// A lock that one owner holds at a time.
+/// A lock that one owner holds at a time ([C1](crate::contract#c1-exclusion)). Whoever waits is woken by the store
+/// where it can push ([C8](crate::contract#c8-waiting)).
 ///
 /// Not reentrant: a holder that locks the same name again waits for itself. [`Owner`](crate::Owner) has one that is.
+///
+/// ```
+/// use lockkit_core::{Locker, Released};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = Locker::memory();
+/// let mutex = locker.mutex("orders/42")?;
+/// let guard = mutex.lock().await?;
+/// assert!(mutex.try_lock().await?.is_none()); // it is taken, which is no error
+/// assert_eq!(guard.release().await?, Released::Freed);
+///
+/// let token = mutex.scope(async |guard| guard.fencing_token()).await?; // locks, works, and gives it back
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
     handle: Handle,

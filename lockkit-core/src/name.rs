@@ -42,9 +42,22 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The checked name of a lock: a [`Kind`] and 1 to 255 bytes of UTF-8 without control characters.
+/// The checked name of a lock: a [`Kind`] and 1 to 255 bytes of UTF-8 without control characters
+/// ([C11](crate::contract#c11-names)).
 ///
 /// Names are compared byte by byte: case, trailing blanks and Unicode normal forms count.
+///
+/// ```
+/// use lockkit_core::{ErrorKind, Kind, LockName};
+///
+/// # fn main() -> lockkit_core::Result<()> {
+/// let name = LockName::new(Kind::Mutex, "orders/42")?;
+/// assert_eq!((name.kind(), name.as_str()), (Kind::Mutex, "orders/42"));
+/// assert_ne!(name, LockName::new(Kind::Election, "orders/42")?); // another lock
+/// assert_eq!(LockName::new(Kind::Mutex, "").unwrap_err().kind(), ErrorKind::InvalidName);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName {
     kind: Kind,

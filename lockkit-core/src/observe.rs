@@ -12,6 +12,30 @@ use crate::{
 /// Hears what a locker does, for metrics or tests.
 ///
 /// Called inline, from the task that does the work: it must be quick and must not block.
+///
+/// ```
+/// use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
+/// use lockkit_core::{Event, Locker, Observer, What};
+/// #[derive(Debug, Default)]
+/// struct Grants(AtomicU32);
+///
+/// impl Observer for Grants {
+///     fn on_event(&self, event: &Event<'_>) {
+///         if let What::Acquired { .. } = event.what {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let grants = Arc::new(Grants::default());
+/// let locker = Locker::memory().with_observer(grants.clone());
+/// locker.mutex("orders/42")?.lock().await?.release().await?;
+/// assert_eq!(grants.0.load(Ordering::Relaxed), 1);
+/// # locker.shutdown().await
+/// # }
+/// ```
 pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// Hears one event.
     fn on_event(&self, event: &Event<'_>);

@@ -15,7 +15,22 @@ pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 const LONGEST_DEFAULT_OP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Who renews a held lock.
+/// Who renews a held lock ([C10](crate::contract#c10-renewal)).
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkit_core::{LockOptions, Locker, Renewal};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = Locker::memory();
+/// let by_hand = LockOptions::new().with_ttl(Duration::from_secs(10)).with_renewal(Renewal::Manual);
+/// let guard = locker.mutex("orders/42")?.with_options(by_hand)?.lock().await?;
+/// guard.renew().await?; // counted anew from here
+/// guard.release().await?;
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Renewal {
@@ -32,6 +47,24 @@ pub enum Renewal {
 /// A lock with options of its own takes all of them from here, none from the locker's defaults or the URL. To change
 /// one and keep the others, start from [`Locker::defaults`](crate::Locker::defaults).
 ///
+/// ```
+/// use std::time::Duration;
+/// use lockkit_core::{LockOptions, Locker};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = Locker::memory();
+/// let options = LockOptions::new()
+///     .with_ttl(Duration::from_secs(10))        // free so long after a crash
+///     .with_wait(Duration::from_secs(2))        // then `lock` is an error
+///     .with_max_hold(Duration::from_secs(600))  // renewed until then
+///     .with_label("nightly report");            // what others see
+/// let guard = locker.mutex("report")?.with_options(options)?.lock().await?;
+/// guard.release().await?;
+/// # locker.shutdown().await
+/// # }
+/// ```
+///
 /// # Default
 /// * `ttl`: 30 s
 /// * `wait`: `None`, for ever
@@ -43,7 +76,8 @@ pub enum Renewal {
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOptions {
-    /// The lease: how long the store keeps the lock for a holder that no longer renews it. 10 ms to 24 h.
+    /// The lease: how long the store keeps the lock for a holder that no longer renews it
+    /// ([C9](crate::contract#c9-crash)). 10 ms to 24 h.
     pub ttl: Duration,
     /// How long [`lock`](crate::Mutex::lock) waits at most; `None` is for ever.
     pub wait: Option<Duration>,

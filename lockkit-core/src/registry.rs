@@ -15,6 +15,34 @@ use crate::{
 };
 
 /// Makes a backend from a URL.
+///
+/// ```
+/// use std::sync::Arc;
+/// use lockkit_core::{Connector, Memory, Registry, Result, spi::Backend, url::StoreUrl};
+///
+/// struct Shelf;
+///
+/// #[async_trait::async_trait]
+/// impl Connector for Shelf {
+///     fn schemes(&self) -> &'static [&'static str] {
+///         &["shelf"]
+///     }
+///
+///     async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+///         url.params.finish()?; // it knows none
+///         Ok(Arc::new(Memory::new()))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// let mut registry = Registry::new();
+/// registry.register(Shelf);
+/// let locker = registry.connect("shelf://left/").await?;
+/// registry.connect("shelf://left/?colour=red").await.unwrap_err();
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[async_trait]
 pub trait Connector: Send + Sync + 'static {
     /// The schemes that it takes, in lower case.
@@ -35,6 +63,21 @@ pub trait Connector: Send + Sync + 'static {
 /// The known schemes.
 ///
 /// [`Registry::new`] knows `memory://` and [`quorum://`](crate::quorum); each backend crate has a `register` function that adds its own.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkit_core::{ErrorKind, Registry};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let registry = Registry::new();
+/// let locker = registry.connect("memory://?ttl=10s&label=billing").await?;
+/// assert_eq!(locker.defaults().ttl, Duration::from_secs(10));
+/// let error = registry.connect("carrier-pigeon://loft/").await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::UnknownScheme);
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Registry {
     entries: Vec<Entry>,

@@ -12,9 +12,27 @@ use crate::{
     token::FencingToken,
 };
 
-/// A lock that many readers or one writer hold at a time.
+/// A lock that many readers or one writer hold at a time ([C1](crate::contract#c1-exclusion)). Where the store is fair,
+/// readers don't starve writers ([C12](crate::contract#c12-fairness)).
 ///
 /// A reader's token is above every earlier writer's and below every later one's.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = lockkit_core::Locker::memory();
+/// let prices = locker.rw_lock("prices")?;
+/// let (one, other) = (prices.read().await?, prices.read().await?);
+/// assert!(prices.try_write().await?.is_none());
+/// let one_reader = one.fencing_token();
+/// one.release().await?;
+/// other.release().await?;
+/// let writer = prices.write().await?;
+/// assert!(writer.fencing_token() > one_reader);
+/// writer.release().await?;
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
     handle: Handle,

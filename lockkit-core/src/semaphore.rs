@@ -12,7 +12,21 @@ use crate::{
     token::FencingToken,
 };
 
-/// A limited number of permits. All users of one name must agree on the limit.
+/// A limited number of permits ([C1](crate::contract#c1-exclusion)). All users of one name must agree on the limit.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = lockkit_core::Locker::memory();
+/// let uploads = locker.semaphore("uploads", 3)?;
+/// let two = uploads.acquire_many(2).await?;
+/// let third = uploads.acquire().await?;
+/// assert!(uploads.try_acquire().await?.is_none());
+/// two.release().await?;
+/// third.release().await?;
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     handle: Handle,

@@ -4,11 +4,40 @@ use std::{fmt, num::ParseIntError, str::FromStr};
 
 use crate::chance;
 
-/// A number that strictly rises from grant to grant of one name.
+/// A number that strictly rises from grant to grant of one name ([C4](crate::contract#c4-fencing)).
 ///
 /// The resource that the lock protects stores the largest token it has seen and refuses a smaller one. That is the
 /// only defence against a holder that was paused after its last check; see Kleppmann, *How to do distributed
 /// locking* (2016).
+///
+/// ```
+/// use lockkit_core::{FencingToken, Locker};
+/// /// What the lock protects: it compares, for it alone can stop a writer that is late.
+/// struct Stock { left: u32, token: FencingToken }
+///
+/// impl Stock {
+///     fn write(&mut self, left: u32, token: FencingToken) -> bool {
+///         let is_current = token >= self.token;
+///         if is_current {
+///             *self = Self { left, token };
+///         }
+///         is_current
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = Locker::memory();
+/// let mutex = locker.mutex("stock/7")?;
+/// let late = mutex.scope(async |guard| guard.fencing_token()).await?;
+/// let now = mutex.scope(async |guard| guard.fencing_token()).await?;
+/// let mut stock = Stock { left: 3, token: late };
+/// assert!(stock.write(2, now));
+/// assert!(!stock.write(1, late));
+/// assert_eq!(stock.left, 2);
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
@@ -46,7 +75,15 @@ impl FromStr for FencingToken {
     }
 }
 
-/// The 128-bit random identity of one claim. Displayed as 32 hexadecimal digits.
+/// The 128-bit random identity of one claim ([C2](crate::contract#c2-owner-checked)). Displayed as 32 hexadecimal digits.
+///
+/// ```
+/// use lockkit_core::OwnerId;
+///
+/// let owner = OwnerId::random();
+/// assert_eq!(owner.to_string().parse(), Ok(owner));
+/// assert_eq!(OwnerId::new(255).to_string(), "000000000000000000000000000000ff");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(u128);
 

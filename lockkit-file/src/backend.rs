@@ -59,6 +59,22 @@ static DESCRIPTOR: Descriptor = Descriptor::new(BACKEND)
 /// A store of locks in a folder of this host.
 ///
 /// What it holds is free when it is closed or dropped, and when its process ends.
+///
+/// ```
+/// use lockkit_core::Locker;
+/// use lockkit_file::{Config, FileStore};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let folder = folder.path().join("locks");
+/// let locker = Locker::new(FileStore::open(Config::new(folder))?); // such as /var/lib/app/locks
+/// let guard = locker.mutex("orders/42")?.lock().await?;
+/// guard.release().await?;
+/// locker.shutdown().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct FileStore {
     shared: Arc<Shared>,

@@ -8,6 +8,17 @@ use crate::error::BACKEND;
 
 /// The settings of the file backend.
 ///
+/// ```
+/// use lockkit_core::url::StoreUrl;
+/// use lockkit_file::Config;
+///
+/// # fn main() -> lockkit_core::Result<()> {
+/// let by_hand = Config::new("/var/lib/app/locks");
+/// let by_url = Config::from_url(StoreUrl::parse("file:///var/lib/app/locks")?)?;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Default
 /// No network file system, and news from the system.
 #[derive(Clone, Debug)]

@@ -37,6 +37,8 @@
 //!
 //! Needs Unix. On systems other than Linux, waiters look up to ten times a second.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod attachment;
 mod backend;
 mod claim;

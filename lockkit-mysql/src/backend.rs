@@ -28,6 +28,19 @@ pub(crate) trait Kept: Backend {
 }
 
 /// A store of locks in a MySQL or MariaDB database.
+///
+/// ```
+/// use lockkit_core::{Locker, Result};
+/// use lockkit_mysql::{Config, MySql};
+///
+/// # async fn connected() -> Result<()> {
+/// let config = Config::new("10.0.0.9", 3306, "shop").with_credentials("app", "secret");
+/// let locker = Locker::new(MySql::connect(config).await?);
+/// let guard = locker.mutex("orders/42")?.lock().await?;
+/// guard.release().await?;
+/// locker.shutdown().await
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct MySql {
     strategy: Arc<dyn Kept>,

@@ -53,6 +53,21 @@ impl FromStr for Strategy {
 
 /// The settings of the MySQL backend.
 ///
+/// ```
+/// use std::time::Duration;
+/// use lockkit_core::url::StoreUrl;
+/// use lockkit_mysql::Config;
+///
+/// # fn main() -> lockkit_core::Result<()> {
+/// let by_hand = Config::new("10.0.0.9", 3306, "shop")
+///     .with_credentials("app", "secret")
+///     .with_retention(Duration::from_secs(3600))?;
+/// let by_url = Config::from_url(StoreUrl::parse("mysql://app:secret@10.0.0.9/shop?retention=1h")?)?;
+/// assert!(!format!("{by_hand:?} {by_url:?}").contains("secret"));
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Default
 /// The optimistic strategy, tables that start with `lockkit`, made when they are missing; 16 connections at most, a
 /// connect timeout of 2 s, a retention of 24 h, no strict lease.

@@ -57,6 +57,14 @@
 //! * Both: a failover to a replica that has not seen the last commits, and a server that loses commits in a crash
 //!   (`innodb_flush_log_at_trx_commit` other than 1). Row locks hold on one server only: clusters with several primaries
 //!   (Galera, Group Replication in multi-primary mode) are refused with `pessimistic`.
+//!
+//! ## Features
+//!
+//! | feature | |
+//! |---|---|
+//! | `tls` | the scheme `mysqls` |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod bare;

@@ -27,6 +27,18 @@ const FAST_POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::fr
 const TAKEOVER_DELAY: Duration = Duration::from_millis(1);
 
 /// A store of locks on Redis: one server, the primary of a service, or a cluster.
+///
+/// ```
+/// use lockkit_core::{Locker, Result};
+/// use lockkit_redis::{Config, Redis};
+///
+/// # async fn connected() -> Result<()> {
+/// let locker = Locker::new(Redis::connect(Config::new("10.0.0.5", 6379)).await?);
+/// let guard = locker.mutex("orders/42")?.lock().await?;
+/// guard.release().await?;
+/// locker.shutdown().await
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Redis {
     store: Arc<Store>,

@@ -20,6 +20,21 @@ const MAX_PREFIX_BYTES: usize = 64;
 
 /// The settings of the Redis backend.
 ///
+/// ```
+/// use std::time::Duration;
+/// use lockkit_core::url::StoreUrl;
+/// use lockkit_redis::Config;
+///
+/// # fn main() -> lockkit_core::Result<()> {
+/// let by_hand = Config::new("10.0.0.5", 6379)
+///     .with_credentials(Some("app"), "secret")
+///     .with_replicas(1, Duration::from_secs(1))?;
+/// let by_url = Config::from_url(StoreUrl::parse("redis://app:secret@10.0.0.5/?wait_replicas=1&wait_timeout=1s")?)?;
+/// assert!(!format!("{by_hand:?} {by_url:?}").contains("secret"));
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Default
 /// Database 0, no credentials, prefix `lockkit`, escaped keys, a connect timeout of 2 s, not strict, no waiting for
 /// replicas.

@@ -60,6 +60,14 @@
 //! Besides them, `+select` for a database number, `+wait` for `wait_replicas`, the names of mutexes for `keys=raw`, and on
 //! sentinels `+sentinel|get-master-addr-by-name`. Without rights on channels, waiters only poll; `+scan` is for lists of names
 //! alone.
+//!
+//! ## Features
+//!
+//! | feature | |
+//! |---|---|
+//! | `tls` | the schemes `rediss`, `rediss+sentinel` and `rediss+cluster` |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod bare;

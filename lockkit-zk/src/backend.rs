@@ -37,6 +37,18 @@ const POLL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 const TAKEOVER_SLACK: Duration = Duration::from_millis(250);
 
 /// A store of locks in a ZooKeeper ensemble.
+///
+/// ```
+/// use lockkit_core::{Locker, Result};
+/// use lockkit_zk::{Config, ZooKeeper};
+///
+/// # async fn connected() -> Result<()> {
+/// let locker = Locker::new(ZooKeeper::connect(Config::new([("10.0.0.6", 2181), ("10.0.0.7", 2181)])).await?);
+/// let guard = locker.mutex("orders/42")?.lock().await?;
+/// guard.release().await?;
+/// locker.shutdown().await
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ZooKeeper {
     pool: Arc<Pool>,

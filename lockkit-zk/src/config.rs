@@ -55,6 +55,21 @@ impl Acl {
 
 /// The settings of the ZooKeeper backend.
 ///
+/// ```
+/// use std::time::Duration;
+/// use lockkit_core::url::StoreUrl;
+/// use lockkit_zk::Config;
+///
+/// # fn main() -> lockkit_core::Result<()> {
+/// let by_hand = Config::new([("10.0.0.6", 2181)])
+///     .with_credentials("app", "secret")?
+///     .with_session_timeout(Duration::from_secs(6))?;
+/// let by_url = Config::from_url(StoreUrl::parse("zk://app:secret@10.0.0.6:2181/?session_timeout=6s")?)?;
+/// assert!(!format!("{by_hand:?} {by_url:?}").contains("secret"));
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Default
 /// A session timeout of 10 s, the root of the tree with the prefix `lockkit`, fair queues, heartbeats by sync, open
 /// ACLs, no credentials.

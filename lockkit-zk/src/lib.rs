@@ -53,6 +53,14 @@
 //!   `heartbeat=write` does not.
 //! * Leases assume a session timeout of two server ticks at least, which holds unless `minSessionTimeout` was lowered;
 //!   no observer master; and that nobody lowers `maxSessionTimeout` below the session timeout while clients run.
+//!
+//! ## Features
+//!
+//! | feature | |
+//! |---|---|
+//! | `tls` | the scheme `zks` |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod bare;

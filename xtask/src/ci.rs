@@ -8,8 +8,9 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    compose, deny, docs, folder, length,
+    api, compose, deny, docs, folder, length,
     members::{Member, members},
+    package,
     run::{cargo, output, root, step, target},
     test,
 };
@@ -39,7 +40,10 @@ pub(crate) fn run() -> Result<()> {
     docs::run()?;
     deny::check()?;
     lints(&members()?)?;
+    // Building each package alone takes minutes: `cargo xtask package`.
+    package::run(false)?;
     documentation()?;
+    api::run(api::Purpose::CompareIfPossible)?;
     examples()?;
     command_line()?;
     compose::check()?;
@@ -59,6 +63,12 @@ fn lints(members: &[Member]) -> Result<()> {
         lint_alone(member, None)?;
         for feature in &member.features {
             lint_alone(member, Some(feature))?;
+        }
+        // All stores with TLS, whose drivers choose features of one TLS library.
+        let tls: Vec<_> =
+            member.features.iter().filter(|name| name.ends_with("-tls")).map(String::as_str).collect();
+        if !tls.is_empty() {
+            lint_alone(member, Some(&tls.join(",")))?;
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 
+mod api;
 mod bench;
 mod ci;
 mod compose;
@@ -12,6 +13,7 @@ mod install;
 mod length;
 mod members;
 mod mysql;
+mod package;
 mod policy;
 #[cfg(test)]
 mod quotes;
@@ -45,6 +47,18 @@ enum Command {
     },
     /// Runs every check of a submission: format, lints, docs, dependencies, examples, all tests
     Ci,
+    /// Packs every crate that is published, builds each from its package alone, and checks metadata and files
+    Package {
+        /// Without building them, which takes minutes: as `cargo xtask ci` does it
+        #[arg(long)]
+        no_verify: bool,
+    },
+    /// Compares the public interface of each library with docs/api
+    Api {
+        /// Writes docs/api anew
+        #[arg(long)]
+        bless: bool,
+    },
     /// Looks at the servers for users in compose/, and tries each URL of native.sh
     Compose,
     /// Checks what is written: links, what guarantees rest on, and that the READMEs of two languages agree
@@ -61,6 +75,9 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test { arguments } => test::run(&arguments),
         Command::Ci => ci::run(),
+        Command::Package { no_verify } => package::run(!no_verify),
+        Command::Api { bless: true } => api::run(api::Purpose::Bless),
+        Command::Api { bless: false } => api::run(api::Purpose::Compare),
         Command::Compose => compose::check(),
         Command::Docs => docs::run(),
         Command::Bench(options) => bench::run(&options),

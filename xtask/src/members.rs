@@ -1,4 +1,6 @@
-//! What cargo says about the workspace: its crates and their features.
+//! What cargo says about the workspace: its crates, their features, and what the registry will show of them.
+
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -10,10 +12,16 @@ const APART: [&str; 6] =
     ["lockkit-bench", "lockkit-cli", "lockkit-conformance", "lockkit-fixture", "lockkit-torture", "xtask"];
 
 /// One crate of the workspace.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) features: Vec<String>,
+    pub(crate) folder: PathBuf,
+    pub(crate) is_published: bool,
+    pub(crate) has_library: bool,
+    pub(crate) version: String,
+    /// The rest, as `cargo metadata` has it.
+    pub(crate) manifest: Value,
 }
 
 impl Member {
@@ -44,13 +52,25 @@ fn parse(json: &[u8]) -> Result<Vec<Member>> {
     let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
     packages
         .iter()
-        .map(|package| member(package).context("cargo metadata: a package without a name"))
+        .map(|package| {
+            member(package).context("cargo metadata: a package without a name, features or a folder")
+        })
         .collect()
 }
 
 fn member(package: &Value) -> Option<Member> {
     let features = package["features"].as_object()?.keys().filter(|name| *name != "default").cloned();
-    Some(Member { name: package["name"].as_str()?.to_owned(), features: features.collect() })
+    let kinds = package["targets"].as_array()?.iter().filter_map(|target| target["kind"].as_array());
+    Some(Member {
+        name: package["name"].as_str()?.to_owned(),
+        features: features.collect(),
+        folder: Path::new(package["manifest_path"].as_str()?).parent()?.to_owned(),
+        // An empty list of registries is `publish = false`.
+        is_published: package["publish"].is_null(),
+        has_library: kinds.flatten().any(|kind| kind == "lib"),
+        version: package["version"].as_str()?.to_owned(),
+        manifest: package.clone(),
+    })
 }
 
 #[cfg(test)]
@@ -59,9 +79,19 @@ mod tests {
 
     #[test]
     fn reads_names_and_features() {
-        let json = br#"{"packages": [{"name": "lockkit", "features": {"default": [], "full": ["redis"], "redis": []}}]}"#;
-        let features = vec!["full".to_owned(), "redis".to_owned()];
-        assert_eq!(parse(json).unwrap(), [Member { name: "lockkit".to_owned(), features }]);
+        let json = br#"{"packages": [
+            {"name": "lockkit", "features": {"default": [], "full": ["redis"], "redis": []}, "version": "0.1.0",
+             "manifest_path": "/work/Cargo.toml", "publish": null, "targets": [{"kind": ["lib"]}]},
+            {"name": "xtask", "features": {}, "version": "0.1.0",
+             "manifest_path": "/work/xtask/Cargo.toml", "publish": [], "targets": [{"kind": ["bin"]}]}
+        ]}"#;
+        let members = parse(json).unwrap();
+        let [lockkit, xtask] = members.as_slice() else { panic!("{members:?}") };
+        assert_eq!((lockkit.name.as_str(), lockkit.version.as_str()), ("lockkit", "0.1.0"));
+        assert_eq!(lockkit.features, ["full", "redis"]);
+        assert_eq!(lockkit.folder, Path::new("/work"));
+        assert!(lockkit.is_published && lockkit.has_library);
+        assert!(!xtask.is_published && !xtask.has_library);
         parse(b"{}").unwrap_err();
     }
 

@@ -18,8 +18,9 @@ use crate::{
 
 /// Unit, integration and doc tests of every crate, with every feature. A failing program doesn't hide the next.
 const ALL: [&str; 4] = ["test", "--workspace", "--all-features", "--no-fail-fast"];
-/// What the facade says when the feature of a store is off.
-const WITHOUT_STORES: [&str; 6] = ["test", "-p", "lockkit", "--no-default-features", "--test", "bad_input"];
+/// What is said when the feature of a store is off.
+const WITHOUT_STORES: [&str; 6] =
+    ["test", "-p", "lockkit-cli", "--no-default-features", "--test", "without_stores"];
 
 /// The models of what threads agree on without a lock: loom tries every interleaving of them.
 const MODELS: [&str; 5] = ["test", "-p", "lockkit-core", "--lib", "loom_"];

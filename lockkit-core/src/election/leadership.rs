@@ -12,6 +12,18 @@ use crate::{
 
 /// One term as the leader.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = lockkit_core::Locker::memory();
+/// let leadership = locker.election("scheduler")?.campaign("10.0.0.7:8080").await?;
+/// let plan = leadership.run(async { "the plan for today" }).await?; // dropped if the term ends
+/// println!("{plan}, written in term {}", leadership.term());
+/// leadership.resign().await?;
+/// # locker.shutdown().await
+/// # }
+/// ```
+///
 /// # Drop
 /// Dropping it is a best-effort resignation: it neither blocks nor reports anything, and works outside a runtime too. The
 /// locker's background task does it soon; [`Locker::shutdown`](crate::Locker::shutdown) waits for it. Prefer

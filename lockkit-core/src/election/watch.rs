@@ -48,6 +48,20 @@ pub(super) type Shared = Arc<Mutex<Weak<Lookout>>>;
 ///
 /// Clones, and all watches of one [`Election`](super::Election) value and its clones, share their looks; each sees
 /// every settled leader by itself.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = lockkit_core::Locker::memory();
+/// let election = locker.election("scheduler")?;
+/// let mut watch = election.watch();
+/// let leadership = election.campaign("10.0.0.7:8080").await?;
+/// let leader = watch.changed().await?.expect("somebody leads");
+/// assert_eq!(leader.value, "10.0.0.7:8080");
+/// leadership.resign().await?;
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct LeaderWatch {
     handle: Handle,

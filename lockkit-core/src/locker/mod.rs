@@ -29,7 +29,24 @@ use crate::{
 /// Makes locks that live in one store. Cheap to clone; all clones share one connection and one background task.
 ///
 /// A locker belongs to the tokio runtime that first used it: its background task runs there. When that runtime has
-/// gone, the next lock, or one that waits, starts a new task on its own runtime.
+/// gone, the next lock, or one that waits, starts a new task on its own runtime. The task takes back what dropped futures
+/// leave in the store ([C6](crate::contract#c6-cancellation)).
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkit_core::{LockOptions, Locker};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let defaults = LockOptions::new().with_ttl(Duration::from_secs(10)).with_label("billing");
+/// let locker = Locker::memory().with_defaults(defaults)?;
+/// let guard = locker.mutex("orders/42")?.lock().await?;
+/// assert!(guard.remaining() < Duration::from_secs(10));
+/// drop(guard);
+/// locker.shutdown().await?; // waits for the release of what was only dropped
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Locker {
     pub(crate) backend: Arc<dyn Backend>,

@@ -18,7 +18,7 @@ use crate::{
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Locker {
-    /// Tells who holds a lock and how many wait for it.
+    /// Tells who holds a lock and how many wait for it ([C14](crate::contract#c14-inspection)).
     ///
     /// # Errors
     /// Whatever the store says.

@@ -49,6 +49,21 @@ static DESCRIPTOR: Descriptor = Descriptor::new("memory")
 ///
 /// A clone shares the store; two stores know nothing of each other. Dropping the last clone drops the store, with
 /// every lock in it.
+///
+/// ```
+/// use lockkit_core::{Locker, Memory};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let store = Memory::new();
+/// let locker = Locker::new(store.clone());
+/// let guard = locker.mutex("orders/42")?.lock().await?;
+/// assert_eq!(store.len(), 1); // a test sees what is left behind
+/// guard.release().await?;
+/// assert!(store.is_empty());
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Memory {
     shared: Arc<Shared>,

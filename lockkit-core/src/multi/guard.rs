@@ -17,6 +17,20 @@ use crate::{
 ///
 /// Each has a fencing token of its own, to hand to what this name protects. Tokens of two names are not comparable.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = lockkit_core::Locker::memory();
+/// let guard = locker.lock_all(["account/7", "account/3"]).await?;
+/// guard.run(async { /* move the money */ }).await?; // dropped if one of them is lost
+/// for (name, token) in guard.tokens() {
+///     println!("{name} was written under token {token}");
+/// }
+/// guard.release().await?;
+/// # locker.shutdown().await
+/// # }
+/// ```
+///
 /// # Drop
 /// As that of a [`LockGuard`], in reverse order of the names. Prefer [`release`](Self::release), which alone can tell
 /// that a lock had been lost.

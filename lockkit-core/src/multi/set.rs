@@ -20,6 +20,21 @@ const LEAST_GRACE: Duration = Duration::from_millis(20);
 /// They are taken one by one in the byte order of their names, in whatever order these were given. So calls with sets
 /// that overlap wait for each other, and never in a circle. That holds among sets only: a holder of one of the names
 /// who then waits for a set, or who waits for two sets one after the other, can close a circle.
+///
+/// ```
+/// use lockkit_core::{AllReleased, Locker};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = Locker::memory();
+/// let both = locker.mutex_set(["account/7", "account/3"])?;
+/// let guard = both.lock().await?; // who names them the other way round waits, and nobody for ever
+/// assert!(locker.mutex("account/3")?.try_lock().await?.is_none());
+/// assert!(guard.fencing_token("account/3").is_some());
+/// assert_eq!(guard.release().await?, AllReleased::Freed);
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct MutexSet {
     /// In the order of their names; at least one.

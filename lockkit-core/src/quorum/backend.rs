@@ -21,6 +21,23 @@ use crate::{
 };
 
 /// A lock over several independent stores; see the [module](crate::quorum).
+///
+/// ```
+/// use std::sync::Arc;
+/// use lockkit_core::{Locker, Memory, Quorum, quorum::Need, spi::Backend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let member = || -> Arc<dyn Backend> { Arc::new(Memory::new()) };
+/// let majority = Quorum::new(vec![member(), member(), member()])?; // outlives the loss of one
+/// let locker = Locker::new(majority);
+/// locker.mutex("report")?.lock().await?.release().await?;
+///
+/// let all = Quorum::with_need(vec![member(), member()], Need::All)?; // stands in each of them
+/// # Locker::new(all).shutdown().await?;
+/// # locker.shutdown().await
+/// # }
+/// ```
 pub struct Quorum {
     members: Arc<Members>,
     descriptor: Descriptor,

@@ -23,6 +23,28 @@ use crate::{
 ///
 /// The options of the call that asked the store count for the whole hold; of one that takes it again, only the bound on
 /// waiting does.
+///
+/// ```
+/// use lockkit_core::{Locker, ReentrantMutex, Result};
+/// /// Called under the lock and without it.
+/// async fn audit(mutex: &ReentrantMutex) -> Result<()> {
+///     let guard = mutex.lock().await?;
+///     guard.release().await?;
+///     Ok(())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// let locker = Locker::memory();
+/// let mutex = locker.owner().mutex("orders/42")?;
+/// audit(&mutex).await?;
+/// let guard = mutex.lock().await?;
+/// audit(&mutex).await?; // has it already
+/// assert!(guard.is_held());
+/// guard.release().await?;
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ReentrantMutex {
     handle: Handle,

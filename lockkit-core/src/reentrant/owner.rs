@@ -9,6 +9,24 @@ use crate::{error::Result, locker::Locker};
 ///
 /// It is a handle that is passed on, and not the task or the thread: so work that is split over tasks can share what it
 /// holds, and tasks that know nothing of each other are never mistaken for one. Made by [`Locker::owner`].
+///
+/// ```
+/// use lockkit_core::{Locker, ReentrantReleased};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = Locker::memory();
+/// let owner = locker.owner();
+/// let mutex = owner.mutex("orders/42")?;
+/// let outer = mutex.lock().await?;
+/// let inner = mutex.lock().await?; // at once, without a request
+/// assert!(locker.owner().mutex("orders/42")?.try_lock().await?.is_none()); // that is somebody else
+/// assert_eq!(inner.fencing_token(), outer.fencing_token());
+/// inner.release().await?;
+/// outer.release().await?;
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Owner {
     locker: Locker,

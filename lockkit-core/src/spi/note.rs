@@ -8,6 +8,22 @@ pub const MAX_NOTE_BYTES: usize = 16 * 1024;
 /// A small text beside a lock: anybody reads it, and only the present holder writes it. It stays when the lock is free.
 ///
 /// The holder reads it, and writes the [next](Self::next) one: nobody else can have written between the two.
+///
+/// ```
+/// use lockkit_core::{Locker, Note, Noted};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lockkit_core::Result<()> {
+/// let locker = Locker::memory();
+/// let guard = locker.mutex("report")?.lock().await?;
+/// let before = locker.note(guard.name()).await?;
+/// let next = before.next("done for 2026-11-22");
+/// assert_eq!(guard.write_note(&next).await?, Noted::Written); // only the present holder can
+/// assert_eq!(locker.note(guard.name()).await?, next);
+/// guard.release().await?;
+/// # locker.shutdown().await
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Note {
     /// Which one it is, counted over all holders; zero before the first. A store never replaces one by an older one,

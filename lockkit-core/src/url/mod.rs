@@ -18,6 +18,19 @@ const ENCODE: &str = "special characters in a user name or password must be perc
 const MAX_SCHEME_BYTES: usize = 32;
 
 /// A parsed store URL. Neither its `Debug` nor its `Display` shows the user's name, the password or the parameters.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkit_core::url::StoreUrl;
+///
+/// # fn main() -> lockkit_core::Result<()> {
+/// let mut url = StoreUrl::parse("shelf://anna:secret@left:7000/top?depth=2&patience=5s")?;
+/// assert_eq!((url.scheme(), url.username(), url.path()), ("shelf", Some("anna"), "/top"));
+/// assert_eq!(url.params.duration("patience")?, Some(Duration::from_secs(5)));
+/// assert!(url.params.finish().is_err()); // nobody knows `depth`
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct StoreUrl {
     scheme: String,

@@ -1,0 +1,43 @@
+//! Whose types a library may show: a new version of such a crate is a new version of ours.
+
+/// Of Rust itself and of lockkit; and `futures_core` for its `BoxFuture`, which is another word for std's own types.
+const ALWAYS: [&str; 6] = ["alloc", "core", "futures_core", "lockkit_core", "std", "u64"];
+
+/// And of whom else, by crate: each driver is re-exported by the backend that shows it.
+const DRIVERS: [(&str, &str); 3] =
+    [("lockkit-mysql", "mysql_async"), ("lockkit-redis", "redis"), ("lockkit-zk", "zookeeper_client")];
+
+/// Lines with a type of any other crate.
+pub(super) fn faults(name: &str, listing: &[String]) -> Vec<String> {
+    let own = name.replace('-', "_");
+    let is_allowed = |root: &str| root == own || ALWAYS.contains(&root) || DRIVERS.contains(&(name, root));
+    let mut faults = Vec::new();
+    for line in listing {
+        if let Some(root) = roots(line).find(|root| !is_allowed(root)) {
+            faults.push(format!("{name} must not show a type of {root}: {line}"));
+        }
+    }
+    faults
+}
+
+/// The crates that paths of a line begin with. `T::Output` and `<T as Trait>::Output` name none.
+fn roots(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|letter: char| !(letter.is_alphanumeric() || letter == '_' || letter == ':'))
+        .filter_map(|word| word.split_once("::"))
+        .map(|(root, _)| root)
+        .filter(|root| root.starts_with(|letter: char| letter.is_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drivers_type_is_for_its_backend_alone() {
+        let line =
+            ["pub fn lockkit_core::b() -> core::result::Result<redis::aio::Connection, T::Error>".to_owned()];
+        assert!(faults("lockkit-redis", &line).is_empty());
+        let fault = format!("lockkit-core must not show a type of redis: {}", line[0]);
+        assert_eq!(faults("lockkit-core", &line), [fault]);
+    }
+}

@@ -1,0 +1,98 @@
+//! The public interface of each library, as `docs/api` has it, the foreign types in it, and its examples.
+
+mod examples;
+mod foreign;
+mod listing;
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{
+    members::{Member, members},
+    run::root,
+};
+
+/// What the run is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Writes the listings anew.
+    Bless,
+    /// Compares, and fails where nothing can be compared.
+    Compare,
+    /// Compares, unless this is another rustdoc than the one whose output we can read.
+    CompareIfPossible,
+}
+
+/// Lists what each library shows, with all features.
+///
+/// # Errors
+/// A listing has changed and this is no blessing, a crate shows a type of a crate that it must not show, or rustdoc's
+/// output can't be read.
+pub(crate) fn run(purpose: Purpose) -> Result<()> {
+    let written = listing::write()?;
+    if let Some(other) = listing::other_format(&written)? {
+        ensure!(purpose == Purpose::CompareIfPossible, other);
+        println!("    LEFT OUT: {other}");
+        return Ok(());
+    }
+    let mut faults = examples::faults(&written)?;
+    let members = members()?;
+    let libraries: Vec<_> = members.iter().filter(|member| is_listed(member)).collect();
+    for member in &libraries {
+        let now = listing::read(&written, member)?;
+        faults.extend(foreign::faults(&member.name, &now));
+        let file = file(member);
+        let text = now.join("\n") + "\n";
+        if purpose == Purpose::Bless {
+            fs::write(&file, text).with_context(|| file.display().to_string())?;
+        } else {
+            let before = fs::read_to_string(&file)
+                .with_context(|| format!("{}: make it by `cargo xtask api --bless`", file.display()))?;
+            faults.extend(
+                differences(&before, &text).into_iter().map(|line| format!("{}: {line}", member.name)),
+            );
+        }
+    }
+    if !faults.is_empty() {
+        bail!(
+            "the public interface; where only docs/api does not have it yet, run `cargo xtask api --bless`, and give what is \
+             gone or changed a line in CHANGELOG.md:\n  {}",
+            faults.join("\n  ")
+        );
+    }
+    println!("    the interfaces of {} libraries are those of docs/api", libraries.len());
+    Ok(())
+}
+
+/// What other people's code is built on. Of the programs the command line is the interface, whatever is public in them.
+fn is_listed(member: &Member) -> bool {
+    member.is_published && (member.is_for_users() || member.name == "lockkit-conformance")
+}
+
+fn file(member: &Member) -> PathBuf {
+    root().join("docs/api").join(format!("{}.txt", member.name))
+}
+
+/// Lines that are gone and lines that are new.
+fn differences(before: &str, now: &str) -> Vec<String> {
+    let (before, now): (Vec<_>, Vec<_>) = (before.lines().collect(), now.lines().collect());
+    let gone = before.iter().filter(|line| !now.contains(line)).map(|line| format!("- {line}"));
+    let new = now.iter().filter(|line| !before.contains(line)).map(|line| format!("+ {line}"));
+    gone.chain(new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_line_is_shown_as_it_was_and_as_it_is() {
+        let before = "pub mod a\npub fn a::b(u8)\n";
+        assert!(differences(before, before).is_empty());
+        assert_eq!(
+            differences(before, "pub mod a\npub fn a::b(u16)\n"),
+            ["- pub fn a::b(u8)", "+ pub fn a::b(u16)"]
+        );
+    }
+}
