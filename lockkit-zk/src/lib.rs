@@ -74,6 +74,7 @@ mod time;
 #[cfg(feature = "tls")]
 mod tls;
 mod unfair;
+mod version;
 mod watching;
 
 use std::sync::Arc;
