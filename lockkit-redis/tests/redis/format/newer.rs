@@ -5,6 +5,8 @@ use lockkit_core::{
     spi::{Backend as _, Mode, Note, Outsiders, Released, Wait},
 };
 
+use tokio::time::timeout;
+
 use super::claim_of;
 use crate::support::*;
 
@@ -74,10 +76,9 @@ async fn c4_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_writes_no_fenc
         let store = Store::start().await;
         let mut claim = store.redis.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
         let token = granted(claim.attempt(Wait::No).await).token;
-        let mut waiter = store.redis.claim(claim_of(kind, Mode::Exclusive, OwnerId::random()));
-        if let (Ok(waiter), false) = (&mut waiter, kind == Kind::Semaphore) {
-            assert!(busy(waiter.attempt(Wait::Queue).await).0);
-        }
+        let wanted = if kind == Kind::Semaphore { mode } else { Mode::Exclusive };
+        let mut waiter = store.redis.claim(claim_of(kind, wanted, OwnerId::random())).unwrap();
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
         let (key, mark) = (format!("lockkit:{kind}:{{orders}}:fence"), "lockkit/2:x");
         store.admin.ask::<()>(&["SET", &key, mark]).await;
         let floor = FencingToken::new(token.get() + 1_000_000_000);
@@ -87,6 +88,26 @@ async fn c4_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_writes_no_fenc
             assert_newer(&claim.reissue(&heir, Outsiders::First).await.unwrap_err(), &key);
         }
         claim.release().await.unwrap();
+        assert_eq!(store.admin.ask::<String>(&["GET", &key]).await, mark);
+    }
+}
+
+/// Nor does whoever looks after the queue when a lease has lapsed give the lock away.
+#[tokio::test]
+async fn c1_c4_a_waiter_whose_name_was_taken_over_by_a_newer_lockkit_gets_the_error() {
+    for (kind, mode) in modes() {
+        let store = Store::start().await;
+        let mut spec = claim_of(kind, mode, OwnerId::random());
+        (spec.ttl, spec.op_timeout) = (WINDOW, WINDOW / 2);
+        let mut claim = store.redis.claim(spec).unwrap();
+        granted(claim.attempt(Wait::No).await);
+        let wanted = if kind == Kind::Semaphore { mode } else { Mode::Exclusive };
+        let (mut waiter, bell) = ring_for(&store, claim_of(kind, wanted, OwnerId::random()));
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
+        let (key, mark) = (format!("lockkit:{kind}:{{orders}}:fence"), "lockkit/2:x");
+        store.admin.ask::<()>(&["SET", &key, mark]).await;
+        let answer = timeout(SOON, wait_for_long_or_err(&mut waiter, &bell)).await.expect("it waits on");
+        assert_newer(&answer.unwrap_err(), &key);
         assert_eq!(store.admin.ask::<String>(&["GET", &key]).await, mark);
     }
 }
