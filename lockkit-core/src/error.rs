@@ -27,6 +27,8 @@ pub enum ErrorKind {
     Lost,
     /// The URL's scheme belongs to a backend whose cargo feature is off.
     MissingFeature,
+    /// What stands in the store was written by a newer lockkit, in a format that this one doesn't know. It is left as it is.
+    NewerFormat,
     /// There is no tokio runtime to work on.
     NoRuntime,
     /// The user that the store knows us as may not do this.

@@ -52,6 +52,15 @@ pub(crate) fn stranger(path: &Path, reason: &str) -> Error {
     ours(ErrorKind::WrongType, text)
 }
 
+/// What a newer lockkit has written.
+pub(crate) fn newer(path: &Path, format: u32) -> Error {
+    let text = format!(
+        "{path:?} was written by a newer lockkit, in the format {format}, which this one does not know; it is left as it \
+         is: upgrade this program"
+    );
+    ours(ErrorKind::NewerFormat, text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::{
-    error::{from_io, ours, stranger},
+    error::{from_io, newer, ours, stranger},
     files::{self, Draft},
     folder::Place,
     gate::Gate,
@@ -41,13 +41,16 @@ const VERSION: u32 = 1;
 /// The note; an empty one if nobody wrote one.
 ///
 /// # Errors
-/// [`ErrorKind::WrongType`] for what is none of ours; what the system says.
+/// [`ErrorKind::WrongType`] for what is none of ours, [`ErrorKind::NewerFormat`]; what the system says.
 pub(crate) fn read(place: &Place) -> Result<Note> {
     let bytes = files::read(&place.note)?.bytes;
     if bytes.is_empty() {
         return Ok(Note::default());
     }
     let failed = |reason: &str| stranger(&place.note, reason);
+    if let Some(format) = version::newer(&bytes, VERSION) {
+        return Err(newer(&place.note, format));
+    }
     version::check(&bytes, VERSION).map_err(|reason| failed(&reason))?;
     let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| failed(&error.to_string()))?;
     if (stored.kind.as_str(), stored.name.as_str()) != (place.name.kind().as_str(), place.name.as_str()) {
@@ -141,7 +144,7 @@ mod tests {
         assert_eq!(serde_json::to_string_pretty(&stored).unwrap(), GOLDEN);
         std::fs::write(&place.note, GOLDEN.replace("1,", "2,\n  \"more\": 0,")).unwrap();
         let error = read(&place).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::WrongType);
-        assert!(error.to_string().contains("the format 2"), "{error}");
+        assert_eq!(error.kind(), ErrorKind::NewerFormat);
+        assert!(error.to_string().contains("written by a newer lockkit, in the format 2"), "{error}");
     }
 }

@@ -124,6 +124,11 @@ impl Record {
         bytes.starts_with(b"{\n  \"lockkit\":") || bytes.iter().all(|byte| *byte == 0)
     }
 
+    /// The format of what a newer lockkit has written.
+    pub(crate) fn newer(bytes: &[u8]) -> Option<u32> {
+        version::newer(bytes, VERSION)
+    }
+
     /// Reads a record. An empty one is a new one.
     ///
     /// # Errors

@@ -9,8 +9,8 @@ use lockkit_core::{OwnerId, Result};
 
 use crate::{
     debts::Debts,
-    error::{from_io, stranger},
-    files::{self, Draft, Stamp},
+    error::{from_io, newer, stranger},
+    files::{self, Content, Draft, Stamp},
     folder::{Folder, Place},
     gate::Gate,
     host::Now,
@@ -92,7 +92,8 @@ impl Store {
     /// A record as it is in its file: nobody writes it over, from outside or inside of the gate.
     ///
     /// # Errors
-    /// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for what is none of ours; what the system says.
+    /// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for what is none of ours, and
+    /// [`ErrorKind::NewerFormat`](lockkit_core::ErrorKind::NewerFormat); what the system says.
     pub(crate) fn read(&self, place: &Place) -> Result<Record> {
         self.read_stamped(place).map(|(_, record)| record)
     }
@@ -104,15 +105,23 @@ impl Store {
     pub(crate) fn read_stamped(&self, place: &Place) -> Result<(Stamp, Record)> {
         let content = files::read(&place.record)?;
         let record = match Record::parse(&content.bytes, &place.name) {
-            // Nobody who holds it now can have written that.
-            Err(_)
-                if Record::is_rest(&content.bytes) && Now::tell().is_before_boot(content.stamp.written) =>
-            {
-                Record::new(&place.name)
-            }
-            record => record.map_err(|reason| stranger(&place.record, &reason))?,
+            Ok(record) => record,
+            Err(reason) => Self::unread(place, &content, &reason)?,
         };
         Ok((content.stamp, record))
+    }
+
+    /// What stands for a file that can't be read.
+    fn unread(place: &Place, content: &Content, reason: &str) -> Result<Record> {
+        // First: one that is whole is no rest, though it was written before the boot.
+        if let Some(format) = Record::newer(&content.bytes) {
+            return Err(newer(&place.record, format));
+        }
+        // Nobody who holds it now can have written that.
+        if Record::is_rest(&content.bytes) && Now::tell().is_before_boot(content.stamp.written) {
+            return Ok(Record::new(&place.name));
+        }
+        Err(stranger(&place.record, reason))
     }
 
     /// A record without the dead.

@@ -13,10 +13,19 @@ struct Head {
 /// # Errors
 /// It is of another format than `known`.
 pub(crate) fn check(bytes: &[u8], known: u32) -> Result<(), String> {
-    match Head::deserialize(&mut Deserializer::from_slice(bytes)) {
-        Ok(Head { lockkit }) if lockkit != known => {
-            Err(format!("it has the format {lockkit}, and this program knows {known}; use a later one"))
+    match of(bytes) {
+        Some(format) if format != known => {
+            Err(format!("it has the format {format}, and this program knows {known}; use a later one"))
         }
         _ => Ok(()),
     }
+}
+
+/// The format of a whole file, if it is newer than `known`.
+pub(crate) fn newer(bytes: &[u8], known: u32) -> Option<u32> {
+    of(bytes).filter(|format| *format > known)
+}
+
+fn of(bytes: &[u8]) -> Option<u32> {
+    Head::deserialize(&mut Deserializer::from_slice(bytes)).ok().map(|Head { lockkit }| lockkit)
 }

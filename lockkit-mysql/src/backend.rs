@@ -57,6 +57,7 @@ impl MySql {
     /// [`Authentication`](lockkit_core::ErrorKind::Authentication),
     /// [`PermissionDenied`](lockkit_core::ErrorKind::PermissionDenied),
     /// [`ReadOnly`](lockkit_core::ErrorKind::ReadOnly) for a replica,
+    /// [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat) for tables that a newer lockkit has made,
     /// [`WrongType`](lockkit_core::ErrorKind::WrongType) for tables of another form or strategy, and
     /// [`Unsupported`](lockkit_core::ErrorKind::Unsupported) for row locks on a cluster with several primaries.
     ///

@@ -70,10 +70,12 @@ impl Tables {
 /// Makes sure that the tables are there, in a form that this version knows, and for this strategy.
 ///
 /// # Errors
-/// [`ErrorKind::WrongType`] if they are missing and not to be made, have another form, or are used with the other
-/// strategy; [`ErrorKind::PermissionDenied`].
+/// [`ErrorKind::NewerFormat`]; [`ErrorKind::WrongType`] if they are missing and not to be made, have another form, or are
+/// used with the other strategy; [`ErrorKind::PermissionDenied`].
 pub(crate) async fn prepare(connection: &mut Connection, config: &Config) -> Result<()> {
     if !are_there(connection, config).await? {
+        // Nothing is added to what a newer lockkit has made.
+        check_version(connection, config).await?;
         if !config.create_table {
             return Err(missing(config));
         }
@@ -100,12 +102,7 @@ pub(crate) async fn prepare(connection: &mut Connection, config: &Config) -> Res
     let recorded: String = value(row, 0).ok_or_else(|| error::nonsense(&what))?;
     let compatible: u32 = value(row, 2).ok_or_else(|| error::nonsense(&what))?;
     if compatible > VERSION {
-        let reason = format!(
-            "the tables {} were made by a newer lockkit (their format asks for version {compatible}, this one knows \
-             {VERSION}); upgrade, or use another table_prefix",
-            config.tables().table("*")
-        );
-        return Err(error::ours(ErrorKind::WrongType, reason));
+        return Err(newer(config, compatible));
     }
     if recorded != strategy {
         let reason = format!(
@@ -116,6 +113,18 @@ pub(crate) async fn prepare(connection: &mut Connection, config: &Config) -> Res
         return Err(error::ours(ErrorKind::WrongType, reason));
     }
     check_form(connection, config).await
+}
+
+/// For as long as it is not known whether all tables are there.
+async fn check_version(connection: &mut Connection, config: &Config) -> Result<()> {
+    let meta = config.tables().table("meta");
+    let question = format!("SELECT compatible FROM {meta} WHERE id=1");
+    // Whatever else is wrong with it shows later.
+    let Ok(rows) = connection.rows(&question, Vec::new()).await else { return Ok(()) };
+    match rows.first().and_then(|row| value(row, 0)) {
+        Some(compatible) if compatible > VERSION => Err(newer(config, compatible)),
+        _ => Ok(()),
+    }
 }
 
 /// Locks with and without strict leases must not meet either: one would not wait for the other's lease.
@@ -197,6 +206,15 @@ async fn check_form(connection: &mut Connection, config: &Config) -> Result<()> 
 
 fn asked<T>(answer: Result<T, mysql_async::Error>, phase: Phase, what: &str) -> Result<T> {
     answer.map_err(|error| error::from_mysql(error, phase, what))
+}
+
+fn newer(config: &Config, compatible: u32) -> lockkit_core::Error {
+    let reason = format!(
+        "the tables {} were written by a newer lockkit: their format asks for version {compatible}, and this one knows \
+         {VERSION}; they are left as they are: upgrade this program, or use another table_prefix",
+        config.tables().table("*")
+    );
+    error::ours(ErrorKind::NewerFormat, reason)
 }
 
 fn missing(config: &Config) -> lockkit_core::Error {

@@ -13,6 +13,8 @@ mod crowd;
 mod cut;
 #[path = "mysql/diagnosis.rs"]
 mod diagnosis;
+#[path = "mysql/format.rs"]
+mod format;
 #[path = "mysql/gc.rs"]
 mod gc;
 #[path = "mysql/hand_over.rs"]

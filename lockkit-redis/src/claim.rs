@@ -261,6 +261,7 @@ impl RedisClaim {
                 );
                 error::ours(ErrorKind::InvalidOption, reason)
             }
+            Acquired::Newer { .. } => error::newer(&self.keys.fence),
             _ => self.late(),
         }
     }

@@ -48,6 +48,15 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<std::borrow::Cow<'static, 
     Error::new(kind, reason).with_backend(BACKEND)
 }
 
+/// What a newer lockkit has written to this key.
+pub(crate) fn newer(key: &str) -> Error {
+    let reason = format!(
+        "the key {key:?} was written by a newer lockkit, in a format that this one does not know; it is left as it is: \
+         upgrade this program, or choose another prefix"
+    );
+    ours(ErrorKind::NewerFormat, reason)
+}
+
 /// Nothing was sent, so the outcome is known.
 pub(crate) fn opening(error: &OpenError, config: &Config) -> Error {
     let at = config.site();

@@ -25,6 +25,9 @@ pub(crate) async fn inspect(store: &Store, keys: &Keys, kind: Kind) -> Result<In
     };
     let call = Call { script: &family.scripts().inspect, keys: &names, args: &[] };
     let reply = store.run(keys.slot, Phase::Read, &call).await?;
+    if is_newer(&reply, family) {
+        return Err(error::newer(&keys.fence));
+    }
     seen(reply, kind, family).map_err(|error| error::from_redis(error, Phase::Read, store.config()))
 }
 
@@ -42,10 +45,24 @@ pub(crate) async fn force_release(store: &Store, keys: &Keys, token: FencingToke
             args: &args,
         };
         let answer = stop.run(&call).await.and_then(|reply| script::number(&reply));
-        if let Some(freed) = route.arrive(&stop, answer, Phase::Write).await? {
-            return Ok(if freed == 1 { Released::Freed } else { Released::NotHeld });
+        match route.arrive(&stop, answer, Phase::Write).await? {
+            Some(-1) => return Err(error::newer(&keys.fence)),
+            Some(1) => return Ok(Released::Freed),
+            Some(_) => return Ok(Released::NotHeld),
+            None => {}
         }
     }
+}
+
+/// Whether the fence in the answer of a family's script is a newer lockkit's.
+fn is_newer(reply: &Value, family: Family) -> bool {
+    let at = match family {
+        Family::Exclusive => 3,
+        Family::Counted => 1,
+    };
+    let Value::Array(fields) = reply else { return false };
+    let Some(Value::BulkString(fence)) = fields.get(at) else { return false };
+    fence.strip_prefix(b"lockkit/").and_then(<[u8]>::first).is_some_and(u8::is_ascii_digit)
 }
 
 /// What the script of a family says.

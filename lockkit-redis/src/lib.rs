@@ -42,6 +42,9 @@
 //! | `…:queue`, `…:live` | who waits | as long as somebody does |
 //! | `…:note` | the note of a mutex or an election: a hash of `revision` and `text` | until somebody deletes it |
 //!
+//! This is format 1. A newer one writes `lockkit/` and its number to the fence first, and a note has a field `format` then: what
+//! is marked so is refused with [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat), and left as it is.
+//!
 //! The store's time is that of the primary; on a cluster, of the one that has slot 0.
 //!
 //! These rights are enough, here for the default prefix:

@@ -75,7 +75,7 @@ async fn is_used(store: &Store, keys: &Keys, kind: Kind) -> Result<bool> {
     match store.patiently(inspect::inspect(store, keys, kind)).await? {
         Ok(Inspection { holders, waiters, .. }) => Ok(!holders.is_empty() || waiters != Some(0)),
         // Something is in the way of those who want it.
-        Err(error) if error.kind() == ErrorKind::WrongType => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::NewerFormat | ErrorKind::WrongType) => Ok(true),
         Err(error) => Err(error),
     }
 }

@@ -19,6 +19,9 @@ pub(crate) async fn note(store: &Store, keys: &Keys) -> Result<Note> {
     let key = keys.note();
     let reply = store.run(keys.slot, Phase::Read, &Call { script, keys: &[&key], args: &[] }).await?;
     let fields = fields(reply).map_err(|error| error::from_redis(error, Phase::Read, store.config()))?;
+    if let (_, _, Some(_)) = fields {
+        return Err(error::newer(&key));
+    }
     read(fields).ok_or_else(|| {
         let reason =
             format!("the key {key:?} does not hold a note of lockkit; if nobody else uses it, delete it");
@@ -28,12 +31,12 @@ pub(crate) async fn note(store: &Store, keys: &Keys) -> Result<Note> {
 
 type Field = Option<Vec<u8>>;
 
-/// `{revision, text}`
-fn fields(reply: Value) -> RedisResult<(Field, Field)> {
+/// `{revision, text, format}`
+fn fields(reply: Value) -> RedisResult<(Field, Field, Field)> {
     redis::from_redis_value(reply).map_err(Into::into)
 }
 
-fn read((revision, text): (Field, Field)) -> Option<Note> {
+fn read((revision, text, _): (Field, Field, Field)) -> Option<Note> {
     match (revision, text) {
         (None, None) => Some(Note::default()),
         (Some(revision), Some(text)) => {

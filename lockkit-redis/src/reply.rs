@@ -28,6 +28,10 @@ pub(crate) enum Acquired {
         now: i64,
         limit: i64,
     },
+    /// A newer lockkit keeps the name.
+    Newer {
+        now: i64,
+    },
 }
 
 impl Acquired {
@@ -38,7 +42,8 @@ impl Acquired {
             | Self::Granted { now, .. }
             | Self::Late { now }
             | Self::Exhausted { now }
-            | Self::Mismatch { now, .. } => now,
+            | Self::Mismatch { now, .. }
+            | Self::Newer { now } => now,
         }
     }
 
@@ -51,6 +56,7 @@ impl Acquired {
                 [Int(2), Int(now)] => Self::Late { now },
                 [Int(3), Int(now)] => Self::Exhausted { now },
                 [Int(4), Int(now), Int(limit)] => Self::Mismatch { now, limit },
+                [Int(5), Int(now)] => Self::Newer { now },
                 _ => return Err(script::strange(reply)),
             },
             _ => return Err(script::strange(reply)),
@@ -79,6 +85,9 @@ pub(crate) enum HandedOver {
     Yielded {
         now: i64,
     },
+    Newer {
+        now: i64,
+    },
 }
 
 impl HandedOver {
@@ -89,7 +98,8 @@ impl HandedOver {
             | Self::Granted { now, .. }
             | Self::Late { now }
             | Self::Exhausted { now }
-            | Self::Yielded { now } => now,
+            | Self::Yielded { now }
+            | Self::Newer { now } => now,
         }
     }
 
@@ -102,6 +112,7 @@ impl HandedOver {
                 [Int(2), Int(now)] => Self::Late { now },
                 [Int(3), Int(now)] => Self::Exhausted { now },
                 [Int(4), Int(now)] => Self::Yielded { now },
+                [Int(5), Int(now)] => Self::Newer { now },
                 _ => return Err(script::strange(reply)),
             },
             _ => return Err(script::strange(reply)),
@@ -116,13 +127,18 @@ pub(crate) enum Written {
     Yes { now: i64 },
     Late { now: i64 },
     Outdated { now: i64 },
+    Newer { now: i64 },
 }
 
 impl Written {
     /// The server's time.
     pub(crate) fn now(&self) -> i64 {
         match *self {
-            Self::NotHeld { now } | Self::Yes { now } | Self::Late { now } | Self::Outdated { now } => now,
+            Self::NotHeld { now }
+            | Self::Yes { now }
+            | Self::Late { now }
+            | Self::Outdated { now }
+            | Self::Newer { now } => now,
         }
     }
 
@@ -134,6 +150,7 @@ impl Written {
                 [Int(1), Int(now)] => Self::Yes { now },
                 [Int(2), Int(now)] => Self::Late { now },
                 [Int(3), Int(now)] => Self::Outdated { now },
+                [Int(4), Int(now)] => Self::Newer { now },
                 _ => return Err(script::strange(reply)),
             },
             _ => return Err(script::strange(reply)),

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use lockkit_core::{Error, ErrorKind};
 use zookeeper_client as zk;
 
+use crate::version;
+
 /// The short name of this backend.
 pub(crate) const BACKEND: &str = "zookeeper";
 
@@ -95,8 +97,20 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Err
     Error::new(kind, reason).with_backend(BACKEND)
 }
 
+/// What a newer lockkit has written to this node, or made there.
+pub(crate) fn newer(path: &str) -> Error {
+    let reason = format!(
+        "{path:?} was written by a newer lockkit, in a format that this one does not know; it is left as it is: upgrade \
+         this program, or use another prefix"
+    );
+    ours(ErrorKind::NewerFormat, reason)
+}
+
 /// What stands in the folder of a lock and is no part of it.
 pub(crate) fn stranger(folder: &str, name: &str) -> Error {
+    if version::is_newer_name(name) {
+        return newer(&format!("{folder}/{name}"));
+    }
     let reason = format!(
         "{folder:?} holds {name:?}, which is no node of this kind of lock: it is another program's folder, or \
          another one uses fair=false; use another prefix"

@@ -12,6 +12,7 @@ use zookeeper_client::{Client, CreateMode, Error};
 use crate::{
     config::{Acl, Config},
     error::{self, Phase, from_zk},
+    version,
 };
 
 /// Written to the folder of all mutexes, and of all elections, by those who do without a queue.
@@ -51,7 +52,8 @@ pub(crate) fn can_be_unfair(kind: Kind) -> bool {
     matches!(kind, Kind::Election | Kind::Mutex)
 }
 
-/// Makes sure that all users of a prefix agree on whether its locks of this kind have queues (C1).
+/// Makes sure that all users of a prefix agree on whether its locks of this kind have queues (C1), and on their format:
+/// whatever a later one changes, the folder of all mutexes says so.
 ///
 /// # Errors
 /// They don't, or the server refuses.
@@ -66,6 +68,9 @@ pub(crate) async fn check_strategy(client: &Client, config: &Config, kind: Kind)
         }
         make_with(client, &folder, record, config.acl).await?;
     };
+    if version::is_newer(&found) {
+        return Err(error::newer(&folder));
+    }
     if config.fair == (found != UNFAIR) {
         return Ok(());
     }

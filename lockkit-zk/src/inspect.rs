@@ -8,6 +8,7 @@ use crate::{
     queue::{Queue, Role},
     record::Record,
     session::{HELD, Session, Single},
+    version,
 };
 
 /// Holders that are read at a time; a read/write lock may have many.
@@ -57,6 +58,9 @@ pub(crate) async fn queue(session: &Session, folder: &str, kind: Kind) -> Result
         for (member, read) in members.iter().zip(reader.commit().await.map_err(failed)?) {
             // One that has gone since is no holder.
             let MultiReadResult::Data { data, stat } = read else { continue };
+            if version::is_newer(&data) {
+                return Err(error::newer(&format!("{folder}/{}", member.name)));
+            }
             let record = Record::parse(&data);
             let (node, role) = (member.name.clone(), Some(member.role));
             holders.push(Seen { node, role, created: stat.czxid, data, record });
@@ -76,6 +80,7 @@ pub(crate) async fn single(session: &Session, folder: &str) -> Result<Option<See
     let (synced, read) = (client.sync(folder), client.get_data(&path));
     synced.await.map_err(failed)?;
     match read.await {
+        Ok((data, _)) if version::is_newer(&data) => Err(error::newer(&path)),
         Ok((data, stat)) => {
             // The last line tells tries apart.
             let record = data.rsplitn(2, |byte| *byte == b'\n').nth(1).and_then(Record::parse);

@@ -82,6 +82,7 @@ mod time;
 #[cfg(feature = "tls")]
 mod tls;
 mod unfair;
+mod version;
 mod watching;
 
 use std::sync::Arc;

@@ -17,6 +17,7 @@ use crate::{
     error::{self, Phase},
     folder,
     session::{Pool, Session},
+    version,
 };
 
 /// How often the note is looked at again when somebody else writes it meanwhile, which only an operator does.
@@ -129,6 +130,7 @@ async fn read(session: &Session, path: &str) -> Result<Option<(Note, i32)>> {
     let (synced, read) = (client.sync(path), client.get_data(path));
     synced.await.map_err(failed)?;
     match read.await {
+        Ok((data, _)) if version::is_newer(&data) => Err(error::newer(path)),
         Ok((data, stat)) => Ok(Some((parse(data).ok_or_else(|| stranger(path))?, stat.version))),
         Err(ZkError::NoNode) => Ok(None),
         Err(error) => Err(failed(error)),

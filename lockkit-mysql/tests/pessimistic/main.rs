@@ -1,5 +1,6 @@
 //! The pessimistic strategy against real servers: below the core's driver, and with it.
 
+mod format;
 mod gc;
 mod grant;
 mod hand_over;

@@ -40,6 +40,7 @@ impl RedisClaim {
                 }
                 Written::NotHeld { .. } => Ok(Noted::NotHeld),
                 Written::Outdated { .. } => Ok(Noted::Outdated),
+                Written::Newer { .. } => Err(error::newer(&self.keys.note())),
                 // Our idea of the server's time was wrong, and is right now.
                 Written::Late { .. } if late == 0 => {
                     late += 1;

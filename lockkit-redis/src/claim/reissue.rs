@@ -78,6 +78,7 @@ impl RedisClaim {
             return match answer {
                 HandedOver::Granted { lease, fence, .. } => self.inherit(heir, fence, lease, waited).await,
                 HandedOver::Exhausted { .. } => Err(self.exhausted()),
+                HandedOver::Newer { .. } => Err(error::newer(&self.keys.fence)),
                 HandedOver::Yielded { .. } => Ok(self.gone(Reissued::Yielded)),
                 HandedOver::NotHeld { .. } | HandedOver::Late { .. } => Ok(self.gone(Reissued::NotHeld)),
             };

@@ -52,6 +52,7 @@ impl RedisClaim {
         match reply {
             Value::Int(-1) => Ok(None),
             Value::Int(-2) => Err(self.exhausted()),
+            Value::Int(-3) => Err(error::newer(&self.keys.fence)),
             Value::Int(fence) => {
                 self.confirm(waited, "a raised token")?;
                 self.fence = Some(fence);

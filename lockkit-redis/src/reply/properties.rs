@@ -71,6 +71,7 @@ fn acquired(answer: Acquired) -> Value {
         Acquired::Late { now } => vec![2, now],
         Acquired::Exhausted { now } => vec![3, now],
         Acquired::Mismatch { now, limit } => vec![4, now, limit],
+        Acquired::Newer { now } => vec![5, now],
     })
 }
 
@@ -81,6 +82,7 @@ fn handed_over(answer: HandedOver) -> Value {
         HandedOver::Late { now } => vec![2, now],
         HandedOver::Exhausted { now } => vec![3, now],
         HandedOver::Yielded { now } => vec![4, now],
+        HandedOver::Newer { now } => vec![5, now],
     })
 }
 
@@ -90,6 +92,7 @@ fn written(answer: Written) -> Value {
         Written::Yes { now } => [1, now],
         Written::Late { now } => [2, now],
         Written::Outdated { now } => [3, now],
+        Written::Newer { now } => [4, now],
     })
 }
 

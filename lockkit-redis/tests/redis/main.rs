@@ -3,6 +3,7 @@
 mod diagnosis;
 mod fence;
 mod foreign;
+mod format;
 mod grant;
 mod hand_over;
 mod late;

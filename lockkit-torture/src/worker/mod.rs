@@ -97,6 +97,7 @@ fn broken(error: &lockkit::Error) -> Result<()> {
         | ErrorKind::InvalidOption
         | ErrorKind::InvalidUrl
         | ErrorKind::MissingFeature
+        | ErrorKind::NewerFormat
         | ErrorKind::NoRuntime
         | ErrorKind::PermissionDenied
         | ErrorKind::UnknownParameter

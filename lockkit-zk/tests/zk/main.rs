@@ -9,6 +9,7 @@ mod counts;
 mod crowd;
 mod diagnosis;
 mod evict;
+mod format;
 mod heartbeat;
 mod lease;
 mod lost;

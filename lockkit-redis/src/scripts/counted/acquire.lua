@@ -2,9 +2,10 @@
 -- ARGV owner, lease in ms, not_after in µs, waiter, 1 to wait in the queue or 2 outside its order or 0, liveness in ms,
 --   PUBLISH or SPUBLISH, channels, count, limit
 -- {0, now, ms until the first lease ends or -1} busy | {1, now, lease, fence} granted | {2, now} too late, nothing done |
--- {3, now} no fence left | {4, now, limit} the name has another limit
+-- {3, now} no fence left | {4, now, limit} the name has another limit | {5, now} a newer lockkit keeps the name
 local now = clock()
 if now > tonumber(ARGV[3]) then return {2, now} end
+if is_newer(redis.call('GET', fence_key)) then return {5, now} end
 local owner, lease, waiter = ARGV[1], tonumber(ARGV[2]), ARGV[4]
 local count, wanted = tonumber(ARGV[9]), tonumber(ARGV[10])
 

@@ -1,5 +1,6 @@
 -- Raises the token of a grant. Never lowers it, and gives no two grants the same.
--- ARGV owner, floor    fence | -1 not held | -2 no fence left
+-- ARGV owner, floor    fence | -1 not held | -2 no fence left | -3 newer
+if is_newer(redis.call('GET', fence_key)) then return -3 end
 local now = clock()
 local grant = prune(now, ARGV[1])
 if not grant then

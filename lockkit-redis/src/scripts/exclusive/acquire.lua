@@ -1,8 +1,10 @@
 -- One attempt of one owner.
 -- ARGV owner, lease in ms, not_after in µs, waiter, 1 to wait in the queue, liveness in ms, PUBLISH or SPUBLISH, channels
--- {0, now, ttl} busy | {1, now, lease, fence} granted | {2, now} too late, nothing done | {3, now} no fence left
+-- {0, now, ttl} busy | {1, now, lease, fence} granted | {2, now} too late, nothing done | {3, now} no fence left |
+-- {5, now} a newer lockkit keeps the name
 local now = clock()
 if now > tonumber(ARGV[3]) then return {2, now} end
+if is_newer(redis.call('GET', fence_key)) then return {5, now} end
 local lease, waiter = tonumber(ARGV[2]), ARGV[4]
 
 local owner = redis.call('GET', lock)

@@ -1,5 +1,6 @@
 -- Frees the grant with this token. A lock whose owner is not the one that the fence was given to is left alone.
--- ARGV token, PUBLISH or SPUBLISH, channels    1 freed | 0 there is no such grant
+-- ARGV token, PUBLISH or SPUBLISH, channels    1 freed | 0 there is no such grant | -1 newer
+if is_newer(redis.call('GET', fence_key)) then return -1 end
 local owner = redis.call('GET', lock)
 if not owner or redis.call('GET', fence_key) ~= ARGV[1] .. ':' .. owner then return 0 end
 redis.call('DEL', lock)

@@ -6,9 +6,16 @@
 -- A waiter is `client:claim window in ms:owner`. The client is where its messages go, or - if it can only poll.
 local lock, fence_key, queue, live = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
--- A fence above all before it and not below the time, or nil if there is none left.
+-- From format 2 on, a fence begins with `lockkit/` and the format, whatever else is written where: then a newer lockkit keeps
+-- this name, and what is here knows nothing of it.
+local function is_newer(fence)
+  return fence and string.find(fence, '^lockkit/%d') ~= nil
+end
+
+-- A fence above all before it and not below the time, or nil if there is none left, or none for us.
 local function next_fence(now)
   local last = redis.call('GET', fence_key)
+  if is_newer(last) then return nil end
   local fence = math.max((last and tonumber(string.match(last, '^%d+')) or 0) + 1, now)
   return fence < 9007199254740992 and fence or nil
 end

@@ -1,11 +1,13 @@
 -- Raises the token of a grant. Never lowers it.
--- KEYS lock, fence    ARGV owner, floor    fence | -1 not held | -2 no fence left
+-- KEYS lock, fence    ARGV owner, floor    fence | -1 not held | -2 no fence left | -3 newer
 local owner = redis.call('GET', KEYS[1])
 if owner ~= ARGV[1] then
   -- A primary that was demoted is empty for a while: that is found out by a write, which does nothing.
   if not owner then redis.call('DEL', KEYS[1]) end
   return -1
 end
+-- As `is_newer` has it.
+if string.find(redis.call('GET', KEYS[2]) or '', '^lockkit/%d') then return -3 end
 local floor = tonumber(ARGV[2])
 local last, granted_to = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+):(.*)$')
 local fence = tonumber(last or 0)

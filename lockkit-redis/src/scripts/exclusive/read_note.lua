@@ -1,4 +1,4 @@
--- KEYS note    {revision, text}; each is false if there is none
+-- KEYS note    {revision, text, format}; each is false if there is none
 -- A replica could be behind: it is found out by a write, which does nothing.
 redis.call('HDEL', KEYS[1], 'none')
-return redis.call('HMGET', KEYS[1], 'revision', 'text')
+return redis.call('HMGET', KEYS[1], 'revision', 'text', 'format')

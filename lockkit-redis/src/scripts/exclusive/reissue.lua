@@ -2,7 +2,7 @@
 -- ARGV owner, new owner, lease in ms, not_after in µs, 1 if those who wait go first, PUBLISH or SPUBLISH, channels,
 --   the fence that the owner has
 -- {0, now} not held | {1, now, lease, fence} granted | {2, now} too late, nothing done | {3, now} no fence left |
--- {4, now} freed or handed over, as somebody waits
+-- {4, now} freed or handed over, as somebody waits | {5, now} a newer lockkit keeps the name
 local now = clock()
 if now > tonumber(ARGV[4]) then return {2, now} end
 local owner = redis.call('GET', lock)
@@ -11,6 +11,7 @@ if owner ~= ARGV[1] then
   if not owner then redis.call('DEL', lock) end
   return {0, now}
 end
+if is_newer(redis.call('GET', fence_key)) then return {5, now} end
 -- Also where the server has lost the last one: it may have been raised above the time.
 local fence = math.max(next_fence(now) or math.huge, ARGV[8] + 1)
 if fence >= 9007199254740992 then return {3, now} end

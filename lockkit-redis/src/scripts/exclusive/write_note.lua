@@ -1,7 +1,8 @@
 -- Writes the note beside a lock, for its holder. Never puts an older one in the place of a newer one.
 -- KEYS lock, note    ARGV owner, not_after in µs, revision, text
---   note   a hash: `revision`, in decimal digits, and `text`; it never lapses
--- {0, now} not held | {1, now} written | {2, now} too late, nothing done | {3, now} another one of this revision, or a later one
+--   note   a hash: `revision`, in decimal digits, and `text`; it never lapses. From format 2 on there is a `format`, too
+-- {0, now} not held | {1, now} written | {2, now} too late, nothing done | {3, now} another one of this revision, or a later one |
+-- {4, now} a newer lockkit's
 local now = clock()
 if now > tonumber(ARGV[2]) then return {2, now} end
 local owner = redis.call('GET', KEYS[1])
@@ -10,7 +11,8 @@ if owner ~= ARGV[1] then
   if not owner then redis.call('DEL', KEYS[1]) end
   return {0, now}
 end
-local stored = redis.call('HMGET', KEYS[2], 'revision', 'text')
+local stored = redis.call('HMGET', KEYS[2], 'revision', 'text', 'format')
+if stored[3] then return {4, now} end
 local last, text = stored[1] or '0', stored[2] or ''
 -- As texts: a number of Lua is exact up to 2^53 only.
 local rises = #ARGV[3] > #last or (#ARGV[3] == #last and ARGV[3] > last)

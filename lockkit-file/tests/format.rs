@@ -1,0 +1,121 @@
+//! What other versions of lockkit have stored: that of 0.1.0 is read, and that of newer ones left alone.
+
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use lockkit_core::{Error, ErrorKind, FencingToken, Kind, LockName, Locker, Note, OwnerId};
+use lockkit_file::{Config, FileStore};
+use tempfile::TempDir;
+
+const RECORD: &str = include_str!("format/stored-1.json");
+const NOTE: &str = include_str!("format/stored-1.note");
+/// The last token of the record.
+const LAST: u64 = 4_102_444_800_000_007;
+/// Longer than a waiter that lets its turn pass keeps the others back.
+const SOON: Duration = Duration::from_secs(20);
+
+struct Scene {
+    root: TempDir,
+    locker: Locker,
+    record: PathBuf,
+}
+
+impl Scene {
+    /// A folder in which the mutex `orders` was used.
+    async fn new() -> Self {
+        let root = TempDir::new().unwrap();
+        let locker = Locker::new(FileStore::open(Config::new(root.path())).unwrap());
+        locker.mutex("orders").unwrap().lock().await.unwrap().release().await.unwrap();
+        let files = fs::read_dir(root.path().join("names/mutex")).unwrap().map(|file| file.unwrap().path());
+        let record = files.filter(|path| path.extension().is_some_and(|end| end == "json")).last().unwrap();
+        Self { root, locker, record }
+    }
+
+    /// A session of another process, for as long as the file is locked.
+    fn session(&self, id: &str) -> File {
+        let file = File::create(self.root.path().join("sessions").join(id)).unwrap();
+        file.lock().unwrap();
+        file
+    }
+}
+
+fn orders() -> LockName {
+    LockName::new(Kind::Mutex, "orders").unwrap()
+}
+
+fn assert_newer(error: &Error, path: &str) {
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::NewerFormat, "{text}");
+    assert!(
+        text.contains("written by a newer lockkit") && text.contains("format 2") && text.contains(path),
+        "{text}"
+    );
+    assert!(!error.is_temporary() && !error.is_outcome_unknown(), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_tokens_rise() {
+    let scene = Scene::new().await;
+    let sessions = ["000000000000000000000000000000b1", "000000000000000000000000000000b2"];
+    let [holder, waiter] = sessions.map(|id| scene.session(id));
+    fs::write(&scene.record, RECORD).unwrap();
+    fs::write(scene.record.with_extension("note"), NOTE).unwrap();
+    let (locker, mutex) = (&scene.locker, scene.locker.mutex("orders").unwrap());
+    let seen = locker.inspect(&orders()).await.unwrap();
+    assert_eq!(
+        (seen.holders[0].owner, seen.holders[0].token),
+        (Some(OwnerId::new(0xa1)), Some(FencingToken::new(LAST)))
+    );
+    assert_eq!((seen.holders[0].label.as_deref(), seen.waiters), (Some("host-1"), Some(1)));
+    let note = scene.locker.note(&orders()).await.unwrap();
+    assert_eq!((note.revision, &*note.text), (7, "up to 4711"));
+    assert!(mutex.try_lock().await.unwrap().is_none());
+    // The one who waits comes first.
+    drop(holder);
+    assert!(mutex.try_lock().await.unwrap().is_none());
+    drop(waiter);
+    let guard = mutex.lock_timeout(SOON).await.unwrap().expect("a free lock");
+    assert_eq!(guard.fencing_token().get(), LAST + 1);
+    guard.release().await.unwrap();
+}
+
+/// Also one from before the boot: a torn record is taken for a new one then, and would be written over.
+#[tokio::test(flavor = "multi_thread")]
+async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
+    let scene = Scene::new().await;
+    let newer = RECORD.replace("\"lockkit\": 1", "\"lockkit\": 2");
+    let shorter = "{\n  \"lockkit\": 2,\n  \"more\": []\n}\n";
+    for text in [&*newer, shorter] {
+        for written in [SystemTime::now(), SystemTime::UNIX_EPOCH + Duration::from_secs(1)] {
+            fs::write(&scene.record, text).unwrap();
+            File::options().write(true).open(&scene.record).unwrap().set_modified(written).unwrap();
+            let (mutex, path) = (scene.locker.mutex("orders").unwrap(), scene.record.to_str().unwrap());
+            assert_newer(&mutex.try_lock().await.unwrap_err(), path);
+            assert_newer(&mutex.lock().await.unwrap_err(), path);
+            assert_newer(&scene.locker.inspect(&orders()).await.unwrap_err(), path);
+            let freed = scene.locker.force_release(&orders(), FencingToken::new(LAST)).await;
+            assert_newer(&freed.unwrap_err(), path);
+            assert_eq!(fs::read_to_string(&scene.record).unwrap(), text);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_left_as_it_is() {
+    let scene = Scene::new().await;
+    let (path, text) =
+        (scene.record.with_extension("note"), NOTE.replace("\"lockkit\": 1", "\"lockkit\": 2"));
+    fs::write(&path, &text).unwrap();
+    let mutex = scene.locker.mutex("orders").unwrap();
+    assert_newer(&scene.locker.note(&orders()).await.unwrap_err(), path.to_str().unwrap());
+    let guard = mutex.lock().await.unwrap();
+    assert_newer(
+        &guard.write_note(&Note::new(8, "mine".to_owned())).await.unwrap_err(),
+        path.to_str().unwrap(),
+    );
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    guard.release().await.unwrap();
+}

@@ -1,0 +1,126 @@
+use std::num::NonZeroU32;
+
+use lockkit_core::{
+    Error, ErrorKind, FencingToken, Kind, OwnerId,
+    spi::{Backend as _, Mode, Note, Outsiders, Released, Wait},
+};
+
+use tokio::time::timeout;
+
+use super::claim_of;
+use crate::support::*;
+
+fn assert_newer(error: &Error, key: &str) {
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::NewerFormat, "{text}");
+    assert!(text.contains("written by a newer lockkit") && text.contains(key), "{text}");
+    assert!(!error.is_temporary(), "{text}");
+}
+
+fn modes() -> [(Kind, Mode); 5] {
+    let one = Mode::Permits { count: NonZeroU32::MIN, limit: NonZeroU32::MIN };
+    [
+        (Kind::Mutex, Mode::Exclusive),
+        (Kind::Election, Mode::Exclusive),
+        (Kind::RwLock, Mode::Exclusive),
+        (Kind::RwLock, Mode::Shared),
+        (Kind::Semaphore, one),
+    ]
+}
+
+/// All that a newer format may have in the places that are known here: nothing, or anything of the same types.
+fn kept(kind: Kind) -> [String; 2] {
+    let base = format!("lockkit:{kind}:{{orders}}");
+    let fence = format!("string {base}:fence lockkit/2:4102444800000007:x\nhash {base}:of-format-2 a b");
+    let others = match kind {
+        Kind::Mutex | Kind::Election => format!("string {base} 2:000000000000000000000000000000a1"),
+        _ => format!("hash {base}:grants used 7 limit 9 x y\nzset {base}:holders 12 x"),
+    };
+    let waits = format!("zset {base}:queue 12 x\nzset {base}:live 12 x");
+    [fence.clone(), format!("{fence}\n{others}\n{waits}")]
+}
+
+#[tokio::test]
+async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
+    for (kind, mode) in modes() {
+        for dump in kept(kind) {
+            let store = Store::start().await;
+            store.admin.load(&dump).await;
+            let before = store.admin.dump().await;
+            let spec = || claim_of(kind, mode, OwnerId::random());
+            let (name, key) = (spec().name, format!("lockkit:{kind}:{{orders}}:fence"));
+            for wait in [Wait::No, Wait::Queue] {
+                let mut claim = store.redis.claim(spec()).unwrap();
+                let error = claim.attempt(wait).await.unwrap_err();
+                assert_newer(&error, &key);
+                assert!(!error.is_outcome_unknown(), "{error}");
+                assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+            }
+            assert_newer(&store.redis.inspect(&name).await.unwrap_err(), &key);
+            let token = FencingToken::new(4_102_444_800_000_007);
+            assert_newer(&store.redis.force_release(&name, token).await.unwrap_err(), &key);
+            store.redis.names(kind, "").await.unwrap();
+            assert_eq!(store.admin.dump().await, before);
+            for line in &before {
+                let left: i64 = store.admin.ask(&["PTTL", line.split(' ').nth(1).unwrap()]).await;
+                assert!((3_500_000..=3_600_000).contains(&left), "{line}: {left}");
+            }
+        }
+    }
+}
+
+/// No newer lockkit may do that; if one does, its mark stays all the same.
+#[tokio::test]
+async fn c4_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_writes_no_fence_over_its_own() {
+    for (kind, mode) in modes() {
+        let store = Store::start().await;
+        let mut claim = store.redis.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
+        let token = granted(claim.attempt(Wait::No).await).token;
+        let wanted = if kind == Kind::Semaphore { mode } else { Mode::Exclusive };
+        let mut waiter = store.redis.claim(claim_of(kind, wanted, OwnerId::random())).unwrap();
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
+        let (key, mark) = (format!("lockkit:{kind}:{{orders}}:fence"), "lockkit/2:x");
+        store.admin.ask::<()>(&["SET", &key, mark]).await;
+        let floor = FencingToken::new(token.get() + 1_000_000_000);
+        assert_newer(&claim.raise_fence(floor).await.unwrap_err(), &key);
+        if matches!(kind, Kind::Mutex | Kind::Election) {
+            let heir = claim_of(kind, mode, OwnerId::random());
+            assert_newer(&claim.reissue(&heir, Outsiders::First).await.unwrap_err(), &key);
+        }
+        claim.release().await.unwrap();
+        assert_eq!(store.admin.ask::<String>(&["GET", &key]).await, mark);
+    }
+}
+
+/// Nor does whoever looks after the queue when a lease has lapsed give the lock away.
+#[tokio::test]
+async fn c1_c4_a_waiter_whose_name_was_taken_over_by_a_newer_lockkit_gets_the_error() {
+    for (kind, mode) in modes() {
+        let store = Store::start().await;
+        let mut spec = claim_of(kind, mode, OwnerId::random());
+        (spec.ttl, spec.op_timeout) = (WINDOW, WINDOW / 2);
+        let mut claim = store.redis.claim(spec).unwrap();
+        granted(claim.attempt(Wait::No).await);
+        let wanted = if kind == Kind::Semaphore { mode } else { Mode::Exclusive };
+        let (mut waiter, bell) = ring_for(&store, claim_of(kind, wanted, OwnerId::random()));
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
+        let (key, mark) = (format!("lockkit:{kind}:{{orders}}:fence"), "lockkit/2:x");
+        store.admin.ask::<()>(&["SET", &key, mark]).await;
+        let answer = timeout(SOON, wait_for_long_or_err(&mut waiter, &bell)).await.expect("it waits on");
+        assert_newer(&answer.unwrap_err(), &key);
+        assert_eq!(store.admin.ask::<String>(&["GET", &key]).await, mark);
+    }
+}
+
+#[tokio::test]
+async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_left_as_it_is() {
+    let store = Store::start().await;
+    let mut claim = holder(&store, "a").await;
+    let key = "lockkit:mutex:{a}:note";
+    store.admin.ask::<()>(&["HSET", key, "format", "2", "revision", "7", "text", "x", "more", "y"]).await;
+    assert_newer(&store.redis.note(&mutex("a")).await.unwrap_err(), key);
+    assert_newer(&claim.write_note(&Note::new(8, "y".to_owned())).await.unwrap_err(), key);
+    let kept: Vec<String> = store.admin.ask(&["HMGET", key, "format", "revision", "text", "more"]).await;
+    assert_eq!(kept, ["2", "7", "x", "y"]);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}

@@ -1,0 +1,40 @@
+//! The format of what stands in a node: its data begins with `lockkit/1`, or is nobody's record.
+
+/// Nodes of later layouts that are no part of a queue begin with this, wherever they stand.
+const RESERVED: &str = "lockkit-";
+
+/// Whether a newer lockkit has written it.
+pub(crate) fn is_newer(data: &[u8]) -> bool {
+    let Some(rest) = data.strip_prefix(b"lockkit/") else { return false };
+    let digits: Vec<u8> = rest.iter().copied().take_while(u8::is_ascii_digit).collect();
+    !matches!(&*digits, [] | [b'0', ..] | [b'1'])
+}
+
+/// Whether a newer lockkit has made a node of this name.
+pub(crate) fn is_newer_name(node: &str) -> bool {
+    node.starts_with(RESERVED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c13_a_later_format_is_told_from_ours_and_from_other_programs_data() {
+        for newer in ["lockkit/2 ", "lockkit/2", "lockkit/10 x", "lockkit/19", "lockkit/300\n"] {
+            assert!(is_newer(newer.as_bytes()), "{newer}");
+        }
+        for known in [
+            "",
+            "lockkit/1 ",
+            "lockkit/1",
+            "lockkit/1 unfair",
+            "lockkit/",
+            "lockkit/x",
+            "10.0.0.1",
+            "lockkit/0 ",
+        ] {
+            assert!(!is_newer(known.as_bytes()), "{known}");
+        }
+    }
+}
