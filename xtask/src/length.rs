@@ -15,15 +15,23 @@ const MOST_LINES: usize = 500;
 /// # Errors
 /// Names each file that is too long.
 pub(crate) fn check(folder: &Path) -> Result<()> {
+    check_for(folder, MOST_LINES)
+}
+
+/// As [`check`], for files that are to be shorter.
+///
+/// # Errors
+/// Names each file that is too long.
+pub(crate) fn check_for(folder: &Path, most: usize) -> Result<()> {
     let mut long = Vec::new();
     for file in rust_files(folder)? {
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let lines = text.lines().count();
-        if lines > MOST_LINES {
+        if lines > most {
             long.push(format!("{}: {lines} lines", file.display()));
         }
     }
-    if long.is_empty() { Ok(()) } else { bail!("more than {MOST_LINES} lines:\n  {}", long.join("\n  ")) }
+    if long.is_empty() { Ok(()) } else { bail!("more than {most} lines:\n  {}", long.join("\n  ")) }
 }
 
 /// Passes over hidden folders and build results.

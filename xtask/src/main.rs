@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod deny;
+mod examples;
 mod failures;
 mod folder;
 mod install;
