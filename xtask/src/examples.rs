@@ -27,12 +27,14 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Checks each of their files, those of packages too.
+/// Checks each of their files, those of packages too; but not the tests of a package, which are no lesson.
 ///
 /// # Errors
 /// Names each file that is too long.
 pub(crate) fn check_length(folder: &Path) -> Result<()> {
-    length::check_for(folder, MOST_LINES)
+    let mut files = length::rust_files(folder)?;
+    files.retain(|file| !file.strip_prefix(folder).is_ok_and(|file| file.iter().any(|part| part == "tests")));
+    length::check_files(&files, MOST_LINES)
 }
 
 #[cfg(test)]
@@ -56,11 +58,17 @@ mod tests {
     #[test]
     fn each_file_of_an_example_is_short() {
         let folder = tempfile::tempdir().unwrap();
-        fs::create_dir_all(folder.path().join("a")).unwrap();
+        for part in ["a", "service/src", "service/tests"] {
+            fs::create_dir_all(folder.path().join(part)).unwrap();
+        }
+        fs::write(folder.path().join("service/tests/long.rs"), "//\n".repeat(81)).unwrap();
         fs::write(folder.path().join("a/part.rs"), "//\n".repeat(80)).unwrap();
         check_length(folder.path()).unwrap();
         fs::write(folder.path().join("a/part.rs"), "//\n".repeat(81)).unwrap();
         let error = check_length(folder.path()).unwrap_err().to_string();
         assert!(error.contains("a/part.rs: 81 lines"), "{error}");
+        fs::write(folder.path().join("a/part.rs"), "").unwrap();
+        fs::write(folder.path().join("service/src/shop.rs"), "//\n".repeat(81)).unwrap();
+        check_length(folder.path()).unwrap_err();
     }
 }

@@ -15,17 +15,17 @@ const MOST_LINES: usize = 500;
 /// # Errors
 /// Names each file that is too long.
 pub(crate) fn check(folder: &Path) -> Result<()> {
-    check_for(folder, MOST_LINES)
+    check_files(&rust_files(folder)?, MOST_LINES)
 }
 
-/// As [`check`], for files that are to be shorter.
+/// Checks some files, by a bound of their own.
 ///
 /// # Errors
 /// Names each file that is too long.
-pub(crate) fn check_for(folder: &Path, most: usize) -> Result<()> {
+pub(crate) fn check_files(files: &[PathBuf], most: usize) -> Result<()> {
     let mut long = Vec::new();
-    for file in rust_files(folder)? {
-        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    for file in files {
+        let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let lines = text.lines().count();
         if lines > most {
             long.push(format!("{}: {lines} lines", file.display()));
@@ -35,7 +35,10 @@ pub(crate) fn check_for(folder: &Path, most: usize) -> Result<()> {
 }
 
 /// Passes over hidden folders and build results.
-fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// A folder can't be read.
+pub(crate) fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let entry = entry?;
