@@ -31,7 +31,8 @@ impl Connector for Tables {
 async fn main() -> Result<()> {
     let mut registry = lockkit::registry();
     registry.register(Tables);
-    let locker = registry.connect("table://?ttl=200ms").await?;
+    // Without the gate of this process each attempt is the table's to answer.
+    let locker = registry.connect("table://?ttl=200ms&process_gate=false").await?;
     let mutex = locker.mutex("orders/42")?;
 
     let guard = mutex.lock().await?;
