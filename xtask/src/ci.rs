@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    api, compose, deny, docs, folder, length,
+    api, compose, deny, docs, examples, folder, length,
     members::{Member, members},
     package,
     run::{cargo, output, root, step, target},
@@ -116,15 +116,10 @@ fn command_line() -> Result<()> {
 
 /// The main job and all that is built on it, on the embedded store: each ends with an error if a promise was broken.
 fn examples() -> Result<()> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(root().join("examples"))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "rs") {
-            names.extend(path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned));
-        }
-    }
-    names.sort_unstable();
+    let folder = root().join("examples");
+    let names = examples::names(&folder)?;
     ensure!(names.iter().any(|name| name == "quickstart"), "there is no examples/quickstart.rs");
+    examples::check_length(&folder)?;
     for name in names {
         step(
             &format!("example {name}"),

@@ -1,6 +1,9 @@
 //! The rule for the length of source files.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail};
 
@@ -14,15 +17,23 @@ const MOST_LINES: usize = 500;
 /// # Errors
 /// Names each file that is too long.
 pub(crate) fn check(folder: &Path) -> Result<()> {
+    check_files(&files::with_extension(folder, "rs")?, MOST_LINES)
+}
+
+/// Checks some files, by a bound of their own.
+///
+/// # Errors
+/// Names each file that is too long.
+pub(crate) fn check_files(files: &[PathBuf], most: usize) -> Result<()> {
     let mut long = Vec::new();
-    for file in files::with_extension(folder, "rs")? {
-        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    for file in files {
+        let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let lines = text.lines().count();
-        if lines > MOST_LINES {
+        if lines > most {
             long.push(format!("{}: {lines} lines", file.display()));
         }
     }
-    if long.is_empty() { Ok(()) } else { bail!("more than {MOST_LINES} lines:\n  {}", long.join("\n  ")) }
+    if long.is_empty() { Ok(()) } else { bail!("more than {most} lines:\n  {}", long.join("\n  ")) }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod ci;
 mod compose;
 mod deny;
 mod docs;
+mod examples;
 mod failures;
 mod files;
 mod folder;

@@ -8,8 +8,15 @@ use serde_json::Value;
 use crate::run::{cargo, shown};
 
 /// Crates of a test run and programs of their own: no user's process holds them.
-const APART: [&str; 6] =
-    ["lockkit-bench", "lockkit-cli", "lockkit-conformance", "lockkit-fixture", "lockkit-torture", "xtask"];
+const APART: [&str; 7] = [
+    "lockkit-bench",
+    "lockkit-cli",
+    "lockkit-conformance",
+    "lockkit-example-service",
+    "lockkit-fixture",
+    "lockkit-torture",
+    "xtask",
+];
 
 /// One crate of the workspace.
 #[derive(Debug)]

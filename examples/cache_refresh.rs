@@ -1,0 +1,80 @@
+//! One cached page, many readers, a slow source: readers share the lock, and of all who find the page too old only one
+//! refreshes it.
+//!
+//! `cargo run --example cache_refresh` runs on the embedded memory store; give the URL of another one as its argument. It
+//! needs read/write locks: not MySQL's row locks (`strategy=pessimistic`), nor `quorum://`.
+
+use std::{
+    env,
+    sync::{Arc, atomic::AtomicU64, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+
+use lockkit::{Locker, Result};
+use tokio::{task::JoinSet, time::sleep};
+
+/// Stands for a cache on another server: two writes, which a reader must not see between.
+#[derive(Default)]
+struct Cache {
+    head: AtomicU64,
+    body: AtomicU64,
+    asked_source: AtomicU64,
+}
+
+impl Cache {
+    async fn read(&self) -> u64 {
+        let head = self.head.load(SeqCst);
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(head, self.body.load(SeqCst), "half of a page");
+        head
+    }
+
+    async fn refresh(&self, version: u64) {
+        self.asked_source.fetch_add(1, SeqCst);
+        self.head.store(version, SeqCst);
+        sleep(Duration::from_millis(20)).await; // the source is slow
+        self.body.store(version, SeqCst);
+    }
+}
+
+/// The page, no older than `wanted`.
+async fn page(locker: &Locker, cache: &Cache, wanted: u64) -> Result<u64> {
+    let lock = locker.rw_lock("example/page")?;
+    let guard = lock.read().await?;
+    let version = cache.read().await;
+    guard.release().await?;
+    if version >= wanted {
+        return Ok(version);
+    }
+    // No lock turns from shared to exclusive, as two who wait for that would wait for ever: look again.
+    let guard = lock.write().await?;
+    if cache.read().await < wanted {
+        guard.run(cache.refresh(wanted)).await?;
+        println!("version {wanted} was fetched under token {}", guard.fencing_token());
+    }
+    let version = cache.read().await;
+    guard.release().await?;
+    Ok(version)
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
+    let (locker, cache) = (lockkit::connect(&url).await?, Arc::new(Cache::default()));
+    let mut readers = JoinSet::new();
+    for reader in 0..30 {
+        let (locker, cache) = (locker.clone(), Arc::clone(&cache));
+        readers.spawn(async move {
+            let version = page(&locker, &cache, 1 + reader / 10).await?;
+            assert!(version > reader / 10, "reader {reader} got the old version {version}");
+            Ok::<_, lockkit::Error>(())
+        });
+    }
+    while let Some(read) = readers.join_next().await {
+        read.expect("no reader panics")?;
+    }
+    let asked = cache.asked_source.load(SeqCst);
+    println!("30 readers on {}, the source was asked {asked} times", locker.descriptor().name);
+    assert!((1..=3).contains(&asked), "once for each version that somebody wanted, or less");
+    locker.shutdown().await
+}

@@ -1,0 +1,49 @@
+//! One owner who wants a row of the table, or has it.
+
+use async_trait::async_trait;
+use lockkit::{
+    FencingToken, Result,
+    spi::{self, Attempt, ClaimSpec, Grant, Lease, LossReason, Pulse, Released, Wait},
+};
+
+use crate::table::Table;
+
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) table: Table,
+    pub(crate) spec: ClaimSpec,
+}
+
+#[async_trait]
+impl spi::Claim for Claim {
+    async fn attempt(&mut self, _: Wait) -> Result<Attempt> {
+        let Self { table, spec } = self;
+        Ok(table.with(&spec.name, |row, now| {
+            let stands = now < row.end;
+            if stands && row.owner != spec.owner {
+                return Attempt::Busy { queued: false, retry_after: Some(now.until(row.end)) };
+            }
+            // Whoever asks again, as the first answer was lost, has the same grant.
+            if !stands {
+                (row.owner, row.token) = (spec.owner, row.token + 1);
+            }
+            row.end = row.end.max(now.after(spec.ttl));
+            Attempt::Granted(Grant { token: FencingToken::new(row.token), lease: Lease::For(spec.ttl) })
+        }))
+    }
+
+    async fn keep_alive(&mut self) -> Result<Pulse> {
+        let Self { table, spec } = self;
+        Ok(table.with(&spec.name, |row, now| {
+            if now >= row.end || row.owner != spec.owner {
+                return Pulse::Lost(LossReason::Evicted);
+            }
+            row.end = row.end.max(now.after(spec.ttl));
+            Pulse::Alive(Lease::For(spec.ttl))
+        }))
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        Ok(self.table.free(&self.spec.name, |row| row.owner == self.spec.owner))
+    }
+}

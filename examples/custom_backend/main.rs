@@ -1,0 +1,55 @@
+//! A store of one's own, registered under `table://`: waiting, renewal, deadlines, loss and cancellation come with lockkit.
+//!
+//! `cargo run --example custom_backend`; the crate `lockkit-conformance` proves what such a backend claims.
+
+mod claim;
+mod table;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use lockkit::{Connector, Released, Renewal, Result, spi::Backend, url::StoreUrl};
+
+use crate::table::Table;
+
+struct Tables;
+
+#[async_trait]
+impl Connector for Tables {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["table"]
+    }
+
+    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+        // What is left over is unknown, and an error: `table://?tll=1s` asks whether ttl was meant.
+        url.params.finish()?;
+        Ok(Arc::new(Table::new()))
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut registry = lockkit::registry();
+    registry.register(Tables);
+    // Without the gate of this process each attempt is the table's to answer.
+    let locker = registry.connect("table://?ttl=200ms&process_gate=false").await?;
+    let mutex = locker.mutex("orders/42")?;
+
+    let guard = mutex.lock().await?;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert!(guard.is_held() && mutex.try_lock().await?.is_none(), "it is renewed, and nobody else gets it");
+    println!("held with token {} for three times its ttl", guard.fencing_token());
+    assert_eq!(guard.release().await?, Released::Freed);
+
+    let options = locker.defaults().clone().with_renewal(Renewal::Manual);
+    let paused = mutex.clone().with_options(options)?.lock().await?;
+    let next = mutex.lock().await?;
+    assert!(!paused.is_held() && paused.fencing_token() < next.fencing_token(), "two holders");
+    println!("token {} was not renewed, {} came after it", paused.fencing_token(), next.fencing_token());
+    assert_eq!(paused.release().await?, Released::NotHeld);
+    assert_eq!(next.release().await?, Released::Freed);
+
+    let typo = registry.connect("table://?tll=1s").await.unwrap_err();
+    println!("{typo}");
+    locker.shutdown().await
+}

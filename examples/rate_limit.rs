@@ -1,0 +1,78 @@
+//! A service that allows three calls at a time, and three in each tenth of a second, to all workers together: a semaphore
+//! that counts on all hosts.
+//!
+//! `cargo run --example rate_limit` runs on the embedded memory store; give the URL of another one as its argument. It
+//! needs semaphores: not MySQL's row locks (`strategy=pessimistic`), nor `quorum://`.
+
+use std::{
+    env,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use lockkit::{Locker, Result};
+use tokio::{task::JoinSet, time::sleep};
+
+const LIMIT: u32 = 3;
+const WINDOW: Duration = Duration::from_millis(100);
+const WORKERS: u32 = 6;
+const CALLS_EACH: u32 = 2;
+
+/// The service, as its owner sees it.
+#[derive(Default)]
+struct Service {
+    present: u32,
+    most: u32,
+    starts: Vec<Instant>,
+}
+
+type Shared = Arc<Mutex<Service>>;
+
+fn with<T>(service: &Shared, work: impl FnOnce(&mut Service) -> T) -> T {
+    work(&mut service.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+async fn call(service: &Shared) {
+    with(service, |service| {
+        service.starts.push(Instant::now());
+        service.present += 1;
+        service.most = service.most.max(service.present);
+    });
+    sleep(Duration::from_millis(20)).await;
+    with(service, |service| service.present -= 1);
+}
+
+async fn worker(number: u32, locker: Locker, service: Shared) -> Result<()> {
+    // Everybody names the same limit; another one is refused as long as somebody holds or awaits a permit.
+    let permits = locker.semaphore("example/calls", LIMIT)?;
+    for _ in 0..CALLS_EACH {
+        let permit = permits.acquire().await?;
+        permit.run(call(&service)).await?;
+        // Kept for a window longer than the call: that makes a rate of the limit.
+        sleep(WINDOW).await;
+        println!("worker {number} called with token {}", permit.fencing_token());
+        permit.release().await?;
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
+    let (locker, service) = (lockkit::connect(&url).await?, Shared::default());
+    let mut workers = JoinSet::new();
+    for number in 0..WORKERS {
+        workers.spawn(worker(number, locker.clone(), Arc::clone(&service)));
+    }
+    while let Some(worker) = workers.join_next().await {
+        worker.expect("no worker panics")?;
+    }
+    with(&service, |service| {
+        let (calls, store) = (service.starts.len(), locker.descriptor().name);
+        println!("{calls} calls on {store}, {} at a time at most", service.most);
+        assert!(service.most <= LIMIT, "more calls at a time than there are permits");
+        let fourth = service.starts.windows(4).map(|starts| starts[3] - starts[0]).min();
+        assert!(fourth.is_some_and(|gap| gap >= WINDOW), "four calls within {fourth:?}");
+    });
+    locker.shutdown().await
+}

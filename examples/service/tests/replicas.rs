@@ -1,0 +1,184 @@
+//! Two replicas as real processes: one leads, and whatever becomes of it, the other one follows and no order is lost.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use lockkit_fixture::RedisServer;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use rusqlite::Connection;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What takes longer never comes.
+const PATIENCE: Duration = Duration::from_secs(20);
+const TTL: Duration = Duration::from_secs(2);
+/// What a busy machine needs beyond the lease.
+const SLACK: Duration = Duration::from_secs(5);
+
+#[test]
+fn c9_c4_on_files_a_killed_leader_is_followed_at_once() {
+    let folder = TempDir::new().unwrap();
+    let took = killed_leader(&file_url(&folder), &folder);
+    assert!(took < SLACK, "{took:?}");
+}
+
+#[test]
+fn c9_c4_on_redis_a_killed_leader_is_followed_when_its_lease_has_ended() {
+    let (folder, redis) = (TempDir::new().unwrap(), RedisServer::start().unwrap());
+    let took = killed_leader(&format!("{}?ttl={}s", redis.url(), TTL.as_secs()), &folder);
+    assert!(took < TTL + SLACK, "{took:?}");
+}
+
+/// The leases last for longer than the test has patience.
+#[test]
+fn c7_a_leader_that_is_told_to_end_is_followed_at_once() {
+    let (folder, redis) = (TempDir::new().unwrap(), RedisServer::start().unwrap());
+    for url in [file_url(&folder), format!("{}?ttl=60s", redis.url())] {
+        let (mut leader, follower, term) = two_replicas(&url, &folder);
+        leader.signal(Signal::SIGTERM);
+        let took = follower.leads_after(term);
+        assert!(took < SLACK, "{took:?} on {url}");
+        assert!(leader.process.wait().unwrap().success());
+        assert!(leader.rest().ends_with("ended in order\n"));
+    }
+}
+
+/// Returns how long it took until the other one led.
+fn killed_leader(url: &str, folder: &TempDir) -> Duration {
+    let (leader, follower, term) = two_replicas(url, folder);
+    thread::scope(|scope| {
+        for replica in [&leader, &follower].into_iter().cycle().take(10) {
+            scope.spawn(|| replica.order());
+        }
+    });
+    until("some are shipped", || {
+        leader.status()?["orders"]["shipped"].as_u64().filter(|shipped| *shipped > 0)
+    });
+    // While others are still to be shipped, and more come in.
+    leader.signal(Signal::SIGKILL);
+    let took = thread::scope(|scope| {
+        let took = scope.spawn(|| follower.leads_after(term));
+        (0..5).for_each(|_| follower.order());
+        took.join().unwrap()
+    });
+    until("all are shipped", || {
+        follower.status()?["orders"]["shipped"].as_u64().filter(|shipped| *shipped >= 15)
+    });
+    let database = Connection::open(database(folder)).unwrap();
+    let numbers = |sql| -> Vec<u64> {
+        let mut rows = database.prepare(sql).unwrap();
+        rows.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    let all: Vec<u64> = (1..=15).collect();
+    assert_eq!(numbers("SELECT number FROM orders ORDER BY number"), all, "each number once");
+    assert_eq!(numbers("SELECT number FROM shipments ORDER BY number"), all, "each order shipped once");
+    let terms = numbers("SELECT DISTINCT term FROM shipments ORDER BY rowid");
+    assert!(terms.is_sorted() && terms[0] == term, "{term} and then {terms:?}");
+    took
+}
+
+/// The one that leads, the other one, and the term of the first.
+fn two_replicas(url: &str, folder: &TempDir) -> (Replica, Replica, u64) {
+    let (a, b) = (Replica::start(url, &database(folder)), Replica::start(url, &database(folder)));
+    let term = until("both know who leads", || {
+        let (a, b) = (a.status()?, b.status()?);
+        (a["leads"] != b["leads"] && a["term"] == b["term"]).then(|| a["term"].as_u64())?
+    });
+    if a.status().unwrap()["leads"] == true { (a, b, term) } else { (b, a, term) }
+}
+
+fn file_url(folder: &TempDir) -> String {
+    format!("file://{}", folder.path().join("locks").display())
+}
+
+fn database(folder: &TempDir) -> PathBuf {
+    folder.path().join("shop.db")
+}
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Killed when dropped.
+struct Replica {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Replica {
+    fn start(url: &str, database: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkit-example-service"));
+        command.args(["127.0.0.1:0", url]).arg(database).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let (mut output, mut line) = (BufReader::new(process.stdout.take().unwrap()), String::new());
+        output.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listens on http://").and_then(|text| text.strip_suffix('/'));
+        let address = address.unwrap_or_else(|| panic!("it does not listen: {line}")).to_owned();
+        Self { process, output, address }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.process.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    fn rest(&mut self) -> String {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        rest
+    }
+
+    fn status(&self) -> Option<Value> {
+        self.ask("GET / HTTP/1.1").filter(|(code, _)| *code == 200).map(|(_, body)| body)
+    }
+
+    fn order(&self) {
+        let (code, body) = self.ask("POST /orders HTTP/1.1").expect("an answer");
+        assert_eq!(code, 201, "{body}");
+    }
+
+    fn leads_after(&self, term: u64) -> Duration {
+        let start = Instant::now();
+        until("the other one leads", || {
+            let status = self.status()?;
+            (status["leads"] == true && status["term"].as_u64()? > term).then_some(())
+        });
+        start.elapsed()
+    }
+
+    /// Status code and body; `None` where nobody answers.
+    fn ask(&self, request: &str) -> Option<(u16, Value)> {
+        let mut stream = TcpStream::connect(&self.address).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        write!(stream, "{request}\r\nHost: shop\r\nConnection: close\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let code = head.split(' ').nth(1)?.parse().ok()?;
+        Some((code, serde_json::from_str(body).unwrap_or_else(|_| body.into())))
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,77 @@
+//! The same code on several stores side by side: what they have in common is all that it needs.
+//!
+//! * `cargo run --example swap_backend` runs on three embedded memory stores, with `--features file` on a folder as well.
+//! * `cargo run --features full --example swap_backend -- redis://127.0.0.1/ zk://127.0.0.1/ mysql://user:password@127.0.0.1/db`
+//!   runs on those.
+
+use std::{
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Instant,
+};
+
+use lockkit::{Locker, Result};
+use tokio::task::JoinSet;
+
+const TASKS: u64 = 10;
+const TURNS: u64 = 5;
+
+/// Knows nothing of the store: with a lock that excludes, no turn is lost, and tokens rise from turn to turn.
+async fn count_up(locker: &Locker) -> Result<()> {
+    let (counter, largest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let (mutex, counter, largest) =
+            (locker.mutex("example/counter")?, Arc::clone(&counter), Arc::clone(&largest));
+        tasks.spawn(async move {
+            for _ in 0..TURNS {
+                let guard = mutex.lock().await?;
+                let (seen, token) = (counter.load(SeqCst), guard.fencing_token().get());
+                tokio::task::yield_now().await;
+                counter.store(seen + 1, SeqCst);
+                assert!(largest.swap(token, SeqCst) < token, "the token {token} is not above those before");
+                guard.release().await?;
+            }
+            Ok::<_, lockkit::Error>(())
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no task panics")?;
+    }
+    assert_eq!(counter.load(SeqCst), TASKS * TURNS, "turns were lost");
+    Ok(())
+}
+
+/// The only lines that know of stores; the rest of an application takes a `Locker`.
+async fn try_store(url: &str) -> Result<()> {
+    let locker = lockkit::connect(url).await?;
+    let start = Instant::now();
+    count_up(&locker).await?;
+    let took = start.elapsed();
+    // What a store can't do is told before it is asked for.
+    let can = locker.capabilities();
+    let (name, shared, permits) = (locker.descriptor().name, can.shared, can.permits);
+    println!(
+        "{name:<8} {TASKS} tasks × {TURNS} turns in {took:>10.1?}; read/write {shared}, semaphores {permits}"
+    );
+    locker.shutdown().await
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut urls: Vec<_> = env::args().skip(1).collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    if urls.is_empty() {
+        urls = ["memory://", "memory://?ttl=5s", "memory://?process_gate=false"].map(str::to_owned).into();
+        if cfg!(feature = "file") {
+            urls.push(format!("file://{}", folder.path().display()));
+        }
+    }
+    for url in &urls {
+        try_store(url).await?;
+    }
+    Ok(())
+}

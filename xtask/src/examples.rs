@@ -1,0 +1,86 @@
+//! The examples: which there are, and how long they may be.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+
+use crate::{files, length};
+
+/// A lesson is read from top to bottom, on one screen.
+const MOST_LINES: usize = 80;
+
+/// The names of all in `folder`, as cargo knows them, in order: files, and folders with a `main.rs`. A folder with a
+/// `Cargo.toml` is a package, with tests of its own.
+///
+/// # Errors
+/// The folder can't be read.
+pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        let is_file = path.extension().is_some_and(|extension| extension == "rs");
+        if is_file || (path.join("main.rs").exists() && !path.join("Cargo.toml").exists()) {
+            names.extend(path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned));
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Checks each of their files, those of packages with a program too; but neither a package's tests nor a library, which are
+/// read in parts.
+///
+/// # Errors
+/// Names each file that is too long.
+pub(crate) fn check_length(folder: &Path) -> Result<()> {
+    let mut files = files::with_extension(folder, "rs")?;
+    let is_library = |file: &Path| {
+        let mut packages = file.ancestors().take_while(|above| *above != folder);
+        packages.any(|above| above.join("src/lib.rs").exists())
+    };
+    files.retain(|file| !file.strip_prefix(folder).is_ok_and(|file| file.iter().any(|part| part == "tests")));
+    files.retain(|file| !is_library(file));
+    length::check_files(&files, MOST_LINES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_folders_are_examples_and_packages_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        for (file, text) in
+            [("b.rs", ""), ("a/main.rs", ""), ("a/part.rs", ""), ("service/Cargo.toml", ""), ("notes.md", "")]
+        {
+            let path = folder.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        fs::create_dir_all(folder.path().join("service/src")).unwrap();
+        assert_eq!(names(folder.path()).unwrap(), ["a", "b"]);
+    }
+
+    #[test]
+    fn each_file_of_an_example_is_short() {
+        let folder = tempfile::tempdir().unwrap();
+        for part in ["a", "service/src", "service/tests"] {
+            fs::create_dir_all(folder.path().join(part)).unwrap();
+        }
+        fs::write(folder.path().join("service/tests/long.rs"), "//\n".repeat(81)).unwrap();
+        fs::write(folder.path().join("a/part.rs"), "//\n".repeat(80)).unwrap();
+        check_length(folder.path()).unwrap();
+        fs::write(folder.path().join("a/part.rs"), "//\n".repeat(81)).unwrap();
+        let error = check_length(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("a/part.rs: 81 lines"), "{error}");
+        fs::write(folder.path().join("a/part.rs"), "").unwrap();
+        fs::write(folder.path().join("service/src/shop.rs"), "//\n".repeat(81)).unwrap();
+        check_length(folder.path()).unwrap_err();
+        for library in [folder.path().join("src"), folder.path().join("service/src")] {
+            check_length(folder.path()).unwrap_err();
+            fs::create_dir_all(&library).unwrap();
+            fs::write(library.join("lib.rs"), "").unwrap();
+        }
+        check_length(folder.path()).unwrap();
+    }
+}
