@@ -24,7 +24,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The descriptor that its backends have: the suite chooses the cases by it. No I/O.
     fn descriptor(&self) -> Descriptor;
 
-    /// Which of the optional hooks of its harness work. No I/O.
+    /// Which of the optional hooks of its harness work. No I/O. None is a good start.
     ///
     /// A case that needs a missing one is listed as not applicable, with the reason.
     fn hooks(&self) -> Vec<Hook>;
@@ -79,7 +79,7 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// The store can't be reached.
     async fn leaks(&self) -> Result<Vec<String>, BoxError>;
 
-    /// Ends the harness's own connections and tasks.
+    /// Ends the harness's own connections and tasks: after it, the process has no more of either than before the case.
     async fn close(&self);
 
     /// [`Hook::Flush`]: the namespace loses all its data, as by FLUSHALL or a failover to an empty replica.

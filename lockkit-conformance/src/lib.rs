@@ -10,10 +10,36 @@
 //! ```no_run
 //! use std::{process::ExitCode, sync::Arc};
 //!
+//! use lockkit_conformance::{Store, stores::MemoryStore};
+//!
 //! fn main() -> ExitCode {
-//!     lockkit_conformance::main([Arc::new(lockkit_conformance::stores::MemoryStore::new()) as _])
+//!     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+//!     lockkit_conformance::main([store])
 //! }
 //! ```
+//!
+//! # A store of your own
+//! * [`Store`] and [`Harness`] are implemented under `#[async_trait::async_trait]`, from the crate of that name. The page
+//!   `docs/write-a-backend.md` of lockkit's repository shows both for a SQLite file.
+//! * A harness has data of its own: a folder, a database, or a random prefix on a shared server. What it opens, it ends in
+//!   [`Harness::close`]: the oracle would take it for a leak.
+//! * [`Harness::expire_now`] and [`Harness::leaks`] are best written without the backend, which would else vouch for itself.
+//! * A store behind a socket puts the [`proxy`] in between, and claims [`Hook::Wire`]. Without that hook, nothing checks a
+//!   request that arrives after its sender has given up: write a test for it.
+//! * [`in_lanes`] runs the cases in several processes side by side: most of a case is waiting.
+//!
+//! # Where a case fails
+//! Its name begins with the number of the promise. The text says what was seen, and ends with `catches:` and the wrong
+//! implementation that the case was made for. `cargo test --test conformance -- --exact redis::c2_…` runs it alone.
+//!
+//! | text | look for |
+//! |---|---|
+//! | `left in the store` | a release that takes out less than the attempt wrote; a row that [`Harness::leaks`] should pass over |
+//! | `… open files are left`, `… tasks are left` | a connection, thread or task that outlives the backend's `close`, or a dropped future |
+//! | `it hangs` | a call that never ends, or a runtime that is blocked: a client that blocks needs a thread of its own |
+//! | `… did not happen within …` | a busy machine, if `LOCKKIT_TEST_SLACK` helps; else a poll, or a `takeover_delay`, that promises too much |
+//!
+//! A case that can't run is listed as not applicable, with what is missing: a capability, or a hook.
 //!
 //! # Environment
 //! * `LOCKKIT_TEST_SLACK`: how much later than promised a thing may happen on a busy machine, `500ms` or `3x` the

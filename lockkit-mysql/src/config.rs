@@ -237,6 +237,9 @@ impl Config {
 
     /// Makes the next holder of a row lock wait until the lease of one whose connection died has passed, so that
     /// there are never two who believe that they hold it. For the pessimistic strategy.
+    ///
+    /// That wait begins when the row is free. A holder that hangs, or whose machine vanishes, keeps it for its lease, so
+    /// it is followed after two.
     #[must_use]
     pub const fn with_strict_lease(mut self) -> Self {
         self.strict_lease = true;

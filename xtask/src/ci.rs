@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    deny, examples, folder, length,
+    compose, deny, docs, examples, folder, length,
     members::{Member, members},
     run::{cargo, output, root, step, target},
     test,
@@ -36,11 +36,13 @@ const STRICT: [&str; 10] = [
 pub(crate) fn run() -> Result<()> {
     step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
     length::check(root())?;
+    docs::run()?;
     deny::check()?;
     lints(&members()?)?;
     documentation()?;
     examples()?;
     command_line()?;
+    compose::check()?;
     test::run(&[test::LOCKED.to_owned()])
 }
 

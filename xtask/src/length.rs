@@ -7,6 +7,8 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
+use crate::files;
+
 /// A file that needs more does more than one job.
 const MOST_LINES: usize = 500;
 
@@ -15,7 +17,7 @@ const MOST_LINES: usize = 500;
 /// # Errors
 /// Names each file that is too long.
 pub(crate) fn check(folder: &Path) -> Result<()> {
-    check_files(&rust_files(folder)?, MOST_LINES)
+    check_files(&files::with_extension(folder, "rs")?, MOST_LINES)
 }
 
 /// Checks some files, by a bound of their own.
@@ -32,28 +34,6 @@ pub(crate) fn check_files(files: &[PathBuf], most: usize) -> Result<()> {
         }
     }
     if long.is_empty() { Ok(()) } else { bail!("more than {most} lines:\n  {}", long.join("\n  ")) }
-}
-
-/// Passes over hidden folders and build results.
-///
-/// # Errors
-/// A folder can't be read.
-pub(crate) fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let entry = entry?;
-        let (path, name) = (entry.path(), entry.file_name());
-        let passed_over = name == "target" || name.as_encoded_bytes().starts_with(b".");
-        if entry.file_type()?.is_dir() {
-            if !passed_over {
-                files.append(&mut rust_files(&path)?);
-            }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 #[cfg(test)]

@@ -2,15 +2,20 @@
 
 mod bench;
 mod ci;
+mod compose;
 mod deny;
+mod docs;
 mod examples;
 mod failures;
+mod files;
 mod folder;
 mod install;
 mod length;
 mod members;
 mod mysql;
 mod policy;
+#[cfg(test)]
+mod quotes;
 mod run;
 mod server;
 mod tally;
@@ -41,6 +46,10 @@ enum Command {
     },
     /// Runs every check of a submission: format, lints, docs, dependencies, examples, all tests
     Ci,
+    /// Looks at the servers for users in compose/, and tries each URL of native.sh
+    Compose,
+    /// Checks what is written: links, what guarantees rest on, and that the READMEs of two languages agree
+    Docs,
     /// Measures all stores on servers of its own, and writes report.html and others to target/bench
     Bench(bench::Options),
     /// Random work and random faults on all stores, on servers of its own, and a checker that reads every step
@@ -53,6 +62,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test { arguments } => test::run(&arguments),
         Command::Ci => ci::run(),
+        Command::Compose => compose::check(),
+        Command::Docs => docs::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Torture(options) => torture::run(&options),
         Command::Up { store } => up::run(store),

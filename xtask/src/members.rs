@@ -72,6 +72,30 @@ mod tests {
         parse(b"{}").unwrap_err();
     }
 
+    /// What is there for others, and what they are to use must be enough for it.
+    #[test]
+    fn the_example_of_a_backend_uses_published_crates_only() {
+        const EXAMPLE: &str = "lockkit-example-sqlite";
+        let mut command = cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]);
+        let metadata: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+        let packages = metadata["packages"].as_array().unwrap();
+        let package = |name: &Value| packages.iter().find(|package| package["name"] == *name);
+        let mut ours = 0;
+        for dependency in package(&EXAMPLE.into()).unwrap()["dependencies"].as_array().unwrap() {
+            let Some(member) = package(&dependency["name"]) else { continue };
+            let (name, version) = (&dependency["name"], dependency["req"].as_str().unwrap());
+            // `publish = false` is an empty list of registries.
+            assert!(member["publish"].is_null(), "{EXAMPLE} needs {name}, which is not published");
+            assert!(version != "*", "{EXAMPLE} needs {name} of no version");
+            assert!(
+                dependency["features"].as_array().unwrap().is_empty(),
+                "{EXAMPLE} needs features of {name}"
+            );
+            ours += 1;
+        }
+        assert!(ours > 1, "{EXAMPLE} is no backend");
+    }
+
     #[test]
     fn every_crate_is_known_as_test_support_or_for_users() {
         let members = members().unwrap();

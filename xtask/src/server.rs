@@ -86,6 +86,24 @@ const NETWORKS: Server = Server {
     only_for_root: true,
 };
 
+/// Looks at the compose file.
+pub(crate) const COMPOSE: Server = Server {
+    name: "docker compose",
+    parts: &[Part::Program(&["docker-compose"])],
+    packages: &["docker-compose"],
+    url_variable: None,
+    only_for_root: false,
+};
+
+/// Looks at shell scripts.
+pub(crate) const SHELLCHECK: Server = Server {
+    name: "shellcheck",
+    parts: &[Part::Program(&["shellcheck"])],
+    packages: &["shellcheck"],
+    url_variable: None,
+    only_for_root: false,
+};
+
 /// All that the test suite needs.
 pub(crate) const ALL: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB, &CURATOR, &NETWORKS];
 /// What serving a Redis needs.
@@ -94,6 +112,9 @@ pub(crate) const FOR_REDIS: &[&Server] = &[&REDIS];
 pub(crate) const FOR_MARIADB: &[&Server] = &[&MARIADB];
 /// What serving a ZooKeeper needs.
 pub(crate) const FOR_ZOOKEEPER: &[&Server] = &[&ZOOKEEPER];
+
+/// What native.sh serves, as far as it is in Debian's packages.
+pub(crate) const FOR_NATIVE: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB];
 
 /// Debian keeps daemons where an ordinary user's PATH doesn't look.
 const DAEMON_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];

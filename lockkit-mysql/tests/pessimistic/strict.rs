@@ -14,6 +14,7 @@ const LEASE: Duration = Duration::from_millis(1500);
 on_each! {
     c1_the_next_grant_is_not_before_the_lease_of_a_dead_holder_has_ended,
     c1_one_who_never_waits_gets_it_after_that_lease_too,
+    c9_a_holder_that_hangs_is_followed_after_two_leases,
     c6_one_who_gives_up_that_wait_leaves_the_lease_to_the_next,
     after_a_release_nobody_waits,
     c14_a_release_that_has_to_wait_still_shows_its_holder,
@@ -80,6 +81,23 @@ async fn c1_one_who_never_waits_gets_it_after_that_lease_too(flavor: SqlFlavor) 
     let second = tokio::time::timeout(SOON, trying).await.unwrap();
     assert!(started.elapsed() >= LEASE, "{:?}", started.elapsed());
     assert!(second.token > first.token);
+}
+
+/// Its process is paused: the server ends its connection after a lease, and only then the next one begins to wait.
+async fn c9_a_holder_that_hangs_is_followed_after_two_leases(flavor: SqlFlavor) {
+    // The server counts in whole seconds.
+    const LEASE: Duration = Duration::from_secs(1);
+    let store = Store::start_with(flavor, "&strict_lease=true").await;
+    let mut holder = store.claim_for("a", LEASE);
+    let started = Instant::now();
+    let first = granted(holder.attempt(Wait::No).await);
+    let mut next = store.claim("a");
+    let second = acquire(&mut next, Wait::Block(SOON)).await;
+    let took = started.elapsed();
+    assert!(took >= LEASE * 2 && took < LEASE * 2 + store.mysql.descriptor().takeover_delay, "{took:?}");
+    assert!(second.token > first.token);
+    assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
 }
 
 async fn c6_one_who_gives_up_that_wait_leaves_the_lease_to_the_next(flavor: SqlFlavor) {

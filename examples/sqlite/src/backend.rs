@@ -1,0 +1,124 @@
+//! A file as a store of locks.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use lockkit_core::{
+    ErrorKind, FencingToken, Kind, LockName, Result, Tick,
+    spi::{
+        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Holder, Inspection, Mode, Released,
+        Role,
+    },
+};
+use rusqlite::params;
+
+use crate::{
+    claim::SqliteClaim,
+    config::Config,
+    database::Database,
+    error::{BACKEND, ours},
+};
+
+/// A waiter asks after 10 ms, then less often: each time takes the file from all others for a moment.
+const SHORTEST_POLL: Duration = Duration::from_millis(10);
+const LONGEST_POLL: Duration = Duration::from_millis(200);
+/// The longest poll with its jitter of 25 %.
+const TAKEOVER_DELAY: Duration = Duration::from_millis(250);
+
+/// What every store of this kind is and can do.
+pub static DESCRIPTOR: Descriptor = Descriptor::new(BACKEND)
+    .with_capabilities(Capabilities::none().with_exclusive().with_labels().with_names())
+    .with_exceptions(Exceptions::none().with_server_clock_step())
+    .with_poll(SHORTEST_POLL, LONGEST_POLL)
+    .with_takeover_delay(TAKEOVER_DELAY);
+
+/// A store of locks in one SQLite file of this host.
+#[derive(Debug)]
+pub struct Sqlite {
+    database: Arc<Database>,
+}
+
+impl Sqlite {
+    /// Opens the file; what is missing is made.
+    ///
+    /// # Errors
+    /// The file can't be written, or is something else than a store of lockkit's.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the file is closed again.
+    pub async fn open(config: Config) -> Result<Self> {
+        Ok(Self { database: Arc::new(Database::open(config.file).await?) })
+    }
+}
+
+#[async_trait]
+impl Backend for Sqlite {
+    fn descriptor(&self) -> &Descriptor {
+        &DESCRIPTOR
+    }
+
+    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+        if spec.mode != Mode::Exclusive {
+            let reason = format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
+            return Err(ours(ErrorKind::Unsupported, reason));
+        }
+        Ok(Box::new(SqliteClaim::new(Arc::clone(&self.database), spec)))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        const SQL: &str = "SELECT owner, token, label, ?3 - granted_us, expires_us - ?3
+             FROM lockkit_locks WHERE kind = ?1 AND name = ?2 AND expires_us >= ?3";
+        let asked = name.clone();
+        let found = self.database.read(move |file, now| {
+            let mut rows = file.prepare(SQL)?;
+            let rows = rows.query_map(params![asked.kind().as_str(), asked.as_str(), now], |row| {
+                let (owner, token, label): (String, i64, Option<String>) =
+                    (row.get(0)?, row.get(1)?, row.get(2)?);
+                let grant = owner.parse().ok().zip(Some(FencingToken::new(token.cast_unsigned())));
+                let holder = Holder::new(Mode::Exclusive);
+                let holder = grant.map_or(holder.clone(), |(owner, token)| holder.with_grant(owner, token));
+                Ok(holder
+                    .with_label(label)
+                    .with_age(duration(row.get(3)?))
+                    .with_remaining(duration(row.get(4)?)))
+            })?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        });
+        Ok(Inspection::new(found.await?, None))
+    }
+
+    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
+        const SQL: &str = "DELETE FROM lockkit_locks
+             WHERE kind = ?1 AND name = ?2 AND token = ?3 AND expires_us >= ?4";
+        let name = name.clone();
+        let freed = self.database.write(Tick::NEVER, move |file, now| {
+            file.execute(SQL, params![name.kind().as_str(), name.as_str(), token.get().cast_signed(), now])
+        });
+        Ok(if freed.await? > 0 { Released::Freed } else { Released::NotHeld })
+    }
+
+    async fn probe(&self) -> Result<Role> {
+        // Reads go on while another process keeps all others from writing; locks don't.
+        self.database.write(Tick::NEVER, |_, _| Ok(Role::Primary)).await
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        const SQL: &str = "SELECT name FROM lockkit_locks WHERE kind = ?1 AND expires_us >= ?2";
+        let held = self.database.read(move |file, now| {
+            let mut rows = file.prepare(SQL)?;
+            let rows = rows.query_map(params![kind.as_str(), now], |row| row.get::<_, String>(0))?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        });
+        let held = held.await?;
+        held.iter().filter(|name| name.starts_with(prefix)).map(|name| LockName::new(kind, name)).collect()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.database.close().await;
+        Ok(())
+    }
+}
+
+fn duration(microseconds: i64) -> Duration {
+    Duration::from_micros(u64::try_from(microseconds).unwrap_or_default())
+}

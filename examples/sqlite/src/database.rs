@@ -1,0 +1,157 @@
+//! The file, and the one thread that works on it.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError, mpsc},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use lockkit_core::{Clock, ErrorKind, Result, Tick};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use tokio::sync::oneshot;
+
+use crate::error::{from_sqlite, ours};
+
+/// How long one request waits for the transactions of other processes, each of which takes a fraction of a millisecond.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// The layout of the tables that this version reads and writes.
+const VERSION: i64 = 1;
+
+type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// One connection. Its thread does one request after the other, in the order in which they were made, also those that
+/// nobody waits for any more: so a release comes after every attempt that was given up.
+#[derive(Debug)]
+pub(crate) struct Database {
+    file: PathBuf,
+    line: Mutex<Option<Line>>,
+}
+
+#[derive(Debug)]
+struct Line {
+    jobs: mpsc::Sender<Job>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Database {
+    /// Opens the file; what is missing is made.
+    pub(crate) async fn open(file: PathBuf) -> Result<Self> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let (opened, outcome) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let path = file.clone();
+        let work = move || {
+            // Dropped last, when the connection is closed.
+            let _end: oneshot::Sender<()> = end;
+            match connect(&path) {
+                Ok(mut connection) => {
+                    let _is_awaited = opened.send(Ok(()));
+                    queue.into_iter().for_each(|job| job(&mut connection));
+                }
+                Err(error) => drop(opened.send(Err(error))),
+            }
+        };
+        let thread = thread::Builder::new().name("lockkit-sqlite".to_owned()).spawn(work);
+        thread.map_err(|error| {
+            ours(ErrorKind::Unavailable, format!("there is no room for a thread: {error}"))
+        })?;
+        outcome.await.map_err(|_| ours(ErrorKind::Unexpected, "the thread of the store has ended"))??;
+        Ok(Self { file, line: Mutex::new(Some(Line { jobs, ended })) })
+    }
+
+    /// Reads at one instant, which the work is told in microseconds of the wall clock.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>, i64) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.run(TransactionBehavior::Deferred, Tick::NEVER, work).await
+    }
+
+    /// Changes the file at one instant, which the work is told, while no other process does: all of it, or nothing of it
+    /// if that instant comes after `not_after` on the boot clock.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        not_after: Tick,
+        work: impl FnOnce(&Transaction<'_>, i64) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        // Deferred, it could fail half-way: what was read first may have been changed before the first write.
+        self.run(TransactionBehavior::Immediate, not_after, work).await
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        behavior: TransactionBehavior,
+        not_after: Tick,
+        work: impl FnOnce(&Transaction<'_>, i64) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let file = self.file.clone();
+        let job = move |connection: &mut Connection| {
+            let _is_awaited = reply.send(transact(connection, behavior, not_after, &file, work));
+        };
+        self.send(Box::new(job))?;
+        let lost =
+            |_| ours(ErrorKind::Unexpected, "the thread of the store has ended").with_outcome_unknown();
+        answer.await.map_err(lost)?
+    }
+
+    fn send(&self, job: Job) -> Result<()> {
+        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = line.as_ref().ok_or_else(|| ours(ErrorKind::Closed, "the store is closed"))?;
+        line.jobs.send(job).map_err(|_| ours(ErrorKind::Unexpected, "the thread of the store has ended"))
+    }
+
+    /// Does what was asked for until now, and closes the file.
+    pub(crate) async fn close(&self) {
+        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Line { jobs, ended }) = line {
+            drop(jobs);
+            // An error, as nothing is ever sent: the thread is over.
+            let _ended = ended.await;
+        }
+    }
+}
+
+fn connect(file: &Path) -> Result<Connection> {
+    let failed = |error| from_sqlite(error, "opening", file);
+    let connection = Connection::open(file).map_err(failed)?;
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL").map_err(failed)?;
+    connection.execute_batch(include_str!("schema.sql")).map_err(failed)?;
+    let found: i64 =
+        connection.query_row("SELECT version FROM lockkit_store", [], |row| row.get(0)).map_err(failed)?;
+    if found != VERSION {
+        let text =
+            format!("opening {file:?}: its tables have version {found}, and this program knows {VERSION}");
+        return Err(ours(ErrorKind::WrongType, text));
+    }
+    Ok(connection)
+}
+
+fn transact<T>(
+    connection: &mut Connection,
+    behavior: TransactionBehavior,
+    not_after: Tick,
+    file: &Path,
+    work: impl FnOnce(&Transaction<'_>, i64) -> rusqlite::Result<T>,
+) -> Result<T> {
+    let failed = |error| from_sqlite(error, "using", file);
+    let transaction = connection.transaction_with_behavior(behavior).map_err(failed)?;
+    // Looked at here, when nobody else can write any more: before, the request may have waited.
+    if Clock::Boot.now() > not_after {
+        let text = format!("using {file:?}: others kept it for too long, and nothing was done");
+        return Err(ours(ErrorKind::Unavailable, text));
+    }
+    let done = work(&transaction, wall_clock_us()).map_err(failed)?;
+    transaction.commit().map_err(|error| failed(error).with_outcome_unknown())?;
+    Ok(done)
+}
+
+/// SQLite's own clock counts milliseconds: in one of them, a counter that was lost and begun anew hands out a token twice.
+#[expect(clippy::disallowed_methods, reason = "all who use the file are on this host, and share its clock")]
+fn wall_clock_us() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,71 @@
+//! A backend of lockkit that keeps its locks in one SQLite file: the worked example of `docs/write-a-backend.md`.
+//!
+//! ```text
+//! sqlite:///var/lib/app/locks.db
+//! ```
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let url = format!("sqlite://{}", folder.path().join("locks.db").display());
+//! let mut registry = lockkit_core::Registry::new();
+//! lockkit_example_sqlite::register(&mut registry);
+//! let locker = registry.connect(&url).await?;
+//! let guard = locker.mutex("nightly")?.lock().await?;
+//! // The work.
+//! guard.release().await?;
+//! # locker.shutdown().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Exclusive locks and elections between the processes of one host. Each lock is a row with an owner, a token and the end
+//! of its lease. Nothing wakes a waiter: it asks again after 10 ms, then less often, up to every 200 ms.
+//!
+//! * **The clock** is the wall clock of the host, read inside the transaction. If it is set forward, leases end early and
+//!   two may hold one lock; if it is set back, the lock of a dead holder stays longer. The descriptor lists that as the
+//!   exception `server_clock_step`.
+//! * **Tokens** come from one counter for all names, which is never behind the wall clock in microseconds. So the row of a
+//!   free lock can be deleted, and a restored backup hands out no token twice, unless the clock was set back as well.
+//! * **A crash of the host** may lose the last transactions (`synchronous=NORMAL`). Whoever held a lock by them died with
+//!   the host, and the counter goes on from the clock.
+//! * **A busy disk** can take longer to sync than a short lease lasts: a second is a good least ttl.
+//! * **The file** must be on a disk of this host, as SQLite's WAL needs shared memory, and nobody may remove it while it
+//!   is in use.
+
+mod backend;
+mod claim;
+mod config;
+mod database;
+mod error;
+
+use std::sync::Arc;
+
+use lockkit_core::{Connector, Registry, Result, spi::Backend, url::StoreUrl};
+
+pub use self::{
+    backend::{DESCRIPTOR, Sqlite},
+    config::Config,
+};
+
+/// The URL schemes of this backend.
+pub const SCHEMES: &[&str] = &["sqlite"];
+
+/// Teaches a registry the schemes of this backend.
+pub fn register(registry: &mut Registry) {
+    registry.register(SqliteConnector);
+}
+
+struct SqliteConnector;
+
+#[async_trait::async_trait]
+impl Connector for SqliteConnector {
+    fn schemes(&self) -> &'static [&'static str] {
+        SCHEMES
+    }
+
+    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(Sqlite::open(Config::from_url(url)?).await?))
+    }
+}

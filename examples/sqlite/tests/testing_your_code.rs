@@ -1,0 +1,144 @@
+//! The tests that `docs/testing-your-code.md` shows: how a program that uses lockkit tests itself.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use lockkit::{
+    Clock, ErrorKind, FencingToken, LockGuard, LockOptions, Locker, LossReason, Memory, Released, Renewal,
+};
+use lockkit_conformance::{Faults, Link as _, faulty::Faulty};
+use rusqlite::{Connection, params};
+use tokio::time::{advance, sleep};
+
+/// The program under test: it copies files one by one, for as long as nobody else does.
+async fn copy_files(locker: &Locker, copied: &Mutex<Vec<u32>>) -> lockkit::Result<bool> {
+    let Some(guard) = locker.mutex("copy")?.try_lock().await? else { return Ok(false) };
+    let work = async {
+        for file in 0..60 {
+            sleep(Duration::from_secs(60)).await;
+            copied.lock().unwrap().push(file);
+        }
+    };
+    guard.run(work).await?;
+    Ok(guard.release().await? == Released::Freed)
+}
+
+#[tokio::test]
+async fn one_store_and_two_lockers_are_two_processes() -> lockkit::Result<()> {
+    let store = Memory::new();
+    let (ours, theirs) = (Locker::new(store.clone()), Locker::new(store.clone()));
+    let guard = theirs.mutex("copy")?.lock().await?;
+    let copied = Mutex::default();
+    assert!(!copy_files(&ours, &copied).await?, "somebody else does it");
+    assert!(copied.lock().unwrap().is_empty());
+    guard.release().await?;
+    ours.shutdown().await?;
+    theirs.shutdown().await?;
+    assert!(store.is_empty(), "nothing is left locked");
+    Ok(())
+}
+
+/// A store and a locker on tokio's clock, which a test can pause.
+fn on_tokios_clock() -> (Memory, Locker) {
+    let store = Memory::with_clock(Clock::Tokio);
+    let locker = Locker::new(store.clone()).with_clock(Clock::Tokio);
+    (store, locker)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_of_work_under_a_lease_of_half_a_minute() -> lockkit::Result<()> {
+    let (_, locker) = on_tokios_clock();
+    let copied = Mutex::default();
+    assert!(copy_files(&locker, &copied).await?);
+    assert_eq!(copied.lock().unwrap().len(), 60);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_nobody_renews_ends() -> lockkit::Result<()> {
+    let (_, locker) = on_tokios_clock();
+    let options = LockOptions::new().with_ttl(Duration::from_secs(10)).with_renewal(Renewal::Manual);
+    let mutex = locker.mutex("copy")?.with_options(options)?;
+    let paused = mutex.lock().await?;
+    advance(Duration::from_secs(11)).await;
+    assert!(!paused.is_held());
+    assert_eq!(paused.lost().await, LossReason::Expired);
+    let next = mutex.try_lock().await?.expect("it is free again");
+    assert!(next.fencing_token() > paused.fencing_token());
+    assert_eq!(paused.release().await?, Released::NotHeld);
+    next.release().await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_ends_when_the_lock_is_taken_away() -> lockkit::Result<()> {
+    let (_, locker) = on_tokios_clock();
+    let copied = Arc::new(Mutex::default());
+    let (locker_of_work, list) = (locker.clone(), Arc::clone(&copied));
+    let work = tokio::spawn(async move { copy_files(&locker_of_work, &list).await });
+    sleep(Duration::from_secs(150)).await;
+    let mutex = locker.mutex("copy")?;
+    let holder = mutex.inspect().await?.holders.remove(0);
+    mutex.force_release(holder.token.expect("a client of lockkit has one")).await?;
+    let error = work.await.expect("no panic").expect_err("it was lost");
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_eq!(*copied.lock().unwrap(), [0, 1], "two minutes of work");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_ends_in_time_when_the_store_falls_silent() -> lockkit::Result<()> {
+    let store = Faulty::new(Arc::new(Memory::with_clock(Clock::Tokio)));
+    let line = store.line();
+    let locker = Locker::new(store).with_clock(Clock::Tokio);
+    let guard = locker.mutex("copy")?.lock().await?;
+    line.set(Faults::SILENCE);
+    let silent = Clock::Tokio.now();
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert!(silent.until(Clock::Tokio.now()) <= LockOptions::new().ttl);
+    line.heal();
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_grant_whose_reply_was_lost_is_not_left_behind() -> lockkit::Result<()> {
+    let memory = Memory::new();
+    let store = Faulty::new(Arc::new(memory.clone()));
+    let line = store.line();
+    let options = LockOptions::new().with_op_timeout(Duration::from_millis(50));
+    let locker = Locker::new(store).with_defaults(options)?;
+    line.set(Faults::LOST_REPLIES);
+    let error = locker.mutex("copy")?.try_lock().await.expect_err("nobody knows whether it was granted");
+    assert!(error.is_outcome_unknown() && error.kind() == ErrorKind::Unavailable);
+    line.heal();
+    locker.shutdown().await?;
+    assert!(memory.is_empty(), "what it left was taken back");
+    Ok(())
+}
+
+/// The program's own write, which a holder that was paused for too long makes in vain.
+fn write_stock(db: &Connection, left: i64, token: FencingToken) -> rusqlite::Result<bool> {
+    const SQL: &str = "UPDATE stock SET left = ?1, token = ?2 WHERE item = 'lamp' AND token <= ?2";
+    let rows = db.execute(SQL, params![left, token.get().cast_signed()])?;
+    Ok(rows == 1)
+}
+
+#[tokio::test]
+async fn a_late_write_changes_nothing() -> Result<(), Box<dyn std::error::Error>> {
+    let db = Connection::open_in_memory()?;
+    db.execute_batch(
+        "CREATE TABLE stock (item TEXT PRIMARY KEY, left INTEGER NOT NULL, token INTEGER NOT NULL);
+         INSERT INTO stock VALUES ('lamp', 10, 0)",
+    )?;
+    let mutex = Locker::memory().mutex("lamp")?;
+    let paused = mutex.lock().await?;
+    mutex.force_release(paused.fencing_token()).await?;
+    let present: LockGuard = mutex.lock().await?;
+    assert!(write_stock(&db, 9, present.fencing_token())?);
+    assert!(!write_stock(&db, 5, paused.fencing_token())?, "it comes too late");
+    let left: i64 = db.query_row("SELECT left FROM stock", [], |row| row.get(0))?;
+    assert_eq!(left, 9);
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! The servers for users: the compose file, and native.sh for machines without docker.
+
+mod client;
+mod native;
+
+#[cfg(test)]
+mod agreement;
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::{
+    install, mysql,
+    run::{root, step},
+    server::{self, SHELLCHECK, Server},
+    valkey,
+};
+
+/// Looks at both with the tools that others wrote for that, and tries each URL of native.sh.
+///
+/// # Errors
+/// A fault was found, or a URL doesn't work. Tools that can't be had here are no error, but are named loudly.
+pub(crate) fn check() -> Result<()> {
+    client::check()?;
+    if offer(&SHELLCHECK) {
+        let mut command = Command::new("shellcheck");
+        command.args(["-x", "-P", "compose", "compose/native.sh"]).current_dir(root());
+        step("shellcheck", &mut command)?;
+    }
+    install::servers(server::FOR_NATIVE)?;
+    mysql::offer()?.warn();
+    valkey::offer();
+    native::check()
+}
+
+/// Whether a tool is there, or could be installed; if not, says so loudly.
+fn offer(tool: &Server) -> bool {
+    let installed = install::servers(&[tool]);
+    if let Err(error) = &installed {
+        let line = "=".repeat(80);
+        eprintln!("\n{line}\nWARNING: {} does not look at compose/.\n{error:#}\n{line}", tool.name);
+    }
+    installed.is_ok()
+}
