@@ -27,19 +27,17 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Checks each of their files, those of packages with a program too; but neither a package's tests nor a library, which are
-/// read in parts.
+/// Checks each of their files. A package is no single lesson: it follows the rule for all source files.
 ///
 /// # Errors
 /// Names each file that is too long.
 pub(crate) fn check_length(folder: &Path) -> Result<()> {
     let mut files = files::with_extension(folder, "rs")?;
-    let is_library = |file: &Path| {
-        let mut packages = file.ancestors().take_while(|above| *above != folder);
-        packages.any(|above| above.join("src/lib.rs").exists())
+    let is_in_package = |file: &Path| {
+        let above = file.ancestors().take_while(|above| *above != folder);
+        above.into_iter().any(|above| above.join("Cargo.toml").exists())
     };
-    files.retain(|file| !file.strip_prefix(folder).is_ok_and(|file| file.iter().any(|part| part == "tests")));
-    files.retain(|file| !is_library(file));
+    files.retain(|file| !is_in_package(file));
     length::check_files(&files, MOST_LINES)
 }
 
@@ -64,23 +62,15 @@ mod tests {
     #[test]
     fn each_file_of_an_example_is_short() {
         let folder = tempfile::tempdir().unwrap();
-        for part in ["a", "service/src", "service/tests"] {
+        for part in ["a", "service/src"] {
             fs::create_dir_all(folder.path().join(part)).unwrap();
         }
-        fs::write(folder.path().join("service/tests/long.rs"), "//\n".repeat(81)).unwrap();
+        fs::write(folder.path().join("service/Cargo.toml"), "").unwrap();
+        fs::write(folder.path().join("service/src/main.rs"), "//\n".repeat(81)).unwrap();
         fs::write(folder.path().join("a/part.rs"), "//\n".repeat(80)).unwrap();
         check_length(folder.path()).unwrap();
         fs::write(folder.path().join("a/part.rs"), "//\n".repeat(81)).unwrap();
         let error = check_length(folder.path()).unwrap_err().to_string();
         assert!(error.contains("a/part.rs: 81 lines"), "{error}");
-        fs::write(folder.path().join("a/part.rs"), "").unwrap();
-        fs::write(folder.path().join("service/src/shop.rs"), "//\n".repeat(81)).unwrap();
-        check_length(folder.path()).unwrap_err();
-        for library in [folder.path().join("src"), folder.path().join("service/src")] {
-            check_length(folder.path()).unwrap_err();
-            fs::create_dir_all(&library).unwrap();
-            fs::write(library.join("lib.rs"), "").unwrap();
-        }
-        check_length(folder.path()).unwrap();
     }
 }
