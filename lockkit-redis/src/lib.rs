@@ -30,8 +30,8 @@
 //!
 //! What can break it: Redis replicates asynchronously, so a failover can lose a lock, less likely with `wait_replicas`;
 //! and leases follow the server's wall clock. Fencing tokens rise all the same, as they are never below the server's time
-//! in microseconds. While a slot of a cluster moves to another node, renewals of mutexes work and other requests for its
-//! names wait, or fail as unavailable.
+//! in microseconds, unless the last one is lost and that clock was set back. While a slot of a cluster moves to another
+//! node, renewals of mutexes work and other requests for its names wait, or fail as unavailable.
 //!
 //! What stands in the store of a name, all in one slot; what else begins with the prefix are channels:
 //!

@@ -88,15 +88,15 @@ mod tests {
     fn reads_names_and_features() {
         let json = br#"{"packages": [
             {"name": "lockkit", "features": {"default": [], "full": ["redis"], "redis": []}, "version": "0.1.0",
-             "manifest_path": "/work/Cargo.toml", "publish": null, "targets": [{"kind": ["lib"]}]},
+             "manifest_path": "/repo/Cargo.toml", "publish": null, "targets": [{"kind": ["lib"]}]},
             {"name": "xtask", "features": {}, "version": "0.1.0",
-             "manifest_path": "/work/xtask/Cargo.toml", "publish": [], "targets": [{"kind": ["bin"]}]}
+             "manifest_path": "/repo/xtask/Cargo.toml", "publish": [], "targets": [{"kind": ["bin"]}]}
         ]}"#;
         let members = parse(json).unwrap();
         let [lockkit, xtask] = members.as_slice() else { panic!("{members:?}") };
         assert_eq!((lockkit.name.as_str(), lockkit.version.as_str()), ("lockkit", "0.1.0"));
         assert_eq!(lockkit.features, ["full", "redis"]);
-        assert_eq!(lockkit.folder, Path::new("/work"));
+        assert_eq!(lockkit.folder, Path::new("/repo"));
         assert!(lockkit.is_published && lockkit.has_library);
         assert!(!xtask.is_published && !xtask.has_library);
         parse(b"{}").unwrap_err();

@@ -3,7 +3,7 @@
 mod replica;
 mod shop;
 
-use std::{env, fs, sync::Arc};
+use std::{env, fs, path::PathBuf, sync::Arc};
 
 use axum::{
     Json, Router,
@@ -28,7 +28,7 @@ type Refusal = (StatusCode, String);
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let mut words = env::args().skip(1);
-    let folder = env::temp_dir().join("lockkit-example-service");
+    let folder = PathBuf::from("/var/tmp/lockkit-example-service");
     fs::create_dir_all(&folder)?;
     let address = words.next().unwrap_or_else(|| "127.0.0.1:8081".to_owned());
     let url = words.next().unwrap_or_else(|| format!("file://{}/locks", folder.display()));

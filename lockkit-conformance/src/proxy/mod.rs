@@ -77,6 +77,9 @@ impl Proxy {
     ///
     /// # Errors
     /// No port could be had.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, nothing listens.
     pub async fn start(server: SocketAddr) -> io::Result<Self> {
         let socket = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let addr = socket.local_addr()?;

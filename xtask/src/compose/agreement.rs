@@ -58,7 +58,7 @@ fn each_service_is_pinned_keeps_its_data_and_tells_when_it_is_ready() {
         let image = service["image"].as_str().unwrap();
         let (_, tag) = image.rsplit_once(':').unwrap();
         assert!(
-            tag.starts_with(|first: char| first.is_ascii_digit()) && tag.contains('.'),
+            tag.split('.').count() == 3 && tag.split('.').all(|part| part.parse::<u32>().is_ok()),
             "{name} is {image}"
         );
         let healthcheck = &service["healthcheck"];
