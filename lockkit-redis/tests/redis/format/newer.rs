@@ -137,6 +137,25 @@ async fn c13_a_waiter_writes_nothing_to_a_name_that_was_taken_over_by_a_newer_lo
     }
 }
 
+/// As docs/stability.md tells it, once every process has stopped.
+#[tokio::test]
+async fn c4_c13_a_name_goes_on_from_the_token_that_an_operator_puts_in_the_place_of_a_mark() {
+    const LAST: u64 = 4_102_444_800_000_007;
+    for (kind, mode) in modes() {
+        let store = Store::start().await;
+        store.admin.load(&kept(kind)[1]).await;
+        let fence = format!("lockkit:{kind}:{{orders}}:fence");
+        for key in store.admin.keys().await.into_iter().filter(|key| *key != fence) {
+            store.admin.ask::<()>(&["DEL", &key]).await;
+        }
+        store.admin.ask::<()>(&["SET", &fence, &LAST.to_string()]).await;
+        let mut claim = store.redis.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
+        assert_eq!(granted(claim.attempt(Wait::No).await).token.get(), LAST + 1);
+        assert!(store.admin.ask::<i64>(&["PTTL", &fence]).await > 0);
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+}
+
 /// Only for a mark is the fence looked at where nothing else is asked of it.
 #[tokio::test]
 async fn c7_c14_a_fence_of_another_type_stops_no_release_and_no_operator() {
