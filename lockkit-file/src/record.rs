@@ -121,7 +121,10 @@ impl Record {
 
     /// Whether this may be what the loss of power has left of a record.
     pub(crate) fn is_rest(bytes: &[u8]) -> bool {
-        bytes.starts_with(b"{\n  \"lockkit\":") || bytes.iter().all(|byte| *byte == 0)
+        // Not of a newer one, as far as it tells.
+        let after = bytes.strip_prefix(b"{\n  \"lockkit\":");
+        after.is_some_and(|after| after.is_empty() || after.starts_with(b" 1,"))
+            || bytes.iter().all(|byte| *byte == 0)
     }
 
     /// The format of what a newer lockkit has written.

@@ -27,5 +27,7 @@ pub(crate) fn newer(bytes: &[u8], known: u32) -> Option<u32> {
 }
 
 fn of(bytes: &[u8]) -> Option<u32> {
+    // A list would be read as the fields, in their order.
+    bytes.trim_ascii_start().starts_with(b"{").then_some(())?;
     Head::deserialize(&mut Deserializer::from_slice(bytes)).ok().map(|Head { lockkit }| lockkit)
 }

@@ -103,6 +103,19 @@ async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
     }
 }
 
+/// As the loss of power leaves one: whether anybody held it was all in what is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn c1_c13_the_rest_of_a_newer_record_from_before_the_boot_is_not_written_over() {
+    let scene = Scene::new().await;
+    let torn = "{\n  \"lockkit\": 2,\n  \"mo";
+    fs::write(&scene.record, torn).unwrap();
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+    File::options().write(true).open(&scene.record).unwrap().set_modified(long_ago).unwrap();
+    let error = scene.locker.mutex("orders").unwrap().try_lock().await.unwrap_err();
+    assert!(!error.is_temporary() && !error.is_outcome_unknown(), "{error}");
+    assert_eq!(fs::read_to_string(&scene.record).unwrap(), torn);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_left_as_it_is() {
     let scene = Scene::new().await;

@@ -119,8 +119,14 @@ pub(crate) async fn prepare(connection: &mut Connection, config: &Config) -> Res
 async fn check_version(connection: &mut Connection, config: &Config) -> Result<()> {
     let meta = config.tables().table("meta");
     let question = format!("SELECT compatible FROM {meta} WHERE id=1");
-    // Whatever else is wrong with it shows later.
-    let Ok(rows) = connection.rows(&question, Vec::new()).await else { return Ok(()) };
+    let answer = connection.rows(&question, Vec::new()).await;
+    // What is wrong with it then shows later.
+    if let Some(error::NO_SUCH_TABLE | error::NO_SUCH_COLUMN | error::TABLE_DENIED) =
+        answer.as_ref().err().and_then(error::code)
+    {
+        return Ok(());
+    }
+    let rows = asked(answer, Phase::Read, &format!("reading {meta}"))?;
     match rows.first().and_then(|row| value(row, 0)) {
         Some(compatible) if compatible > VERSION => Err(newer(config, compatible)),
         _ => Ok(()),
@@ -211,7 +217,8 @@ fn asked<T>(answer: Result<T, mysql_async::Error>, phase: Phase, what: &str) -> 
 fn newer(config: &Config, compatible: u32) -> lockkit_core::Error {
     let reason = format!(
         "the tables {} were written by a newer lockkit: their format asks for version {compatible}, and this one knows \
-         {VERSION}; they are left as they are: upgrade this program, or use another table_prefix",
+         {VERSION}; they are left as they are: upgrade this program; locks under another table_prefix would not \
+         exclude these",
         config.tables().table("*")
     );
     error::ours(ErrorKind::NewerFormat, reason)

@@ -52,7 +52,7 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<std::borrow::Cow<'static, 
 pub(crate) fn newer(key: &str) -> Error {
     let reason = format!(
         "the key {key:?} was written by a newer lockkit, in a format that this one does not know; it is left as it is: \
-         upgrade this program, or choose another prefix"
+         upgrade this program; locks under another prefix would not exclude these"
     );
     ours(ErrorKind::NewerFormat, reason)
 }

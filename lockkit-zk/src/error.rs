@@ -101,7 +101,7 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Err
 pub(crate) fn newer(path: &str) -> Error {
     let reason = format!(
         "{path:?} was written by a newer lockkit, in a format that this one does not know; it is left as it is: upgrade \
-         this program, or use another prefix"
+         this program; locks under another prefix would not exclude these"
     );
     ours(ErrorKind::NewerFormat, reason)
 }

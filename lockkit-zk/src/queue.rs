@@ -14,6 +14,8 @@ use std::num::NonZeroU32;
 
 use lockkit_core::{Kind, spi::Mode};
 
+use crate::version;
+
 /// Past this many holders, the first waiter for permits watches the whole folder.
 const MOST_WATCHES: usize = 16;
 
@@ -75,6 +77,10 @@ pub(crate) struct Member {
 
 impl Member {
     fn parse(name: String) -> Result<Self, String> {
+        // First: a later layout may name its nodes so that they look like ours.
+        if version::is_newer_name(&name) {
+            return Err(name);
+        }
         match parse(&name) {
             Some((role, sequence)) => Ok(Self { name, role, sequence }),
             None => Err(name),

@@ -234,6 +234,18 @@ fn c13_what_is_torn_or_foreign_is_no_record() {
     }
     assert!(Record::is_rest(&bytes[..40]) && Record::is_rest(&[0; 40]));
     assert!(!Record::is_rest(b"4711\n"));
+    for (text, may_be) in [
+        ("{\n  \"lockkit\":", true),
+        ("{\n  \"lockkit\": 1,", true),
+        ("{\n  \"lockkit\": 2,\n  \"mo", false),
+        ("{\n  \"lockkit\": 10", false),
+        ("{\n  \"lockkit\": 1", false),
+    ] {
+        assert_eq!(Record::is_rest(text.as_bytes()), may_be, "{text}");
+    }
+    // Another program's.
+    assert_eq!(Record::newer(b"[2]"), None);
+    assert_eq!(Record::newer(b"{\"lockkit\": 2}\nend\n"), Some(2));
     // A later format may have more, and another end.
     for newer in ["{\"lockkit\": 2, \"more\": []}", "{\"lockkit\": 2}\nend\n"] {
         let reason = Record::parse(newer.as_bytes(), &name()).unwrap_err();

@@ -15,6 +15,7 @@ on_both!(
     c1_c4_c14_what_0_1_0_has_stored_is_read_and_respected_and_tokens_rise,
     c1_what_is_stored_has_the_form_of_0_1_0,
     c13_nothing_is_added_to_what_a_newer_lockkit_has_made,
+    c13_where_it_can_not_be_told_who_made_the_tables_none_is_made,
 );
 
 /// Tables and rows as 0.1.0 makes them, but for times that are past 2100.
@@ -135,6 +136,20 @@ async fn c13_nothing_is_added_to_what_a_newer_lockkit_has_made(flavor: SqlFlavor
     for (table, before) in ["meta", "lock", "holder"].into_iter().zip(before) {
         assert_eq!(bed.dump(&mut admin, table).await, before);
     }
+}
+
+/// The row is there and can't be read.
+async fn c13_where_it_can_not_be_told_who_made_the_tables_none_is_made(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let mut admin = bed.admin().await;
+    let columns = "1 AS id,'optimistic' AS strategy,2 AS version,(SELECT 1 UNION SELECT 2) AS compatible";
+    admin.run(format!("CREATE VIEW lockkit.{} AS SELECT {columns}", bed.table("meta"))).await;
+    let error = refused(&bed.url("")).await;
+    let made = format!(
+        "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA='lockkit' AND TABLE_NAME LIKE '{}%'",
+        bed.prefix
+    );
+    assert_eq!(admin.one::<u64>(made).await, 1, "{error}");
 }
 
 /// Times and ids are as long as they are, whatever they are.

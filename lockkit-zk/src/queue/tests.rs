@@ -38,6 +38,14 @@ fn c13_what_is_no_part_of_the_lock_is_named() {
     {
         assert_eq!(Queue::new(Kind::Mutex, vec![stranger.to_owned()]), Err(stranger.to_owned()));
     }
+    // Those of later formats, however they end.
+    for (kind, newer) in [
+        (Kind::Mutex, "lockkit-2-lock-0000000001"),
+        (Kind::RwLock, "lockkit-2-__READ__0000000001"),
+        (Kind::Semaphore, "lockkit-2-permits-2of3-0000000001"),
+    ] {
+        assert_eq!(Queue::new(kind, vec![newer.to_owned()]), Err(newer.to_owned()));
+    }
     let reader = "_c_x-__READ__0000000001".to_owned();
     assert_eq!(Queue::new(Kind::Mutex, vec![reader.clone()]), Err(reader));
 }

@@ -12,9 +12,9 @@ local used, limit
 local hour, day = 3600000, 86400000
 
 -- From format 2 on, a fence begins with `lockkit/` and the format, whatever else is written where: then a newer lockkit keeps
--- this name, and what is here knows nothing of it.
+-- this name, and what is here knows nothing of it. A key of another type is an error for who writes a fence, and no mark.
 local function is_newer(fence)
-  return fence and string.find(fence, '^lockkit/%d') ~= nil
+  return type(fence) == 'string' and string.find(fence, '^lockkit/%d') ~= nil
 end
 
 -- A fence above all before it and not below the time, or nil if there is none left, or none for us.
@@ -84,8 +84,10 @@ local function restart(owner, now, lease)
   end
   local left = math.floor((deadline - now) / 1000)
   if redis.call('PTTL', holders) < left then keep_grants(left) end
-  if redis.call('PTTL', fence_key) < left + day then
-    local ahead = tonumber(redis.call('GET', fence_key) or 0) - now
+  local kept = redis.call('PTTL', fence_key)
+  -- One that never lapses is not ours, and is not given an end.
+  if kept ~= -1 and kept < left + day then
+    local ahead = (tonumber(redis.call('GET', fence_key)) or now) - now
     redis.call('PEXPIRE', fence_key, math.max(0, math.ceil(ahead / 1000)) + left + day + hour)
   end
   return left

@@ -1,8 +1,8 @@
 -- KEYS fence, queue, live, holders, grants
 -- {now, limit, used, waiters, then owner, end of the lease in µs, count, fence of each holder}; limit is false if there is
 -- none. {now, fence} of a newer lockkit's
-local now, fence = clock(), redis.call('GET', KEYS[1])
-if fence and string.find(fence, '^lockkit/%d') then return {now, fence} end
+local now, fence = clock(), redis.pcall('GET', KEYS[1])
+if type(fence) == 'string' and string.find(fence, '^lockkit/%d') then return {now, fence} end
 local answer = {now, tonumber(redis.call('HGET', KEYS[5], 'limit') or nil) or false, 0}
 answer[4] = redis.call('ZCOUNT', KEYS[3], digits(now), '+inf')
 local holders = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. digits(now), '+inf', 'WITHSCORES')

@@ -8,28 +8,34 @@ for first = 1, #KEYS, 5 do
   fence_key, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2]
   holders, grants = KEYS[first + 3], KEYS[first + 4]
   local seen, places, longest = {0}, {}, 0
+  -- Nothing is written beside what a newer lockkit keeps: those who wait ask, and hear of it.
+  local newer = is_newer(redis.pcall('GET', fence_key))
   local last = arg + 2 * tonumber(ARGV[arg])
   while arg < last do
     local waiter = ARGV[arg + 1]
-    seen[#seen + 1] = redis.call('ZADD', live, 'XX', 'CH', now + ARGV[arg + 2] * 1000, waiter)
+    seen[#seen + 1] = newer and 0 or redis.call('ZADD', live, 'XX', 'CH', now + ARGV[arg + 2] * 1000, waiter)
     places[waiter] = #seen
     longest = math.max(longest, tonumber(ARGV[arg + 2]))
     arg = arg + 2
   end
   arg = arg + 1
-  keep_queue(longest)
-  prune(now, '')
-  if limit then
-    local _, served = hand_over(now, ARGV[1], ARGV[2], places)
-    for waiter in pairs(served) do
-      if places[waiter] then seen[places[waiter]] = 0 end
+  if newer then
+    seen[1] = -1
+  else
+    keep_queue(longest)
+    prune(now, '')
+    if limit then
+      local _, served = hand_over(now, ARGV[1], ARGV[2], places)
+      for waiter in pairs(served) do
+        if places[waiter] then seen[places[waiter]] = 0 end
+      end
     end
+    if used == 0 then
+      -- All permits are free and can't be handed over: a key was lost, or there is no fence left. They have to ask.
+      for place = 2, #seen do seen[place] = 0 end
+    end
+    seen[1] = first_lapse(now)
   end
-  if used == 0 then
-    -- All permits are free and can't be handed over: a key was lost, or there is no fence left. They have to ask.
-    for place = 2, #seen do seen[place] = 0 end
-  end
-  seen[1] = first_lapse(now)
   answer[#answer + 1] = seen
 end
 return answer

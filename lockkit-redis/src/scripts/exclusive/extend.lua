@@ -14,7 +14,8 @@ if left < lease then
   if redis.call('PEXPIRE', KEYS[1], lease) == 0 then return -1 end
   left = lease
 end
--- The fence outlives the lock by a day, however long that is held. One that is ahead of the clock is kept for longer already.
-local keep = left + 86400000
-if redis.call('PTTL', KEYS[2]) < keep then redis.call('PEXPIRE', KEYS[2], keep) end
+-- The fence outlives the lock by a day, however long that is held. One that is ahead of the clock is kept for longer already,
+-- and one that never lapses is not ours.
+local keep, kept = left + 86400000, redis.call('PTTL', KEYS[2])
+if kept ~= -1 and kept < keep then redis.call('PEXPIRE', KEYS[2], keep) end
 return left

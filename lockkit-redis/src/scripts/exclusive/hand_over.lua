@@ -7,9 +7,9 @@
 local lock, fence_key, queue, live = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 -- From format 2 on, a fence begins with `lockkit/` and the format, whatever else is written where: then a newer lockkit keeps
--- this name, and what is here knows nothing of it.
+-- this name, and what is here knows nothing of it. A key of another type is an error for who writes a fence, and no mark.
 local function is_newer(fence)
-  return fence and string.find(fence, '^lockkit/%d') ~= nil
+  return type(fence) == 'string' and string.find(fence, '^lockkit/%d') ~= nil
 end
 
 -- A fence above all before it and not below the time, or nil if there is none left, or none for us.

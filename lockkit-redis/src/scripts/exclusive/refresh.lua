@@ -8,19 +8,21 @@ for first = 1, #KEYS, 4 do
   lock, fence_key, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
   -- Where the queue was evicted and the other one was not, they have no places any more.
   local queued, seen, places, longest = redis.call('EXISTS', queue) == 1, {0}, {}, 0
+  -- Nothing is written beside what a newer lockkit keeps: those who wait ask, and hear of it.
+  local newer = is_newer(redis.pcall('GET', fence_key))
   local last = arg + 2 * tonumber(ARGV[arg])
   while arg < last do
     local waiter, liveness = ARGV[arg + 1], tonumber(ARGV[arg + 2])
-    local alive = redis.call('ZADD', live, 'XX', 'CH', now + liveness * 1000, waiter)
+    local alive = newer and 0 or redis.call('ZADD', live, 'XX', 'CH', now + liveness * 1000, waiter)
     seen[#seen + 1] = queued and alive or 0
     places[waiter] = #seen
     longest = math.max(longest, liveness)
     arg = arg + 2
   end
   arg = arg + 1
-  keep_queue(longest)
+  if not newer then keep_queue(longest) end
   local ttl = redis.call('PTTL', lock)
-  if ttl == -2 and queued then
+  if ttl == -2 and queued and not newer then
     local winner = hand_over(now, next_fence(now), ARGV[1], ARGV[2], places)
     if winner and places[winner] then seen[places[winner]] = 0 end
     ttl = redis.call('PTTL', lock)

@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, OwnerId,
-    spi::{Backend as _, Mode, Note, Outsiders, Released, Wait},
+    spi::{Backend as _, Mode, Note, Outsiders, Pulse, Released, Wait},
 };
 
 use tokio::time::timeout;
@@ -14,6 +14,7 @@ fn assert_newer(error: &Error, key: &str) {
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::NewerFormat, "{text}");
     assert!(text.contains("written by a newer lockkit") && text.contains(key), "{text}");
+    assert!(!text.contains("choose another"), "{text}");
     assert!(!error.is_temporary(), "{text}");
 }
 
@@ -43,7 +44,7 @@ fn kept(kind: Kind) -> [String; 2] {
 #[tokio::test]
 async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
     for (kind, mode) in modes() {
-        for dump in kept(kind) {
+        for (dump, listed) in kept(kind).into_iter().zip([false, true]) {
             let store = Store::start().await;
             store.admin.load(&dump).await;
             let before = store.admin.dump().await;
@@ -59,7 +60,9 @@ async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
             assert_newer(&store.redis.inspect(&name).await.unwrap_err(), &key);
             let token = FencingToken::new(4_102_444_800_000_007);
             assert_newer(&store.redis.force_release(&name, token).await.unwrap_err(), &key);
-            store.redis.names(kind, "").await.unwrap();
+            // Fences alone are not looked for: they outlast their locks.
+            let names = store.redis.names(kind, "").await.unwrap();
+            assert_eq!(names, listed.then_some(name).into_iter().collect::<Vec<_>>());
             assert_eq!(store.admin.dump().await, before);
             for line in &before {
                 let left: i64 = store.admin.ask(&["PTTL", line.split(' ').nth(1).unwrap()]).await;
@@ -69,7 +72,7 @@ async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
     }
 }
 
-/// No newer lockkit may do that; if one does, its mark stays all the same.
+/// No newer lockkit may do that; if one does, its mark stays all the same, and the holder gives back what it has.
 #[tokio::test]
 async fn c4_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_writes_no_fence_over_its_own() {
     for (kind, mode) in modes() {
@@ -87,8 +90,95 @@ async fn c4_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_writes_no_fenc
             let heir = claim_of(kind, mode, OwnerId::random());
             assert_newer(&claim.reissue(&heir, Outsiders::First).await.unwrap_err(), &key);
         }
-        claim.release().await.unwrap();
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
         assert_eq!(store.admin.ask::<String>(&["GET", &key]).await, mark);
+    }
+}
+
+#[tokio::test]
+async fn c10_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_renews_and_shortens_no_life_of_the_mark() {
+    for (kind, mode) in modes() {
+        let store = Store::start().await;
+        let mut claim = store.redis.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
+        granted(claim.attempt(Wait::No).await);
+        let (key, mark) = (format!("lockkit:{kind}:{{orders}}:fence"), "lockkit/2:x");
+        let day = 86_400_000_i64;
+        // As this format has none that never lapses, but for this it must not begin to.
+        for (life, least) in [(&[][..], -1), (&["PX", "5000"], day)] {
+            store.admin.ask::<()>(&[&["SET", &key, mark], life].concat()).await;
+            let renewed = claim.keep_alive().await.unwrap();
+            assert!(matches!(renewed, Pulse::Alive(_)), "{kind}: {renewed:?}");
+            let left: i64 = store.admin.ask(&["PTTL", &key]).await;
+            assert!(if least < 0 { left == least } else { left >= least }, "{kind}: {left}");
+            assert_eq!(store.admin.ask::<String>(&["GET", &key]).await, mark);
+        }
+    }
+}
+
+/// What keeps the waiters of a client alive, too, looks before it writes.
+#[tokio::test]
+async fn c13_a_waiter_writes_nothing_to_a_name_that_was_taken_over_by_a_newer_lockkit() {
+    for (kind, mode) in modes() {
+        let store = Store::start().await;
+        let mut holder = store.redis.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
+        granted(holder.attempt(Wait::No).await);
+        let wanted = if kind == Kind::Semaphore { mode } else { Mode::Exclusive };
+        let (mut waiter, bell) = ring_for(&store, claim_of(kind, wanted, OwnerId::random()));
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
+        store.admin.load(&kept(kind)[1]).await;
+        let before = store.admin.dump().await;
+        let answer = timeout(SOON, wait_for_long_or_err(&mut waiter, &bell)).await;
+        assert_eq!(store.admin.dump().await, before);
+        assert_newer(&answer.expect("it waits on").unwrap_err(), "{orders}:fence");
+        for line in &before {
+            let left: i64 = store.admin.ask(&["PTTL", line.split(' ').nth(1).unwrap()]).await;
+            assert!((3_500_000..=3_600_000).contains(&left), "{line}: {left}");
+        }
+    }
+}
+
+/// As docs/stability.md tells it, once every process has stopped.
+#[tokio::test]
+async fn c4_c13_a_name_goes_on_from_the_token_that_an_operator_puts_in_the_place_of_a_mark() {
+    const LAST: u64 = 4_102_444_800_000_007;
+    for (kind, mode) in modes() {
+        let store = Store::start().await;
+        store.admin.load(&kept(kind)[1]).await;
+        let fence = format!("lockkit:{kind}:{{orders}}:fence");
+        for key in store.admin.keys().await.into_iter().filter(|key| *key != fence) {
+            store.admin.ask::<()>(&["DEL", &key]).await;
+        }
+        store.admin.ask::<()>(&["SET", &fence, &LAST.to_string()]).await;
+        let mut claim = store.redis.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
+        assert_eq!(granted(claim.attempt(Wait::No).await).token.get(), LAST + 1);
+        assert!(store.admin.ask::<i64>(&["PTTL", &fence]).await > 0);
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+}
+
+/// Only for a mark is the fence looked at where nothing else is asked of it.
+#[tokio::test]
+async fn c7_c14_a_fence_of_another_type_stops_no_release_and_no_operator() {
+    for (kind, mode) in modes() {
+        let is_counted = matches!(kind, Kind::RwLock | Kind::Semaphore);
+        for by_force in [false, true] {
+            let store = Store::start().await;
+            let mut claim = store.redis.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
+            let token = granted(claim.attempt(Wait::No).await).token;
+            let key = format!("lockkit:{kind}:{{orders}}:fence");
+            store.admin.ask::<()>(&["DEL", &key]).await;
+            store.admin.ask::<()>(&["LPUSH", &key, "x"]).await;
+            let name = claim_of(kind, mode, OwnerId::random()).name;
+            if is_counted {
+                assert_eq!(store.redis.inspect(&name).await.unwrap().holders.len(), 1);
+            }
+            if by_force && is_counted {
+                let freed = store.redis.force_release(&name, token).await;
+                assert_eq!(freed.unwrap(), Released::Freed);
+            } else {
+                assert_eq!(claim.release().await.unwrap(), Released::Freed);
+            }
+        }
     }
 }
 
