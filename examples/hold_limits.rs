@@ -1,7 +1,8 @@
 //! How long a hold lasts: a bound on it, a warning before its end, a longer lease for one step, and a lock that stays
 //! taken for a while after the work.
 //!
-//! `cargo run --example hold_limits` runs on the embedded memory store; give the URL of another one as its argument.
+//! `cargo run --example hold_limits` runs on the embedded memory store; give the URL of another one as its argument. On
+//! ZooKeeper, where a lease is that of the session, it takes half a minute.
 
 use std::{
     env,

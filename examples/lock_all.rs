@@ -68,7 +68,10 @@ async fn main() -> Result<()> {
         outcome.expect("no transfer panics")?;
     }
     let balances = accounts.each_ref().map(|account| account.balance.load(SeqCst));
-    println!("12 transfers on {}: the balances are {balances:?}", locker.descriptor().name);
+    println!(
+        "12 transfers on {}, and the balances are what they were: {balances:?}",
+        locker.descriptor().name
+    );
     assert_eq!(balances, [0; 4], "as much came in as went out of each");
     locker.shutdown().await
 }

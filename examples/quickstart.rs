@@ -1,7 +1,8 @@
 //! Workers compete for one lock and update one record, which refuses stale tokens.
 //!
 //! * `cargo run --example quickstart` runs on the embedded memory store.
-//! * `cargo run --features file --example quickstart -- file:///var/tmp/locks` runs on files: run it twice at the same time.
+//! * `cargo run --features file --example quickstart -- file:///var/tmp/locks 100` runs on files, 100 turns
+//!   for each worker: run it in two terminals at once.
 //! * `cargo run --features redis --example quickstart -- redis://127.0.0.1/` runs on Redis; so do `zk` and `mysql`.
 
 use std::{
@@ -49,8 +50,8 @@ impl Record {
     }
 }
 
-async fn worker(name: &str, locker: Locker, record: Record) -> Result<()> {
-    for _ in 0..3 {
+async fn worker(name: &str, turns: u64, locker: Locker, record: Record) -> Result<()> {
+    for _ in 0..turns {
         let asked = Instant::now();
         let guard = locker.mutex("quickstart/record")?.lock().await?;
         let (token, waited, process) = (guard.fencing_token(), asked.elapsed().as_millis(), process::id());
@@ -58,9 +59,7 @@ async fn worker(name: &str, locker: Locker, record: Record) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(30)).await; // the work
         let wrote = record.write(token);
         record.with(|state| (state.holder, state.violations) = (None, state.violations + u32::from(!wrote)));
-        println!(
-            "{name} of process {process} held the lock with token {token}, waited {waited:>3} ms, wrote: {wrote}"
-        );
+        println!("{name} of {process} held the lock with token {token}, waited {waited} ms, wrote: {wrote}");
         guard.release().await?;
     }
     Ok(())
@@ -69,12 +68,13 @@ async fn worker(name: &str, locker: Locker, record: Record) -> Result<()> {
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
+    let turns = env::args().nth(2).map_or(3, |turns| turns.parse().expect("a number of turns"));
     let (locker, record) = (lockkit::connect(&url).await?, Record::default());
-    let work = |name| worker(name, locker.clone(), record.clone());
+    let work = |name| worker(name, turns, locker.clone(), record.clone());
     tokio::try_join!(work("anna"), work("ben "), work("cleo"), work("dora"))?;
     locker.shutdown().await?;
     let (value, violations) = record.with(|state| (state.value, state.violations));
     println!("{value} writes on {}, {violations} violations", locker.descriptor().name);
-    assert_eq!((value, violations), (12, 0));
+    assert_eq!((value, violations), (4 * turns, 0));
     Ok(())
 }
