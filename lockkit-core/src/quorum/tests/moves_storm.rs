@@ -25,7 +25,7 @@ use crate::{
 const ROUNDS: usize = 10;
 const SERVICES: usize = 5;
 /// Of each service in each step.
-const TURNS: usize = 25;
+const TURNS: usize = 15;
 
 fn any(below: u64) -> u64 {
     rand::random_range(0..below)
@@ -196,13 +196,13 @@ async fn c1_c4_a_move_in_a_storm_breaks_nothing() {
             stores.old.advance(old).await;
             let register = storm(stores, and_back(RAISED)).await;
             assert_eq!(register.faults, [""; 0], "{new} and {old}");
-            assert!(register.grants > 20, "{} grants", register.grants);
+            assert!(register.grants > 10, "{} grants", register.grants);
         }
         let stores = Stores::new(unraised(), Fake::new());
         stores.old.advance(9_000).await;
         let register = storm(stores, and_back(BASED)).await;
         assert_eq!(register.faults, [""; 0], "with a base");
-        assert!(register.grants > 30, "{} grants", register.grants);
+        assert!(register.grants > 10, "{} grants", register.grants);
     }
 }
 
