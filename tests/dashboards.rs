@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
@@ -170,11 +171,11 @@ async fn a_locker_tells_the_labels_of_the_table() {
     let guard = mutex.lock().await.unwrap();
     assert!(mutex.try_lock().await.unwrap().is_none());
     guard.release().await.unwrap();
-    let options = lockkit::LockOptions::new().with_max_hold(std::time::Duration::from_millis(1));
-    let doomed = mutex.clone().with_options(options).unwrap().lock().await.unwrap();
-    doomed.lost().await;
-    drop(doomed);
+    let options = lockkit::LockOptions::new().with_ttl(Duration::from_millis(300));
+    let doomed = mutex.with_options(options).unwrap().lock().await.unwrap();
+    // It is lost, as the locker is closed under it.
     locker.shutdown().await.unwrap();
+    doomed.lost().await;
     let (known, mut seen) = (labels(), BTreeSet::new());
     for (key, ..) in snapshotter.snapshot().into_vec() {
         let name = key.key().name();
