@@ -96,7 +96,7 @@ async fn c4_tokens_fall_if_the_old_store_forgets_while_they_are_ahead_of_its_clo
     redis.ask(["FLUSHALL"]).unwrap();
     let locker = lockkit::connect(&all_of(&[&zookeeper.url(), &old])).await.unwrap();
     let guard = locker.mutex(NAMES[0]).unwrap().lock().await.unwrap();
-    assert!(guard.fencing_token() < last, "the page says more than it has to");
+    assert!(guard.fencing_token() < last, "nothing was forgotten");
     guard.release().await.unwrap();
     locker.shutdown().await.unwrap();
     stop_over(&all_of(&[&new, &old]), last).await;
