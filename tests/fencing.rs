@@ -50,11 +50,12 @@ struct Database {
 }
 
 impl Database {
-    async fn start() -> Self {
+    /// MySQL counts changed rows, or found ones if it is asked to.
+    async fn start(found_rows: bool) -> Self {
         let server = SqlServer::start(SqlFlavor::MariaDb).unwrap();
         let two = Two::at(&server.url()).await;
-        // As MySQL does unless it is asked otherwise.
-        let opts = OptsBuilder::from_opts(Opts::from_url(&server.url()).unwrap()).client_found_rows(false);
+        let opts =
+            OptsBuilder::from_opts(Opts::from_url(&server.url()).unwrap()).client_found_rows(found_rows);
         let connection = Conn::new(opts).await.unwrap();
         Self { _server: server, two, connection }
     }
@@ -67,6 +68,12 @@ impl Database {
         };
         self.connection.exec_drop(statement, params).await.unwrap();
         self.connection.affected_rows()
+    }
+
+    /// The number that a statement with values asks for.
+    async fn ask(&mut self, statement: &str, values: &[(&str, Value)]) -> i64 {
+        let named = values.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.clone()));
+        self.connection.exec_first(statement, Params::Named(named.collect())).await.unwrap().unwrap()
     }
 
     async fn number(&mut self, query: &str) -> i64 {
@@ -82,11 +89,11 @@ impl Database {
 
 #[tokio::test]
 async fn c4_a_row_and_its_upsert_refuse_the_late_holder() {
-    let mut database = Database::start().await;
+    let mut database = Database::start(false).await;
     let [late, present] = database.two.tokens();
     assert!(late < present);
     let [table, update] = statements("### One row")[..] else { panic!("a table and an update") };
-    let [upsert] = statements("### A row that may not be there yet")[..] else { panic!("an upsert") };
+    let [upsert, _] = statements("### A row that may not be there yet")[..] else { panic!("an upsert") };
     database.run(table, &[]).await;
     let insert = |amount: i64, token: i64| {
         [("sku", "apple".into()), ("amount", amount.into()), ("token", token.into())]
@@ -109,9 +116,64 @@ async fn c4_a_row_and_its_upsert_refuse_the_late_holder() {
     database.end().await;
 }
 
+/// How often the upsert counts an insert, a refused write, an update and the same once more.
+async fn counts_of_the_upsert(found_rows: bool) -> [u64; 4] {
+    let mut database = Database::start(found_rows).await;
+    let [late, present] = database.two.tokens();
+    let [table, _] = statements("### One row")[..] else { panic!("a table and an update") };
+    let [upsert, ask] = statements("### A row that may not be there yet")[..] else {
+        panic!("an upsert, and how it went")
+    };
+    database.run(table, &[]).await;
+    let mut counts = [0; 4];
+    for (at, (amount, token)) in
+        [(5, present), (100, late), (7, present), (7, present)].into_iter().enumerate()
+    {
+        database.run("START TRANSACTION", &[]).await;
+        let values = [("sku", "apple".into()), ("amount", Value::from(amount)), ("token", token.into())];
+        counts[at] = database.run(upsert, &values).await;
+        let is_written = database.ask(ask, &[("sku", "apple".into()), ("token", token.into())]).await == 1;
+        database.run("COMMIT", &[]).await;
+        let amount_now = database.number("SELECT amount FROM stock").await;
+        assert_eq!((is_written, amount_now == amount), (token == present, token == present), "write {at}");
+    }
+    database.end().await;
+    counts
+}
+
+#[tokio::test]
+async fn c4_an_upsert_that_was_refused_is_seen_whatever_the_connection_counts() {
+    assert_eq!(counts_of_the_upsert(false).await, [1, 0, 2, 0]);
+    // What the page warns of: a refused one counts as an insert does.
+    assert_eq!(counts_of_the_upsert(true).await, [1, 1, 2, 1]);
+}
+
+#[tokio::test]
+async fn c11_names_that_differ_in_case_or_a_blank_have_rows_of_their_own_in_the_fence() {
+    let mut database = Database::start(false).await;
+    let [late, present] = database.two.tokens();
+    let [table, fence] = statements("### Several rows or tables")[..] else {
+        panic!("a table and an update")
+    };
+    database.run(table, &[]).await;
+    let long = "\u{1f512}".repeat(63) + "abc";
+    let names = ["stock", "STOCK", "stock ", "stöck", &long];
+    for name in names {
+        let values = [("name", Value::from(name))];
+        assert_eq!(database.run("INSERT INTO fence (name, token) VALUES (:name, 0)", &values).await, 1);
+    }
+    let check = |name: &str, token: i64| [("name", Value::from(name)), ("token", token.into())];
+    assert_eq!(database.run(fence, &check("stock", present)).await, 1);
+    for name in &names[1..] {
+        assert_eq!(database.run(fence, &check(name, late)).await, 1, "{name:?}");
+    }
+    assert_eq!(database.run(fence, &check("stock", late)).await, 0);
+    database.end().await;
+}
+
 #[tokio::test]
 async fn c4_a_transaction_that_begins_with_the_fence_refuses_the_late_holder() {
-    let mut database = Database::start().await;
+    let mut database = Database::start(false).await;
     let [late, present] = database.two.tokens();
     let [table, fence] = statements("### Several rows or tables")[..] else {
         panic!("a table and an update")

@@ -5,11 +5,11 @@ mod stores;
 
 use std::time::Duration;
 
-use lockkit::{ErrorKind, LockOptions};
+use lockkit::{ErrorKind, FencingToken, LockOptions};
 
 use self::{
     fleet::{NAMES, roll},
-    stores::{AHEAD, all_of, mariadb, raised, redis, with_base, zookeeper},
+    stores::{AHEAD, all_of, base_of_the_page, mariadb, raised, redis, with_base, zookeeper},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,25 +35,71 @@ async fn c1_c4_a_fleet_moves_to_zookeeper_and_back() {
     let (redis, zookeeper) = (redis(), zookeeper());
     let (old, new) = (redis.url(), zookeeper.url());
     raised(&old, AHEAD).await;
-    let based = with_base(&new);
+    let based = with_base(&new, base_of_the_page());
     let (both, leading) = (all_of(&[&new, &old]), all_of(&[&based, &old]));
     roll(&[&old, &both, &leading, &based, &leading, &both, &old]).await;
+}
+
+/// The base of the whole locker stays beside the members, and goes into the new store's in the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_c4_a_fleet_that_has_a_base_moves_to_zookeeper_with_the_sum() {
+    let (redis, zookeeper) = (redis(), zookeeper());
+    let (own, base) = (4_000_000_000_000_000, base_of_the_page());
+    let (old, new) = (redis.url(), zookeeper.url());
+    let both = with_base(&all_of(&[&new, &old]), own);
+    let leading = with_base(&all_of(&[&with_base(&new, base), &old]), own);
+    roll(&[&with_base(&old, own), &both, &leading, &with_base(&new, own + base)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_a_fleet_that_stops_takes_a_base_along() {
     let (redis, zookeeper) = (redis(), zookeeper());
-    let mut last = lockkit::FencingToken::new(0);
-    for url in [redis.url(), with_base(&zookeeper.url()), with_base(&redis.url())] {
-        let locker = lockkit::connect(&url).await.unwrap();
-        for _ in 0..3 {
-            let guard = locker.mutex(NAMES[0]).unwrap().lock().await.unwrap();
-            assert!(guard.fencing_token() > last, "{} after {last}, {url}", guard.fencing_token());
-            last = guard.fencing_token();
-            guard.release().await.unwrap();
-        }
-        locker.shutdown().await.unwrap();
+    let base = base_of_the_page();
+    let mut last = FencingToken::new(0);
+    let (old, new, back) = (redis.url(), with_base(&zookeeper.url(), base), with_base(&redis.url(), base));
+    for url in [&old, &new, &back] {
+        last = stop_over(url, last).await;
     }
+    // It forgets the last token, and the clock with the base is above it all the same.
+    redis.ask(["FLUSHALL"]).unwrap();
+    for url in [&back, &with_base(&zookeeper.url(), base + base)] {
+        last = stop_over(url, last).await;
+    }
+    // What nobody who has the third line may do.
+    let locker = lockkit::connect(&with_base(&zookeeper.url(), base)).await.unwrap();
+    let guard = locker.mutex(NAMES[0]).unwrap().lock().await.unwrap();
+    assert!(guard.fencing_token() < last, "the base of the fleet counts for nothing");
+    guard.release().await.unwrap();
+    locker.shutdown().await.unwrap();
+}
+
+/// Has the lock some times, and says its last token.
+async fn stop_over(url: &str, mut last: FencingToken) -> FencingToken {
+    let locker = lockkit::connect(url).await.unwrap();
+    for _ in 0..3 {
+        let guard = locker.mutex(NAMES[0]).unwrap().lock().await.unwrap();
+        assert!(guard.fencing_token() > last, "{} after {last}, {url}", guard.fencing_token());
+        last = guard.fencing_token();
+        guard.release().await.unwrap();
+    }
+    locker.shutdown().await.unwrap();
+    last
+}
+
+/// What the page warns of: a token that was raised above the clock is in the old store's record only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c4_tokens_fall_if_the_old_store_forgets_while_they_are_ahead_of_its_clock() {
+    let (redis, zookeeper) = (redis(), zookeeper());
+    let (old, new) = (redis.url(), with_base(&zookeeper.url(), base_of_the_page()));
+    let last = stop_over(&all_of(&[&new, &old]), FencingToken::new(0)).await;
+    let last = stop_over(&all_of(&[&zookeeper.url(), &old]), last).await;
+    redis.ask(["FLUSHALL"]).unwrap();
+    let locker = lockkit::connect(&all_of(&[&zookeeper.url(), &old])).await.unwrap();
+    let guard = locker.mutex(NAMES[0]).unwrap().lock().await.unwrap();
+    assert!(guard.fencing_token() < last, "nothing was forgotten");
+    guard.release().await.unwrap();
+    locker.shutdown().await.unwrap();
+    stop_over(&all_of(&[&new, &old]), last).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

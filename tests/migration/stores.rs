@@ -1,6 +1,6 @@
 //! The stores of a move, and their URLs.
 
-use std::sync::Arc;
+use std::{process::Command, sync::Arc};
 
 use lockkit::{
     FencingToken, Kind, LockName, OwnerId, file, redis,
@@ -11,8 +11,6 @@ use lockkit_fixture::{RedisServer, SqlFlavor, SqlServer, ZooKeeperServer};
 
 use super::fleet::{NAMES, OP_TIMEOUT, TTL};
 
-/// That of docs/migrating.md: above all times until 2096, in microseconds, and below half of 2^53.
-const BASE: u64 = 4_000_000_000_000_000;
 /// One hour.
 pub(crate) const AHEAD: u64 = 3_600_000_000;
 
@@ -28,8 +26,18 @@ pub(crate) fn zookeeper() -> ZooKeeperServer {
     ZooKeeperServer::start().unwrap()
 }
 
-pub(crate) fn with_base(url: &str) -> String {
-    format!("{url}?token_base={BASE}")
+pub(crate) fn with_base(url: &str, base: u64) -> String {
+    let and = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{and}token_base={base}")
+}
+
+/// What the command of docs/migrating.md says, as it stands there.
+pub(crate) fn base_of_the_page() -> u64 {
+    let page = include_str!("../../docs/migrating.md");
+    let section = page.split_once("**Which base?**").expect("what it says of bases").1;
+    let command = section.split_once("```sh\n").expect("a command").1.split_once("```").expect("its end").0;
+    let said = Command::new("sh").args(["-c", command]).output().unwrap();
+    String::from_utf8(said.stdout).unwrap().trim().parse().expect("a number")
 }
 
 /// All of these stores, in this order.

@@ -133,16 +133,15 @@ impl Backend for Quorum {
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let answers = self.look(name).await?;
-        Ok(Inspection::new(inspect::holders(&answers, self.members.need), None))
+        Ok(Inspection::new(inspect::holders(&answers, &self.members.all, self.members.need), None))
     }
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
-        let need = self.members.need;
         let looks = self.ask(|member| member.inspect(name));
         // All that can be heard: who shows it, has to free it.
         let seen = gather(looks, self.need(), |_| false).await;
         self.check(&seen, self.need())?;
-        let holders = inspect::holders(&seen, need);
+        let holders = inspect::holders(&seen, &self.members.all, self.members.need);
         let Some(owner) = holders.iter().find(|it| it.token == Some(token)).and_then(|it| it.owner) else {
             return Ok(Released::NotHeld);
         };

@@ -46,10 +46,11 @@ pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Ar
     if texts.is_empty() {
         return Err(invalid("it names no members; write quorum://?member=…&member=…"));
     }
-    let (mut urls, mut bases) = (Vec::new(), Vec::new());
+    let (mut urls, mut bases) = (Vec::<StoreUrl>::new(), Vec::new());
     for (place, text) in texts.iter().enumerate() {
         let (member, token_base) = parse(registry, text).map_err(|error| of_member(place, None, &error))?;
-        if !member.hosts().is_empty() && texts[..place].contains(text) {
+        // One store, whatever is added to its tokens.
+        if !member.hosts().is_empty() && urls.iter().any(|other| other.is_like(&member)) {
             return Err(invalid(&format!("member {} ({member}) is there twice", place + 1)));
         }
         urls.push(member);

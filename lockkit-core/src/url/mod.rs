@@ -129,6 +129,13 @@ impl StoreUrl {
     pub fn path(&self) -> &str {
         &self.path
     }
+
+    /// Whether both are the same, as far as their parameters have not been taken.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let is_same_user = self.username == other.username && self.password == other.password;
+        let is_same_place = self.hosts == other.hosts && self.path == other.path;
+        self.scheme == other.scheme && is_same_user && is_same_place && self.params.is_like(&other.params)
+    }
 }
 
 impl fmt::Display for StoreUrl {

@@ -18,6 +18,10 @@ impl Params {
         Self { given, known: Vec::new() }
     }
 
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.given == other.given
+    }
+
     /// Takes a parameter out, as text.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ mod grant;
 mod hold;
 mod look;
 mod moves;
+mod moves_storm;
 mod storm;
 mod sweep;
 mod urls;

@@ -11,7 +11,7 @@ use crate::{
 
 /// What a fleet is deployed with.
 #[derive(Clone, Copy, Debug)]
-enum Config {
+pub(super) enum Config {
     Old,
     Both,
     /// Both, and the new one has a base.
@@ -24,13 +24,13 @@ enum Config {
 /// Beyond all times, which tokens of a new store begin with.
 const BASE: u64 = 1 << 52;
 
-struct Stores {
-    new: Fake,
-    old: Fake,
+pub(super) struct Stores {
+    pub(super) new: Fake,
+    pub(super) old: Fake,
 }
 
 impl Stores {
-    fn new(new: Fake, old: Fake) -> Self {
+    pub(super) fn new(new: Fake, old: Fake) -> Self {
         Self { new, old }
     }
 
@@ -39,7 +39,7 @@ impl Stores {
         try_of(&[self.new.clone(), self.old.clone()], Need::All).unwrap()
     }
 
-    fn of(&self, config: Config) -> (Arc<dyn Backend>, u64) {
+    pub(super) fn of(&self, config: Config) -> (Arc<dyn Backend>, u64) {
         match config {
             Config::Old => (Arc::new(self.old.clone()), 0),
             Config::Both => (Arc::new(self.both()), 0),
@@ -49,7 +49,7 @@ impl Stores {
         }
     }
 
-    async fn turn(&self, config: Config) -> Result<FencingToken> {
+    pub(super) async fn turn(&self, config: Config) -> Result<FencingToken> {
         let (backend, base) = self.of(config);
         let mut claim = backend.claim(spec("x"))?;
         let Attempt::Granted(grant) = claim.attempt(Wait::No).await? else { panic!("nobody has it") };
@@ -91,12 +91,12 @@ impl Stores {
     }
 }
 
-fn unraised() -> Fake {
+pub(super) fn unraised() -> Fake {
     Fake::new().without_raise()
 }
 
-const RAISED: [Config; 3] = [Config::Old, Config::Both, Config::New];
-const BASED: [Config; 4] = [Config::Old, Config::Both, Config::Based, Config::NewBased];
+pub(super) const RAISED: [Config; 3] = [Config::Old, Config::Both, Config::New];
+pub(super) const BASED: [Config; 4] = [Config::Old, Config::Both, Config::Based, Config::NewBased];
 
 #[tokio::test(start_paused = true)]
 async fn c4_tokens_rise_through_a_move_whichever_store_is_ahead() {
@@ -180,6 +180,23 @@ async fn c14_a_holder_is_seen_and_freed_by_its_token_with_a_base_in_it() {
     assert_eq!(quorum.force_release(&name, own).await.unwrap(), Released::NotHeld);
     assert_eq!(quorum.force_release(&name, token).await.unwrap(), Released::Freed);
     assert!(shown(&[stores.new.clone(), stores.old.clone()]).await.iter().all(Option::is_none));
+}
+
+/// They lock by the same two stores, with the base and without it.
+#[tokio::test(start_paused = true)]
+async fn c14_a_holder_of_the_step_before_is_seen_and_freed_by_the_token_of_its_grant() {
+    for (holds, looks) in [(Config::Both, Config::Based), (Config::Based, Config::Both)] {
+        let stores = Stores::new(unraised(), Fake::new());
+        stores.old.advance(9_000).await;
+        let mut claim = stores.of(holds).0.claim(spec("x")).unwrap();
+        let token = grant(&mut *claim).await.token;
+        let (other, name) = (stores.of(looks).0, super::fakes::name());
+        assert_eq!(other.inspect(&name).await.unwrap().holders[0].token, Some(token), "{looks:?}");
+        let wrong = FencingToken::new(token.get() + 1);
+        assert_eq!(other.force_release(&name, wrong).await.unwrap(), Released::NotHeld);
+        assert_eq!(other.force_release(&name, token).await.unwrap(), Released::Freed, "{looks:?}");
+        assert!(shown(&[stores.new.clone(), stores.old.clone()]).await.iter().all(Option::is_none));
+    }
 }
 
 #[test]

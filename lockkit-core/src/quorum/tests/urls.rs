@@ -14,7 +14,7 @@ use crate::{
     url::StoreUrl,
 };
 
-/// `fake://up`, and `fake://down` until it is up.
+/// `fake://up`, `fake://down` until it is up, and `fake://lesser`, which can't raise a token.
 #[derive(Clone, Default)]
 struct Fakes {
     up: Arc<AtomicBool>,
@@ -44,7 +44,11 @@ impl Connector for Fakes {
         }
         let fake = Fake::on_boot_clock();
         self.made.lock().unwrap().push(fake.clone());
-        Ok(if down && self.lesser.load(SeqCst) { Arc::new(fake.without_raise()) } else { Arc::new(fake) })
+        Ok(if host == "lesser" || (down && self.lesser.load(SeqCst)) {
+            Arc::new(fake.without_raise())
+        } else {
+            Arc::new(fake)
+        })
     }
 }
 
@@ -100,6 +104,16 @@ async fn c13_a_bad_url_says_what_is_wrong_and_no_secret() {
             "quorum://?need=all&member=fake://up%3Ftoken_base%3Dx",
             ErrorKind::InvalidUrl,
             "token_base must be a whole number",
+        ),
+        (
+            "quorum://?need=all&member=fake://up&member=fake://lesser%3Ftoken_base%3D3",
+            ErrorKind::InvalidOption,
+            "member 2 (fake://lesser) has a token_base, so it must be the first member",
+        ),
+        (
+            "quorum://?need=all&member=fake://lesser/%3Ftoken_base%3D3&member=fake://lesser/",
+            ErrorKind::InvalidUrl,
+            "member 2 (fake://lesser/) is there twice",
         ),
         ("quorum://?member=fake://up%3Fgroup%3Dg", ErrorKind::InvalidUrl, "the parameter group"),
         ("quorum://?member=fake://up%3Fmax_hold%3D1m", ErrorKind::InvalidUrl, "the parameter max_hold"),
