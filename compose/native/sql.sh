@@ -8,7 +8,8 @@ up_mariadb() {
     local port program
     port=$(port 3306)
     program=$(mariadb_server)
-    make_data "$home/mariadb-$port" "$(find_program mariadb-install-db)" --no-defaults --skip-test-db
+    # A machine that looks up neither its own name nor localhost would be refused; no names are looked up here.
+    make_data "$home/mariadb-$port" "$(find_program mariadb-install-db)" --no-defaults --skip-test-db --force
     start_sql "$home/mariadb-$port" "$port" "$program" --no-defaults
 }
 
