@@ -404,7 +404,9 @@ pub(crate) fn name_of(scenario: Scenario) -> String {
 fn shown(planned: &Planned) -> String {
     let case = &planned.case;
     let mut words = vec![name_of(planned.scenario)];
-    words.extend(case.tasks.map(|tasks| format!("{tasks} tasks")));
+    words.extend(
+        case.tasks.map(|tasks| if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") }),
+    );
     words.extend(case.processes.filter(|count| *count > 1).map(|count| format!("{count} processes")));
     words.extend(case.hold_ms.filter(|ms| *ms > 0.0).map(|ms| format!("held {ms} ms")));
     words.extend(case.rate_per_second.map(|rate| format!("{rate}/s")));

@@ -153,6 +153,9 @@ fn urls_come_from_a_file_as_well() {
     let json = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
     assert!(json.contains("\"one\"") && json.contains("\"memory\""), "{json}");
     assert!(said(folder.path()).contains("2 stores, 1 round of 10ms"), "{}", said(folder.path()));
+    assert!(said(folder.path()).contains("uncontended, 1 task\n"), "{}", said(folder.path()));
+    let markdown = fs::read_to_string(folder.path().join("out/report.md")).unwrap();
+    assert!(markdown.contains("* 1 round, in each of which"), "{markdown}");
     let report = folder.path().join("out/report.json");
     let output = Command::new(program()).arg("compare").args([&report, &report]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
