@@ -44,6 +44,17 @@ impl WorkerCommand {
         let program = program.map_err(|error| Error::of("can't tell where this program is", error))?;
         Ok(Self { program, arguments: arguments.into_iter().map(Into::into).collect() })
     }
+
+    /// What is typed for a run: this program's name, or that of another one and its command.
+    pub(crate) fn called(&self) -> String {
+        let command = self.arguments.split_last().map(|(_, command)| command).unwrap_or_default();
+        if command.is_empty() {
+            return "lockkit-bench".to_owned();
+        }
+        let program = self.program.file_name().unwrap_or_default();
+        let words = [program].into_iter().chain(command.iter().map(OsString::as_os_str));
+        words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// All children of a run.

@@ -148,9 +148,9 @@ async fn measure(
     fs::create_dir_all(&out).map_err(of)?;
     let stop = stop()?;
     eprintln!(
-        "{} stores, {} rounds of {}: about {}",
-        options.addresses.len(),
-        options.rounds,
+        "{}, {} of {}: about {}",
+        counted(options.addresses.len(), "store"),
+        counted(options.rounds, "round"),
         humantime::format_duration(options.slice),
         humantime::format_duration(Duration::from_secs(options.estimate().as_secs().max(1)))
     );
@@ -162,6 +162,11 @@ async fn measure(
         return Err(Error::new("nothing could be measured: the report says why, case by case"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn counted(number: impl std::fmt::Display, what: &str) -> String {
+    let number = number.to_string();
+    if number == "1" { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 fn has_figures(report: &Report) -> bool {

@@ -79,7 +79,7 @@ impl Options {
 
     /// With the rate that the open loop had, so that the next run can have it, too.
     fn command(&self, rate_per_second: Option<f64>) -> String {
-        let mut words = vec!["lockkit-bench".to_owned()];
+        let mut words = vec![self.worker.called()];
         for address in &self.addresses {
             let label = address.label.as_ref().map(|label| format!("{label}=")).unwrap_or_default();
             words.push(format!("--url '{label}{}'", address::shown(&address.url)));
@@ -404,7 +404,9 @@ pub(crate) fn name_of(scenario: Scenario) -> String {
 fn shown(planned: &Planned) -> String {
     let case = &planned.case;
     let mut words = vec![name_of(planned.scenario)];
-    words.extend(case.tasks.map(|tasks| format!("{tasks} tasks")));
+    words.extend(
+        case.tasks.map(|tasks| if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") }),
+    );
     words.extend(case.processes.filter(|count| *count > 1).map(|count| format!("{count} processes")));
     words.extend(case.hold_ms.filter(|ms| *ms > 0.0).map(|ms| format!("held {ms} ms")));
     words.extend(case.rate_per_second.map(|rate| format!("{rate}/s")));
@@ -450,5 +452,10 @@ mod tests {
             "lockkit-bench --url 'mine=redis://me:***@h/' --quick --rounds 3 --slice 100ms --only hot-name";
         assert_eq!(options.command(None), expected);
         assert_eq!(options.command(Some(1_200.0)), format!("{expected} --rate 1200"));
+        options.worker = WorkerCommand {
+            program: "/bin/lockkit".into(),
+            arguments: vec!["bench".into(), "worker".into()],
+        };
+        assert!(options.command(None).starts_with("lockkit bench --url "), "{}", options.command(None));
     }
 }

@@ -152,6 +152,15 @@ fn urls_come_from_a_file_as_well() {
     assert!(status.success(), "{}", said(folder.path()));
     let json = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
     assert!(json.contains("\"one\"") && json.contains("\"memory\""), "{json}");
+    assert!(said(folder.path()).contains("2 stores, 1 round of 10ms"), "{}", said(folder.path()));
+    assert!(said(folder.path()).contains("uncontended, 1 task\n"), "{}", said(folder.path()));
+    let markdown = fs::read_to_string(folder.path().join("out/report.md")).unwrap();
+    assert!(markdown.contains("* 1 round, in each of which"), "{markdown}");
+    let report = folder.path().join("out/report.json");
+    let output = Command::new(program()).arg("compare").args([&report, &report]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "one round is too few to tell: {told}");
+    assert!(told.contains("Nothing could be compared"), "{told}");
 }
 
 /// Recovery does not apply to the memory of one process: there are reports, and nothing in them.
@@ -162,5 +171,6 @@ fn a_run_that_measured_nothing_fails() {
     let status = start(&arguments, folder.path()).wait().unwrap();
     assert_eq!(status.code(), Some(2), "{}", said(folder.path()));
     assert!(said(folder.path()).contains("nothing could be measured"), "{}", said(folder.path()));
+    assert!(said(folder.path()).contains("1 store, "), "{}", said(folder.path()));
     assert!(folder.path().join("out/report.md").exists());
 }

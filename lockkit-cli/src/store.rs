@@ -3,9 +3,10 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use lockkit::{Kind, LockName, Locker};
+use lockkit::{Kind, LockName, LockOptions, Locker};
 
 use crate::{
     cli::StoreArguments,
@@ -20,23 +21,9 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Connects to the store that the arguments or the environment name. There is no default: each of three hosts that
-    /// forgot the URL would run the job.
+    /// Connects to the store that the arguments or the environment name.
     pub(crate) async fn connect(arguments: &StoreArguments) -> Result<Self> {
-        let url = url(arguments)?.ok_or_else(|| {
-            Error::new(
-                "no store: give --url, LOCKKIT_URL, LOCKKIT_URL_FILE, or --local for locks of this host alone",
-            )
-        })?;
-        if url.starts_with("memory:") {
-            return Err(Error::new("memory:// is known to one process only: every host would run the job"));
-        }
-        let locker = lockkit::connect(&url).await?;
-        let prefix = match arguments.namespace.as_deref() {
-            None | Some("") => String::new(),
-            Some(namespace) => format!("{namespace}/"),
-        };
-        Ok(Self { locker, prefix })
+        Ok(Address::new(arguments)?.connect().await?)
     }
 
     /// A name as the store has it.
@@ -52,6 +39,48 @@ impl Store {
     /// A lock's name in the store.
     pub(crate) fn name(&self, kind: Kind, name: &str) -> Result<LockName> {
         Ok(LockName::new(kind, &self.full(name))?)
+    }
+}
+
+/// Where a store is. It has no `Debug`: there may be a password in it.
+pub(crate) struct Address {
+    url: String,
+    prefix: String,
+}
+
+impl Address {
+    /// The one that the arguments or the environment name. There is no default: each of three hosts that forgot the URL
+    /// would run the job.
+    pub(crate) fn new(arguments: &StoreArguments) -> Result<Self> {
+        let url = url(arguments)?.ok_or_else(|| {
+            Error::new(
+                "no store: give --url, LOCKKIT_URL, LOCKKIT_URL_FILE, or --local for locks of this host alone",
+            )
+        })?;
+        if url.starts_with("memory:") {
+            return Err(Error::new("memory:// is known to one process only: every host would run the job"));
+        }
+        let prefix = match arguments.namespace.as_deref() {
+            None | Some("") => String::new(),
+            Some(namespace) => format!("{namespace}/"),
+        };
+        Ok(Self { url, prefix })
+    }
+
+    /// Connects, once.
+    pub(crate) async fn connect(&self) -> lockkit::Result<Store> {
+        Ok(Store { locker: lockkit::connect(&self.url).await?, prefix: self.prefix.clone() })
+    }
+
+    /// For how long a wait without a bound outlasts a store that is away: as the library's own do, whose options are
+    /// not checked before there is a store. `ttl` goes before the URL's.
+    pub(crate) fn patience(&self, ttl: Option<Duration>) -> Duration {
+        let mut url = lockkit::url::StoreUrl::parse(&self.url).ok();
+        let mut of_url = |name| url.as_mut()?.params.duration(name).ok()?;
+        let ttl = ttl.or_else(|| of_url("ttl")).unwrap_or(LockOptions::new().ttl);
+        // What follows from the ttl is a third of it at most.
+        let op_timeout = of_url("op_timeout").unwrap_or_default();
+        ttl.max(op_timeout.saturating_mul(3))
     }
 }
 
@@ -133,5 +162,18 @@ mod tests {
         let url = url_of(Path::new("/h/50% ?#/é")).unwrap();
         let parsed = lockkit::url::StoreUrl::parse(&url).unwrap();
         assert_eq!((parsed.scheme(), parsed.path()), ("file", "/h/50% ?#/é"));
+    }
+
+    #[test]
+    fn a_wait_outlasts_a_store_that_is_away_as_the_librarys_do() {
+        let patience = |parameters: &str, ttl: Option<u64>| {
+            let arguments =
+                StoreArguments { url: Some(format!("redis://h/?{parameters}")), ..Default::default() };
+            Address::new(&arguments).unwrap().patience(ttl.map(Duration::from_secs)).as_secs()
+        };
+        assert_eq!(patience("", None), 30);
+        assert_eq!(patience("ttl=10s&keys=raw", None), 10);
+        assert_eq!(patience("ttl=10s&op_timeout=4s", None), 12);
+        assert_eq!(patience("ttl=10s&op_timeout=4s", Some(60)), 60);
     }
 }

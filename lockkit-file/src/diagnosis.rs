@@ -1,6 +1,6 @@
 //! What the folder and its host mean for the locks in it.
 
-use std::{fs, io, os::unix::fs::MetadataExt as _};
+use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
 use lockkit_core::{
     Result,
@@ -16,6 +16,8 @@ use crate::{
 
 /// The least part of the disk, in percent, and of its files, that is to be free.
 const LEAST_ROOM: u64 = 1;
+/// What systems empty at a boot, wherever they keep it.
+const CLEANED: [&str; 3] = ["/tmp", "/run", "/dev/shm"];
 const WRITABLE_BY_ALL: u32 = 0o002;
 
 /// Looks at the folder.
@@ -29,7 +31,7 @@ pub(crate) fn diagnose(folder: &Folder, polling: bool) -> Result<Vec<Finding>> {
     let mode = fs::metadata(root).map_err(failed)?.mode();
     let news = if polling { None } else { Some(watching::check(folder)) };
     Ok(vec![
-        file_system(mount::file_system_of(root)?),
+        file_system(mount::file_system_of(root)?, &fs::canonicalize(root).map_err(failed)?),
         room("room", seen.f_bavail, seen.f_blocks),
         room("room for files", seen.f_favail, seen.f_files),
         inotify(news),
@@ -37,15 +39,22 @@ pub(crate) fn diagnose(folder: &Folder, polling: bool) -> Result<Vec<Finding>> {
     ])
 }
 
-fn file_system(found: FileSystem) -> Finding {
+fn file_system(found: FileSystem, root: &Path) -> Finding {
     let what = "file system";
-    match found {
-        FileSystem::Local => Finding::new(Grade::Good, what, "of this host"),
-        FileSystem::Remote(name) => Finding::new(Grade::Weak, what, name).with_advice(
+    let cleaned = CLEANED.into_iter().find(|cleaned| root.starts_with(cleaned));
+    match (found, cleaned) {
+        (FileSystem::Local, Some(cleaned)) => {
+            Finding::new(Grade::Weak, what, format!("of this host, in {cleaned}")).with_advice(
+                "it is cleaned at a boot, and often in between: fencing tokens rise over that only if the clock was not \
+                 set back, and notes are gone; use a folder that is kept, such as one in /var/lib",
+            )
+        }
+        (FileSystem::Local, None) => Finding::new(Grade::Good, what, "of this host"),
+        (FileSystem::Remote(name), _) => Finding::new(Grade::Weak, what, name).with_advice(
             "two hosts may not see each other's locks, so only one may ever use it, and its server must keep its locks \
              while that one lives; use a folder on a disk of this host",
         ),
-        FileSystem::Volatile(name) => Finding::new(Grade::Weak, what, name).with_advice(
+        (FileSystem::Volatile(name), _) => Finding::new(Grade::Weak, what, name).with_advice(
             "it is empty after a boot: fencing tokens rise over that only if the clock was not set back, and notes are \
              gone; use a folder on a disk",
         ),
@@ -99,9 +108,15 @@ mod tests {
 
     #[test]
     fn a_folder_on_a_disk_is_good_and_what_is_in_memory_or_remote_is_weak() {
-        assert_eq!(file_system(FileSystem::Local).grade, Grade::Good);
+        let kept = Path::new("/var/lib/lockkit");
+        assert_eq!(file_system(FileSystem::Local, kept).grade, Grade::Good);
+        assert_eq!(file_system(FileSystem::Local, Path::new("/tmpfoo/locks")).grade, Grade::Good);
+        for cleaned in ["/tmp/locks", "/run/lock/app", "/dev/shm/locks"] {
+            let finding = file_system(FileSystem::Local, Path::new(cleaned));
+            assert!(finding.grade == Grade::Weak && finding.advice.contains("tokens"), "{finding:?}");
+        }
         for weak in [FileSystem::Volatile("tmpfs"), FileSystem::Remote("NFS")] {
-            let finding = file_system(weak);
+            let finding = file_system(weak, kept);
             assert_eq!(finding.grade, Grade::Weak);
             assert!(!finding.advice.is_empty());
         }

@@ -3,7 +3,7 @@
 use std::io;
 
 use lockkit_core::{Error, ErrorKind};
-use redis::{ErrorKind as ClientKind, RedisError, ServerErrorKind};
+use redis::{ConnectionAddr, ErrorKind as ClientKind, RedisError, ServerErrorKind};
 
 use crate::config::Config;
 
@@ -32,6 +32,8 @@ pub(crate) enum OpenError {
     NoService(String),
     /// The node knows of no slots.
     NoSlots,
+    /// Of the server that the sentinels name.
+    Primary(ConnectionAddr, Box<Self>),
     Replica,
     Silent,
     Strange,
@@ -59,9 +61,15 @@ pub(crate) fn newer(key: &str) -> Error {
 
 /// Nothing was sent, so the outcome is known.
 pub(crate) fn opening(error: &OpenError, config: &Config) -> Error {
-    let at = config.site();
+    opening_at(&config.site().to_string(), error, config)
+}
+
+fn opening_at(at: &str, error: &OpenError, config: &Config) -> Error {
     let (kind, context) = match error {
-        OpenError::Client(error) => return from_redis(error.clone(), Phase::Open, config),
+        OpenError::Client(error) => return translated(error.clone(), Phase::Open, at, config),
+        OpenError::Primary(address, error) => {
+            return opening_at(&format!("{address} (the primary of {at})"), error, config);
+        }
         OpenError::Closed => (ErrorKind::Closed, "the locker was shut down".to_owned()),
         OpenError::NoRuntime => {
             (ErrorKind::NoRuntime, "a connection can only be opened inside a tokio runtime".to_owned())
@@ -102,6 +110,10 @@ pub(crate) fn may_evict(policy: &str) -> String {
 
 /// Translates an error of the client.
 pub(crate) fn from_redis(error: RedisError, phase: Phase, config: &Config) -> Error {
+    translated(error, phase, &config.site().to_string(), config)
+}
+
+fn translated(error: RedisError, phase: Phase, at: &str, config: &Config) -> Error {
     let (kind, meaning) = match meaning(&error) {
         (ErrorKind::Unsupported, _) if config.is_cluster() && error.redirect_node().is_some() => {
             (ErrorKind::Unavailable, "the nodes of the cluster don't agree yet on where the name's slot is")
@@ -111,7 +123,7 @@ pub(crate) fn from_redis(error: RedisError, phase: Phase, config: &Config) -> Er
     let told = said(&error);
     let said = config.secrets().fold(told.clone(), |said, secret| said.replace(secret, "***"));
     let context = match phase {
-        Phase::Open => format!("connecting to {}: {meaning} ({said})", config.site()),
+        Phase::Open => format!("connecting to {at}: {meaning} ({said})"),
         Phase::Read | Phase::Write => format!("{meaning} ({said})"),
     };
     let ours = Error::new(kind, context).with_backend(BACKEND);
@@ -338,6 +350,20 @@ mod tests {
         assert!(!from_redis(broken(), Phase::Read, &config).is_outcome_unknown());
         assert!(!from_redis(broken(), Phase::Open, &config).is_outcome_unknown());
         assert_eq!(from_redis(broken(), Phase::Write, &config).kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn c13_the_primary_that_the_sentinels_name_is_named() {
+        let config = Config::sentinel([("s1", 26379)], "service");
+        let refused = RedisError::from(io::Error::from(io::ErrorKind::ConnectionRefused));
+        for error in [OpenError::Client(refused), OpenError::Replica, OpenError::Silent, OpenError::Strange] {
+            let primary = ConnectionAddr::Tcp("10.0.0.7".to_owned(), 6379);
+            let text = opening(&OpenError::Primary(primary, Box::new(error)), &config).to_string();
+            assert!(
+                text.contains("10.0.0.7:6379 (the primary of service of the sentinels s1:26379)"),
+                "{text}"
+            );
+        }
     }
 
     #[test]

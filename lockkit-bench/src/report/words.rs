@@ -204,8 +204,8 @@ pub(super) fn host(report: &Report) -> String {
 /// Rounds and their length in one line.
 pub(super) fn rounds(report: &Report) -> String {
     format!(
-        "{} rounds, in each of which all stores had their turn, {} s a turn; {} in all",
-        report.rounds,
+        "{}, in each of which all stores had their turn, {} s a turn; {} in all",
+        if report.rounds == 1 { "1 round".to_owned() } else { format!("{} rounds", report.rounds) },
         report.slice_seconds,
         took(report.took_seconds)
     )

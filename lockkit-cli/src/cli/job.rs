@@ -48,7 +48,8 @@ pub(crate) struct WaitArguments {
 /// What all commands that run a child have.
 #[derive(Debug, Args)]
 pub(crate) struct JobArguments {
-    /// How long the lock outlives this host if it dies: it is renewed after a third of that
+    /// How long the lock outlives this host if it dies: it is renewed after a third of that. By default what the URL
+    /// says, or else 30s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
     /// When the lock is lost, or can't be renewed: from SIGTERM to SIGKILL. By default 5s, or a third of the lease if

@@ -1,6 +1,6 @@
 //! `lockkit elect`
 
-use std::time::Duration;
+use std::{ops::ControlFlow, time::Duration};
 
 use tokio::time::sleep;
 
@@ -24,7 +24,10 @@ pub(crate) async fn elect(
     let ElectArguments { name, job } = &arguments;
     let order = Order { name, lock: Lock::Election, wait: None, hold_for: Duration::ZERO, job };
     with_status(order, Voice::new(output), async |turn| {
-        let shop = turn.open(store).await?;
+        let shop = match turn.open(store).await? {
+            ControlFlow::Continue(shop) => shop,
+            ControlFlow::Break(exit) => return Ok(exit),
+        };
         lead(turn, &shop).await
     })
     .await

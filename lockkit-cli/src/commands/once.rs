@@ -4,6 +4,7 @@
 //! it.
 
 use std::{
+    ops::ControlFlow,
     pin::pin,
     time::{Duration, SystemTime},
 };
@@ -35,7 +36,10 @@ pub(crate) async fn once(
     let order = Order { name, lock: Lock::Mutex, wait: Some(wait), hold_for: Duration::ZERO, job };
     with_status(order, Voice::new(output), async |turn| {
         let schedule = Schedule::new(&arguments)?;
-        let shop = turn.open(store).await?;
+        let shop = match turn.open(store).await? {
+            ControlFlow::Continue(shop) => shop,
+            ControlFlow::Break(exit) => return Ok(exit),
+        };
         check(&shop.store)?;
         let taken = {
             let taking = Once::take(&arguments, &schedule, turn, &shop);

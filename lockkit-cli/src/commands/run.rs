@@ -1,5 +1,7 @@
 //! `lockkit run`
 
+use std::ops::ControlFlow;
+
 use crate::{
     cli::{OutputArguments, RunArguments, StoreArguments},
     error::Result,
@@ -23,7 +25,10 @@ pub(crate) async fn run(
     };
     let order = Order { name, lock, wait: Some(wait), hold_for: hold_for.unwrap_or_default(), job };
     with_status(order, Voice::new(output), async |turn| {
-        let shop = turn.open(store).await?;
+        let shop = match turn.open(store).await? {
+            ControlFlow::Continue(shop) => shop,
+            ControlFlow::Break(exit) => return Ok(exit),
+        };
         match turn.wait(&shop).await? {
             Waited::Held(guard) => {
                 let mut history = History::new(&shop.store, turn.voice, turn.program(), None);

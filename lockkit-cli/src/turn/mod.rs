@@ -1,14 +1,16 @@
 //! One turn under a lock: wait for it, run the command while it is held, say how that ended, give the lock back.
 
 mod lock;
+mod opening;
 mod tail;
 
-use std::{cell::Cell, future::poll_fn, pin::pin, task::Poll, time::Duration};
+use std::{cell::Cell, future::poll_fn, ops::ControlFlow, pin::pin, task::Poll, time::Duration};
 
 use lockkit::{LockGuard, LockOptions, Released, spi::LeaseScope};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
+use self::opening::Opened;
 pub(crate) use self::{lock::Lock, tail::Tail};
 pub(crate) use crate::waiting::Waited;
 use crate::{
@@ -22,7 +24,7 @@ use crate::{
     label,
     signals::Signals,
     status::{Status, StatusFile, millis},
-    store::Store,
+    store::{Address, Store},
     sweep::sweep,
     voice::Voice,
     waiting::{Wanted, wait},
@@ -57,6 +59,8 @@ pub(crate) struct Shop {
     pub(crate) signals: Signals,
     /// From SIGTERM to SIGKILL.
     pub(crate) grace: Duration,
+    /// Of what may be waited.
+    spent: Duration,
     closed: Cell<bool>,
 }
 
@@ -122,11 +126,27 @@ pub(crate) async fn with_status(
 }
 
 impl Turn<'_> {
-    /// Connects, and checks what the job needs.
-    pub(crate) async fn open(&self, store: &StoreArguments) -> Result<Shop> {
-        let store = Store::connect(store).await?;
+    /// Connects, and checks what the job needs; or ends, by a signal.
+    pub(crate) async fn open(&mut self, store: &StoreArguments) -> Result<ControlFlow<Exit, Shop>> {
+        let address = Address::new(store)?;
+        let signals = Signals::listen()?;
+        let began = Instant::now();
+        let opened = tokio::select! {
+            biased;
+            opened = opening::open(&address, self.order.wait, self.order.job.ttl, self.voice) => Ok(opened),
+            signal = signals.end() => Err(signal),
+        };
+        let waited = match &opened {
+            Ok(Ok(opened)) => opened.spent,
+            _ => began.elapsed(),
+        };
+        self.status.waited_ms += millis(waited);
+        let Opened { store, spent } = match opened {
+            Ok(opened) => opened?,
+            Err(signal) => return Ok(ControlFlow::Break(self.interrupted(signal))),
+        };
         let (options, grace) = options(self.order.job, &store)?;
-        Ok(Shop { store, options, grace, signals: Signals::listen()?, closed: Cell::new(false) })
+        Ok(ControlFlow::Continue(Shop { store, options, signals, grace, spent, closed: Cell::new(false) }))
     }
 
     /// Waits for the lock.
@@ -134,7 +154,7 @@ impl Turn<'_> {
         let began = Instant::now();
         let bound = match self.order.wait {
             Some(wait) if wait.nonblock => Some(Duration::ZERO),
-            Some(wait) => wait.wait.or(shop.options.wait),
+            Some(wait) => wait.wait.or(shop.options.wait).map(|bound| bound.saturating_sub(shop.spent)),
             None => None,
         };
         let name = shop.store.name(self.order.lock.kind(), self.order.name)?;
@@ -166,13 +186,17 @@ impl Turn<'_> {
                 Ok(Exit::Busy(self.order.wait.map_or(Exit::BUSY, |wait| wait.conflict_exit_code)))
             }
             Waited::Signal(signal) => {
-                self.status.outcome = "interrupted";
-                self.status.signal = Some(signal.as_raw());
                 // What was left in the queue is taken back meanwhile.
                 shop.close().await;
-                Ok(Exit::Signal(signal.as_raw()))
+                Ok(self.interrupted(signal))
             }
         }
+    }
+
+    fn interrupted(&mut self, signal: Signal) -> Exit {
+        self.status.outcome = "interrupted";
+        self.status.signal = Some(signal.as_raw());
+        Exit::Signal(signal.as_raw())
     }
 
     /// Runs the command, and gives the lock back.

@@ -1,15 +1,17 @@
 //! `lockkit doctor`
 
 use libtest_mimic::Failed;
+use lockkit_fixture::RedisServer;
 
 use crate::{
     Test, good, json,
-    support::{Place, bare, run, said},
+    support::{Place, bare, run, said, until},
     told,
 };
 
 pub(crate) fn trials() -> Vec<Test> {
     vec![
+        ("doctor::what_can_not_happen_is_not_told", impossible),
         ("doctor::a_redis_without_a_log_is_weak", weak),
         ("doctor::a_store_that_is_away_is_unsafe_or_an_error", away),
     ]
@@ -37,6 +39,28 @@ fn weak() -> Result<(), Failed> {
     let text = run(place.lockkit(["doctor"]));
     assert!(told(&text).starts_with("GRADE") && told(&text).contains("weaken"), "{}", told(&text));
     assert_eq!(json(&good(place.lockkit(["--format=json", "ls"]))).len(), 0);
+    Ok(())
+}
+
+fn impossible() -> Result<(), Failed> {
+    let place = Place::new();
+    let findings = json(&run(place.lockkit(["--format=json", "doctor"])));
+    let has = |findings: &[serde_json::Value], what: &str| {
+        findings.iter().filter(|finding| finding["what"] == what).count()
+    };
+    assert_eq!((has(&findings, "replication"), has(&findings, "failover")), (1, 0), "{findings:?}");
+    let replica = RedisServer::start_with(["--replicaof", "127.0.0.1", &place.redis.port().to_string()])?;
+    let doctor = until("the replica", || {
+        let findings = json(&run(place.lockkit(["--format=json", "doctor"])));
+        (has(&findings, "failover") == 1).then_some(findings)
+    });
+    assert_eq!(has(&doctor, "replication"), 1, "{doctor:?}");
+    drop(replica);
+
+    let mut command = bare(["--format=json", "doctor"]);
+    command.env("LOCKKIT_URL", format!("file://{}", place.path("locks").display()));
+    let findings = json(&run(command));
+    assert_eq!(has(&findings, "leases"), 1, "{findings:?}");
     Ok(())
 }
 

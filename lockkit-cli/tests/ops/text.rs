@@ -7,6 +7,7 @@ use crate::{Test, good, support::bare, told};
 pub(crate) fn trials() -> Vec<Test> {
     vec![
         ("text::completions_are_there_for_each_shell", completions),
+        ("text::the_help_names_what_holds_without_an_option", defaults),
         ("text::the_manual_has_each_command", manual),
         #[cfg(feature = "bench")]
         ("text::bench_has_its_own_help", bench),
@@ -19,6 +20,14 @@ fn completions() -> Result<(), Failed> {
         assert!(text.contains("history") && text.contains("until-free"), "{shell}");
         assert!(!text.contains("__launch"), "{shell}");
     }
+    Ok(())
+}
+
+fn defaults() -> Result<(), Failed> {
+    let help = told(&good(bare(["run", "--help"])));
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("By default what the URL says, or else 30s"), "{help}");
+    assert_eq!(lockkit::LockOptions::new().ttl, std::time::Duration::from_secs(30));
     Ok(())
 }
 

@@ -154,7 +154,7 @@ fn lost_at_the_end() -> Result<(), Failed> {
 fn failed() -> Result<(), Failed> {
     let mut place = Place::new();
     place.redis.kill()?;
-    let (ended, status, said) = shell(&place, &[], "echo ran");
+    let (ended, status, said) = shell(&place, &["-n"], "echo ran");
     assert_eq!(
         (ended, &status["outcome"], &status["code"]),
         (Some(125), &"failed".into(), &125.into()),

@@ -2,6 +2,7 @@
 //!
 //! The test binary starts itself again as a heart, which beats for as long as it lives; a variable tells it so.
 
+mod away;
 mod codes;
 mod dead;
 mod heart;
@@ -25,6 +26,7 @@ fn main() {
     }
     support::hear_all_signals();
     let trials = [
+        away::trials(),
         codes::trials(),
         dead::trials(),
         loss::trials(),

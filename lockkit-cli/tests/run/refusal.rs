@@ -48,7 +48,7 @@ fn bad_input() -> Result<(), Failed> {
         (&["run", "--local", "--url-file", "/hunter2", "job", "true"], "two stores are named"),
         (&["run", "--url-file", "/no/such/file", "job", "true"], "/no/such/file, can't be read"),
         (&["run", "--url-file", "/dev/null", "job", "true"], "is no URL"),
-        (&["run", "--url", "redis://u:hunter2@127.0.0.1:1/", "job", "true"], "127.0.0.1:1"),
+        (&["run", "-n", "--url", "redis://u:hunter2@127.0.0.1:1/", "job", "true"], "127.0.0.1:1"),
         (&["run", &status, "job", "true"], "status file"),
     ] {
         let output = run(place.lockkit(arguments));

@@ -68,10 +68,16 @@ impl Locker {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn names(&self, prefix: &str) -> Result<Vec<LockName>> {
-        self.require(self.capabilities().names, "lists of names")?;
         let explain = |error: Error| error.with_operation("list names").with_backend(self.descriptor().name);
-        self.open().map_err(explain)?;
         let patience = self.defaults.limits.ttl.max(LIST_PATIENCE);
+        if let Err(missing) = self.require(self.capabilities().names, "lists of names") {
+            // A backend that has them with other settings says which.
+            let refused = bounded(patience, self.backend.names(Kind::Mutex, prefix)).await.err();
+            let told =
+                refused.filter(|error| error.kind() == ErrorKind::Unsupported && error.backend().is_some());
+            return Err(told.map_or(missing, explain));
+        }
+        self.open().map_err(explain)?;
         let mut names = Vec::new();
         for kind in Kind::ALL {
             names.extend(bounded(patience, self.backend.names(kind, prefix)).await.map_err(explain)?);

@@ -204,19 +204,27 @@ impl fmt::Debug for Node {
 
 pub(crate) async fn open(common: Arc<Common>, seat: Seat, hears: bool) -> Result<Arc<Link>, OpenError> {
     let number = common.opened.fetch_add(1, Ordering::Relaxed) + 1;
+    // Known outside, as the attempt may be cut short.
+    let named = Mutex::new(None);
     let connect = async {
         match &seat {
             Seat::At(address) => handshake(&common, address.clone(), number, hears).await,
-            Seat::Primary(sentinels) => open_primary(&common, sentinels, number, hears).await,
+            Seat::Primary(sentinels) => open_primary(&common, sentinels, &named, number, hears).await,
         }
     };
-    match time::timeout(common.config.connect_timeout, connect).await {
+    let opened = time::timeout(common.config.connect_timeout, connect).await;
+    match opened {
         Ok(Ok(link)) => {
             tracing::debug!(target: "lockkit", backend = error::BACKEND, number, "connected");
             Ok(Arc::new(link))
         }
-        Ok(Err(error)) => Err(error),
-        Err(_) => Err(OpenError::Silent),
+        opened => {
+            let error = opened.map_or(OpenError::Silent, |result| result.err().unwrap_or(OpenError::Silent));
+            Err(match named.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                Some(primary) => OpenError::Primary(primary, Box::new(error)),
+                None => error,
+            })
+        }
     }
 }
 
@@ -224,11 +232,13 @@ pub(crate) async fn open(common: Arc<Common>, seat: Seat, hears: bool) -> Result
 async fn open_primary(
     common: &Arc<Common>,
     sentinels: &Sentinels,
+    named: &Mutex<Option<ConnectionAddr>>,
     number: u64,
     hears: bool,
 ) -> Result<Link, OpenError> {
     let mut address = sentinels.primary().await?;
     loop {
+        *named.lock().unwrap_or_else(PoisonError::into_inner) = Some(address.clone());
         address = tokio::select! {
             link = handshake(common, address.clone(), number, hears) => return link,
             other = another_primary(sentinels, &address) => other,

@@ -150,3 +150,14 @@ async fn c14_a_sign_of_life_tells_the_role_and_leaves_nothing() {
     let error = store.redis.probe().await.unwrap_err();
     assert!(error.is_temporary(), "{error}");
 }
+
+#[tokio::test]
+async fn c14_a_list_of_raw_keys_is_refused_with_the_reason() {
+    let server = lockkit_fixture::RedisServer::start().unwrap();
+    let mut registry = lockkit_core::Registry::new();
+    lockkit_redis::register(&mut registry);
+    let locker = registry.connect(&format!("{}?keys=raw", server.url())).await.unwrap();
+    let error = locker.names("").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("keys=raw"), "{error}");
+}

@@ -65,6 +65,19 @@ async fn c13_one_sentinel_is_enough_and_none_is_an_error() {
 }
 
 #[tokio::test]
+async fn c13_a_primary_that_is_away_is_named() {
+    let mut group = SentinelGroup::start_with(calm()).unwrap();
+    let url = format!("{}?connect_timeout=500ms", group.url());
+    let named = format!("127.0.0.1:{} (the primary of ", group.servers()[0].port());
+    group.servers()[0].pause().unwrap();
+    let error = connect(&url).await.unwrap_err().to_string();
+    assert!(error.contains(&named) && error.contains("did not answer"), "{error}");
+    group.server_mut(0).kill().unwrap();
+    let error = connect(&url).await.unwrap_err().to_string();
+    assert!(error.contains(&named) && error.contains("no server listens there"), "{error}");
+}
+
+#[tokio::test]
 async fn c13_a_service_that_the_sentinels_do_not_know_is_named() {
     let group = SentinelGroup::start_with(calm()).unwrap();
     let url = group.url().replace(group.service_name(), "nothing");

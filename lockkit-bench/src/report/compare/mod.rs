@@ -79,10 +79,10 @@ impl Comparison {
         !self.worse.is_empty() || !self.lost.is_empty()
     }
 
-    /// The reports have something in common.
+    /// Something was compared, or can't be done any more.
     #[must_use]
     pub fn is_comparable(&self) -> bool {
-        self.incomparable.is_none()
+        self.incomparable.is_none() && (self.compared > 0 || self.is_regression())
     }
 }
 

@@ -223,7 +223,8 @@ fn four_rounds_are_too_few_to_tell() {
     assert!(!found.is_regression());
     let text = found.to_string();
     assert!(text.contains("Too few rounds to tell:\n  only, Many names"), "{text}");
-    assert!(text.contains("1 figures have fewer than 5 rounds"), "{text}");
+    assert!(text.contains("1 figure has fewer than 5 rounds"), "{text}");
+    assert!(!found.is_comparable() && text.ends_with("Nothing could be compared.\n"), "{text}");
 }
 
 #[test]

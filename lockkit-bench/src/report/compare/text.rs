@@ -20,8 +20,13 @@ impl fmt::Display for Comparison {
         changes(f, "Changed, in figures that chance decides", &self.noisy)?;
         changes(f, "Too few rounds to tell", &self.untold)?;
         lines(f, "Not compared", &self.not_compared)?;
-        if self.too_few_rounds > 0 {
-            writeln!(f, "{} figures have fewer than 5 rounds, and count for nothing.", self.too_few_rounds)?;
+        match self.too_few_rounds {
+            0 => {}
+            1 => writeln!(f, "1 figure has fewer than 5 rounds, and counts for nothing.")?,
+            few => writeln!(f, "{few} figures have fewer than 5 rounds, and count for nothing.")?,
+        }
+        if !self.is_comparable() {
+            return writeln!(f, "Nothing could be compared.");
         }
         let (worse, lost, better) = (self.worse.len(), self.lost.len(), self.better.len());
         let verdict = if self.is_regression() { "REGRESSION" } else { "No regression" };

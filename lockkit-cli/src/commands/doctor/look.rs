@@ -13,11 +13,11 @@ const SLOW: Duration = Duration::from_millis(250);
 const FAR: Duration = Duration::from_secs(1);
 
 /// What the kind of store can't promise by design. The settings decide whether it ever matters.
-pub(super) fn exceptions(descriptor: &Descriptor) -> Vec<Finding> {
+pub(super) fn exceptions(descriptor: &Descriptor, settings: &[Finding]) -> Vec<Finding> {
     let exceptions = descriptor.exceptions;
     let all = [
         (
-            exceptions.async_failover,
+            exceptions.async_failover && !is_without_replicas(settings),
             "failover",
             "a grant may be lost",
             "a replica that becomes the primary may not know the last grants: what the lock protects should check tokens",
@@ -46,11 +46,18 @@ pub(super) fn exceptions(descriptor: &Descriptor) -> Vec<Finding> {
         .filter(|(applies, ..)| *applies)
         .map(|(_, what, found, advice)| Finding::new(Grade::Note, what, found).with_advice(advice))
         .collect();
-    if descriptor.lease_scope == LeaseScope::Session {
+    if descriptor.lease_scope == LeaseScope::Session && !exceptions.no_lease {
         let found = format!("of the session, {:?}", descriptor.min_ttl);
         findings.push(Finding::new(Grade::Good, "leases", found));
     }
     findings
+}
+
+/// Each server that keeps locks has said so: there is nothing that could take over.
+fn is_without_replicas(settings: &[Finding]) -> bool {
+    let mut replication =
+        settings.iter().filter(|finding| finding.what.starts_with("replication")).peekable();
+    replication.peek().is_some() && replication.all(|finding| finding.found.starts_with("no replica"))
 }
 
 pub(super) async fn health(locker: &Locker) -> Finding {
@@ -98,4 +105,20 @@ pub(super) async fn clock(locker: &Locker) -> Option<Finding> {
     let advice = "no lock depends on it; timers of cron or systemd do: set the clocks by NTP, or give `once` a longer \
                   --early";
     Some(Finding::new(Grade::Note, "clocks", found).with_advice(advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failover_is_told_where_one_server_may_have_a_replica() {
+        let replication =
+            |slot: &str, found: &str| Finding::new(Grade::Note, format!("replication{slot}"), found);
+        let none = replication(" of the server with slot 0", "no replica");
+        assert!(is_without_replicas(&[none.clone(), none.clone()]));
+        assert!(!is_without_replicas(&[none, replication(" of the server with slot 9", "1 replicas")]));
+        assert!(!is_without_replicas(&[replication("", "not told")]));
+        assert!(!is_without_replicas(&[]));
+    }
 }

@@ -21,7 +21,8 @@ pub(crate) async fn doctor(store: &Store, output: &OutputArguments) -> Result<Ex
         let advice = "the settings that locks depend on could not be read";
         vec![Finding::new(Grade::Unknown, "settings", error.to_string()).with_advice(advice)]
     });
-    findings.extend(look::exceptions(store.locker.descriptor()));
+    let exceptions = look::exceptions(store.locker.descriptor(), &findings);
+    findings.extend(exceptions);
     findings.push(look::health(&store.locker).await);
     findings.extend(look::clock(&store.locker).await);
     findings.extend(probe::probe(store).await);

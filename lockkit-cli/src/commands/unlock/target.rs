@@ -40,8 +40,12 @@ impl Target {
         let who: Vec<_> = held.iter().flat_map(|view| view.holders.iter().map(who)).collect();
         let with_token = held.into_iter().filter(|view| view.holders.iter().any(has_token)).collect();
         let Some(mut view) = only(name, with_token)? else {
-            let present = if who.is_empty() { "nobody does".to_owned() } else { who.join(" and ") };
-            return Ok(Found::Other(format!("nobody holds {name:?} with token {token}: {present}")));
+            return Ok(Found::Other(match who.is_empty() {
+                true => format!("nobody holds {name:?}, with token {token} or another one"),
+                false => {
+                    format!("{name:?} is held with another token than {token}, by {}", who.join(" and "))
+                }
+            }));
         };
         view.holders.retain(has_token);
         Ok(Found::Target(Self::new(view, Aim::Exactly(token))))

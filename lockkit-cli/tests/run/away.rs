@@ -1,0 +1,183 @@
+//! A store that is away when lockkit is started.
+
+use std::{
+    fs,
+    os::unix::process::ExitStatusExt as _,
+    process::{Command, Output},
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::Failed;
+use lockkit_fixture::{RedisOptions, RedisServer};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    Test,
+    support::{Place, Running, bare, run, runtime, said},
+};
+
+pub(crate) fn trials() -> Vec<Test> {
+    vec![
+        ("away::c13_a_store_that_comes_back_is_waited_for", comes_back),
+        ("away::c13_one_that_stays_away_is_given_up", stays_away),
+        ("away::c13_what_is_waited_for_the_store_is_less_for_the_lock", less_for_the_lock),
+        ("away::c13_a_signal_ends_it", signal),
+        ("away::c13_what_does_not_pass_is_told_at_once", permanent),
+    ]
+}
+
+/// Nothing is tried for so long in vain by one that does not wait.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+fn timed(command: Command) -> (Output, Duration) {
+    let began = Instant::now();
+    (run(command), began.elapsed())
+}
+
+/// Starts these while the store is away, and has it back a second later.
+fn over_a_restart(place: &mut Place, lines: &[&[&str]]) -> Result<Vec<Output>, Failed> {
+    place.redis.kill()?;
+    let started: Vec<_> = lines.iter().map(|line| Running::start(place.lockkit(*line))).collect();
+    std::thread::sleep(Duration::from_secs(1));
+    place.redis.restart()?;
+    Ok(started.into_iter().map(Running::output).collect())
+}
+
+fn comes_back() -> Result<(), Failed> {
+    let mut place = Place::new();
+    let status = format!("--status-file={}", place.path("status").display());
+    let lines: [&[&str]; 5] = [
+        &["run", &status, "a", "echo", "ran"],
+        &["run", "-w", "15s", "b", "echo", "ran"],
+        &["once", "c", "--slot", "v1", "echo", "ran"],
+        &["elect", "d", "echo", "ran"],
+        &["-q", "run", "e", "echo", "ran"],
+    ];
+    let outputs = over_a_restart(&mut place, &lines)?;
+    for (line, output) in lines.iter().zip(&outputs) {
+        let said = said(output);
+        assert_eq!(output.status.code(), Some(0), "{line:?}: {said}");
+        assert_eq!(output.stdout, b"ran\n", "{line:?}");
+        let times = said.lines().filter(|line| line.contains("the store is away: ")).count();
+        assert_eq!(times, usize::from(line[0] != "-q"), "{line:?}: {said}");
+    }
+    let line = said(&outputs[0]);
+    assert!(line.starts_with("lockkit: the store is away: ") && line.contains("127.0.0.1"), "{line}");
+    assert!(line.trim_end().ends_with("; trying again for 30s"), "{line}");
+    assert!(said(&outputs[1]).contains("; trying again for 15s"), "{}", said(&outputs[1]));
+    let status: Value = serde_json::from_str(&fs::read_to_string(place.path("status"))?)?;
+    assert!(status["waited_ms"].as_u64() >= Some(900), "{status}");
+
+    let json = over_a_restart(&mut place, &[&["--format=json", "run", "f", "true"]])?;
+    let event: Value = serde_json::from_str(said(&json[0]).lines().next().unwrap())?;
+    assert_eq!(event["event"], "store_away", "{event}");
+    assert!(event["error"].as_str().unwrap().contains("127.0.0.1"), "{event}");
+    assert!(event["left_ms"].as_u64() > Some(20_000), "{event}");
+    Ok(())
+}
+
+fn stays_away() -> Result<(), Failed> {
+    let mut place = Place::new();
+    place.redis.kill()?;
+    for line in [&["run", "-n", "job", "true"][..], &["ls"], &["show", "job"], &["unlock", "job", "--force"]]
+    {
+        let (output, took) = timed(place.lockkit(line));
+        assert_eq!(output.status.code(), Some(125), "{line:?}: {}", said(&output));
+        assert_eq!(said(&output).lines().count(), 1, "{line:?}: {}", said(&output));
+        assert!(took < AT_ONCE, "{line:?}: {took:?}");
+    }
+    for (line, away) in [
+        (&["run", "-w", "1500ms", "job", "true"][..], "1s 500ms"),
+        (&["run", "--ttl=2s", "job", "true"], "2s"),
+        (&["once", "--ttl=2s", "job", "--slot=v1", "true"], "2s"),
+        (&["elect", "--ttl=2s", "job", "true"], "2s"),
+    ] {
+        let (output, took) = timed(place.lockkit(line));
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(125), "{line:?}: {said}");
+        let last = said.lines().last().unwrap();
+        assert!(
+            last.starts_with(&format!("lockkit: the store stayed away for {away}: ")),
+            "{line:?}: {said}"
+        );
+        assert!(last.contains("127.0.0.1"), "{line:?}: {said}");
+        assert!(
+            (Duration::from_millis(1_400)..Duration::from_secs(10)).contains(&took),
+            "{line:?}: {took:?}"
+        );
+    }
+    Ok(())
+}
+
+/// The lock is another's all the time.
+fn less_for_the_lock() -> Result<(), Failed> {
+    let place = Place::new();
+    let (output, took) = runtime().block_on(async {
+        let locker = place.locker().await;
+        let guard = locker.mutex("job").unwrap().lock().await.unwrap();
+        place.redis.pause().unwrap();
+        // The first attempt has no answer within its second.
+        let mut command = bare(["run", "-w", "3s", "job", "true"]);
+        command.env("LOCKKIT_URL", format!("{}?connect_timeout=1s", place.redis.url()));
+        let began = Instant::now();
+        let waiting = Running::start(command);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        place.redis.resume().unwrap();
+        let ended = (waiting.output(), began.elapsed());
+        guard.release().await.unwrap();
+        ended
+    });
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(75), "{said}");
+    assert!(said.contains("the store is away") && said.contains("gives up in "), "{said}");
+    assert!(took < Duration::from_millis(4_500), "{took:?} of 3s");
+    Ok(())
+}
+
+fn signal() -> Result<(), Failed> {
+    let mut place = Place::new();
+    place.redis.kill()?;
+    for signal in [Signal::TERM, Signal::INT] {
+        for command in [&["run", "job"][..], &["once", "job", "--slot=v1"], &["elect", "job"]] {
+            let status = place.path("status");
+            let _ = fs::remove_file(&status);
+            let option = format!("--status-file={}", status.display());
+            let mut run = Running::start(place.lockkit([command, &[&option, "true"]].concat()));
+            said_away(&mut run);
+            let began = Instant::now();
+            run.signal(signal);
+            assert_eq!(run.end().signal(), Some(signal.as_raw()), "{command:?}");
+            assert!(began.elapsed() < Duration::from_secs(1), "{command:?}: {:?}", began.elapsed());
+            let status: Value = serde_json::from_str(&fs::read_to_string(status)?)?;
+            assert_eq!(status["outcome"], "interrupted", "{command:?}: {status}");
+        }
+    }
+    Ok(())
+}
+
+/// Until it has said that the store is away.
+fn said_away(run: &mut Running) {
+    use std::io::{BufRead as _, BufReader};
+    let mut line = String::new();
+    BufReader::new(run.0.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("the store is away"), "{line}");
+}
+
+fn permanent() -> Result<(), Failed> {
+    let redis = RedisServer::start_as(RedisOptions::default().with_password("right"))?;
+    let wrong = format!("redis://:wrong@127.0.0.1:{}/", redis.port());
+    for (url, words) in [
+        (wrong.as_str(), "password"),
+        ("redis://127.0.0.1:1/?no_such=parameter", "no_such"),
+        ("carrier-pigeon://loft/", "carrier-pigeon"),
+    ] {
+        let mut command = bare(["run", "-w", "20s", "job", "true"]);
+        command.env("LOCKKIT_URL", url);
+        let (output, took) = timed(command);
+        assert_eq!(output.status.code(), Some(125), "{}", said(&output));
+        assert!(said(&output).contains(words) && said(&output).lines().count() == 1, "{}", said(&output));
+        assert!(took < AT_ONCE, "{url}: {took:?}");
+    }
+    Ok(())
+}
