@@ -187,7 +187,8 @@ mod tests {
 
     #[test]
     fn the_status_of_what_ran_is_told_and_the_watch_ends_with_it() {
-        let signals = Signals::new([SIGHUP]).unwrap();
+        // Not the signal of the next test, which runs in this process, too: it would end this child as well.
+        let signals = Signals::new([signal_hook::consts::SIGUSR1]).unwrap();
         let child = Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
         assert_eq!(until_ended(child, signals).unwrap().code(), Some(3));
     }
