@@ -54,7 +54,7 @@ pub struct Host {
 impl StoreUrl {
     /// Parses a URL.
     ///
-    /// A bare `@` belongs to the part before the hosts; in a path it is written `%40`.
+    /// In a URL with hosts a bare `@` belongs to the part before them; in a path or a parameter it is written `%40`.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`]. The text of the error never quotes the URL, which may hold a password.
@@ -69,11 +69,11 @@ impl StoreUrl {
             Some((userinfo, hosts)) => (Some(userinfo), hosts),
             None => (None, authority),
         };
-        let path = tail.split(['?', '#']).next().unwrap_or_default();
-        // Of `redis://user:12/secret@host/`, `/secret@host/` would be a path, which messages show.
-        if !authority.is_empty() && path.contains('@') {
+        // Of `redis://user:12/secret@host/`, `/secret@host/` would be a path, and of `redis://user:@secret?@host/`, `secret` a
+        // host; messages show both.
+        if !authority.is_empty() && tail.contains('@') {
             return Err(invalid(format!(
-                "its path has an '@', which is written %40 there; or {ENCODE}, a '/' as %2F"
+                "it has an '@' behind its hosts, which is written %40 there; or {ENCODE}, a '/' as %2F, a '?' as %3F"
             )));
         }
         let hosts =
@@ -257,6 +257,10 @@ mod tests {
             "redis://u:hunter2@h:port/",
             "redis://u:hunter/2@h/",
             "redis://u:1/hunter2@h/",
+            "redis://u:1?hunter2@h/",
+            "redis://u:1@hunter2?@h/",
+            "redis://u:1@hunter2?a=b@h/",
+            "redis://u:1@hunter2#@h/",
             "hunter2",
         ] {
             let error = match StoreUrl::parse(bad) {
