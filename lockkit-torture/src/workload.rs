@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::mutant::Ear;
+
 /// How many of whom want what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
@@ -27,6 +29,9 @@ pub struct Workload {
     pub longest_rest: Duration,
     /// In the first part of each name, and in no other run on the same store.
     pub prefix: String,
+    /// How losses are told: anything but [`Ear::Sound`] is there to be caught by the checker.
+    #[serde(default)]
+    pub ear: Ear,
 }
 
 impl Workload {
@@ -44,6 +49,7 @@ impl Workload {
             longest_hold: Duration::from_millis(40),
             longest_rest: Duration::from_millis(20),
             prefix: "torture".to_owned(),
+            ear: Ear::default(),
         }
     }
 }

@@ -16,7 +16,7 @@ use lockkit_fixture::RedisServer;
 use lockkit_torture::{
     check::Rule,
     child::{Program, child},
-    mutant::{Flaw, Mutant},
+    mutant::{Ear, Flaw, Mutant},
     run::{Arena, Outcome, Round},
     site::Elsewhere,
     workload::Workload,
@@ -55,6 +55,12 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|(flaw, rules)| Trial::test(format!("{flaw}_is_caught"), move || is_caught(flaw, rules)))
         .collect();
+    let deaf = [("deaf", Ear::Deaf), ("late", Ear::Late(Duration::from_millis(2_500)))];
+    trials.extend(deaf.map(|(name, ear)| {
+        Trial::test(format!("a_{name}_holder_is_caught"), move || {
+            caught(name, ear, &[CHILD.to_owned()], &[Rule::Loss])
+        })
+    }));
     trials.push(Trial::test("a_store_without_a_flaw_passes", is_clean));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -68,11 +74,12 @@ async fn connect(url: &str, flaw: Option<Flaw>) -> lockkit::Result<Locker> {
 }
 
 /// One round on a server of its own.
-fn play(words: &[String], seed: u64) -> Result<Outcome, Failed> {
+fn play(words: &[String], ear: Ear, seed: u64) -> Result<Outcome, Failed> {
     let redis = RedisServer::start()?;
     let folder = tempfile::tempdir()?;
     let mut workload = Workload::new(3, 5);
     workload.ttls = vec![Duration::from_millis(300), Duration::from_millis(600)];
+    workload.ear = ear;
     let round = Round {
         seed,
         span: Duration::from_secs(5),
@@ -88,20 +95,24 @@ fn play(words: &[String], seed: u64) -> Result<Outcome, Failed> {
 }
 
 fn is_caught(flaw: Flaw, rules: &[Rule]) -> Result<(), Failed> {
+    caught(&flaw.to_string(), Ear::Sound, &[CHILD.to_owned(), flaw.to_string()], rules)
+}
+
+fn caught(what: &str, ear: Ear, words: &[String], rules: &[Rule]) -> Result<(), Failed> {
     let mut told = Vec::new();
     for seed in 0..ROUNDS {
-        let outcome = play(&[CHILD.to_owned(), flaw.to_string()], seed)?;
+        let outcome = play(words, ear, seed)?;
         if let Some(found) = outcome.verdict.violations.iter().find(|found| rules.contains(&found.rule)) {
-            println!("{flaw}: seed {seed}, {}: {}", found.rule, found.what);
+            println!("{what}: seed {seed}, {}: {}", found.rule, found.what);
             return Ok(());
         }
         told.extend(outcome.verdict.violations.into_iter().map(|found| found.what));
     }
-    Err(format!("{flaw} was not caught by {rules:?} in {ROUNDS} rounds; what was told: {told:?}").into())
+    Err(format!("{what} was not caught by {rules:?} in {ROUNDS} rounds; what was told: {told:?}").into())
 }
 
 fn is_clean() -> Result<(), Failed> {
-    let outcome = play(&[CHILD.to_owned()], 0)?;
+    let outcome = play(&[CHILD.to_owned()], Ear::Sound, 0)?;
     let (found, grants) = (outcome.verdict.violations, outcome.verdict.figures.grants);
     if found.is_empty() && grants > 50 {
         return Ok(());

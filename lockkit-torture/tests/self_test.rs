@@ -4,11 +4,15 @@
 #[path = "support/seeds.rs"]
 mod seeds;
 
-use std::{ops::Range, sync::Mutex, time::Instant};
+use std::{
+    ops::Range,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
 
 use lockkit_torture::{
     check::{Rule, check},
-    mutant::Flaw,
+    mutant::{Ear, Flaw},
     sim::{Scenario, run},
 };
 
@@ -41,11 +45,11 @@ fn rules(scenario: Scenario) -> Vec<(Rule, String)> {
     violations.into_iter().map(|violation| (violation.rule, violation.what)).collect()
 }
 
-/// The first seed in which a rule tells that is there for the flaw, and what it tells.
-fn first(flaw: Flaw, expected: &[Rule]) -> Option<(u64, Rule, String)> {
+/// The first seed in which a rule tells that is there for what is wrong, and what it tells.
+fn first(wrong: impl Fn(Scenario) -> Scenario + Sync, expected: &[Rule]) -> Option<(u64, Rule, String)> {
     let first = Mutex::new(None::<(u64, Rule, String)>);
     in_parallel(SEEDS, |seed| {
-        let told = rules(Scenario::new(seed).with_flaw(flaw));
+        let told = rules(wrong(Scenario::new(seed)));
         let Some((rule, what)) = told.into_iter().find(|(rule, _)| expected.contains(rule)) else {
             return true;
         };
@@ -63,13 +67,22 @@ fn each_flaw_is_caught_by_its_rule() {
     let mut missed = Vec::new();
     let started = Instant::now();
     for (flaw, expected) in CAUGHT {
-        match first(flaw, expected) {
+        match first(|scenario| scenario.with_flaw(flaw), expected) {
             Some((seed, rule, what)) => println!("{flaw}: after {} seeds, by {rule}: {what}", seed + 1),
             None => missed.push(flaw),
         }
     }
     println!("{:?}", started.elapsed());
     assert!(missed.is_empty(), "not caught within {SEEDS:?}: {missed:?}");
+}
+
+#[test]
+fn c3_a_signal_that_never_comes_or_comes_late_is_caught() {
+    // By less than the shortest lease.
+    for ear in [Ear::Deaf, Ear::Late(Duration::from_millis(150))] {
+        let (seed, rule, what) = first(|scenario| scenario.with_ear(ear), &[Rule::Loss]).unwrap();
+        println!("{ear:?}: after {} seeds, by {rule}: {what}", seed + 1);
+    }
 }
 
 #[test]

@@ -177,7 +177,9 @@ fn step(
             (!before(claim.releases))
                 .then(|| "was told how its release ended, but had not begun one".to_owned())
         }),
-        Event::Lost { .. }
+        Event::Listens { .. }
+        | Event::Told { .. }
+        | Event::Lost { .. }
         | Event::Renewed { .. }
         | Event::Releases { .. }
         | Event::Writes { .. }

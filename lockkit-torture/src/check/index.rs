@@ -19,6 +19,10 @@ pub(super) struct Index<'a> {
     pub(super) faults: Vec<Fault<'a>>,
     claim_of: HashMap<Op, usize>,
     lock_of: HashMap<&'a Lock, usize>,
+    /// When each process got no turn, by its own word.
+    stalls: HashMap<u32, Vec<(u64, u64)>>,
+    /// The last line of each process.
+    last: HashMap<u32, Place>,
     died: HashMap<u32, Place>,
     ended: HashMap<u32, Place>,
     longest_ttl: u64,
@@ -37,6 +41,8 @@ pub(super) struct Claim<'a> {
     pub(super) asks: Place,
     pub(super) granted: Option<Place>,
     pub(super) refused: Option<Place>,
+    pub(super) listens: Option<Place>,
+    pub(super) told: Option<Place>,
     pub(super) lost: Option<Place>,
     pub(super) releases: Option<Place>,
     pub(super) released: Option<Place>,
@@ -48,6 +54,8 @@ pub(super) struct Claim<'a> {
     pub(super) came_back: Option<Place>,
     /// The last renewal by hand that was sent while it held.
     renews: Option<Place>,
+    /// A renewal by hand has no answer yet.
+    pub(super) is_renewing: bool,
 }
 
 /// One fault.
@@ -72,6 +80,8 @@ impl<'a> Index<'a> {
             faults: Vec::new(),
             claim_of: HashMap::new(),
             lock_of: HashMap::new(),
+            stalls: HashMap::new(),
+            last: HashMap::new(),
             died: HashMap::new(),
             ended: HashMap::new(),
             longest_ttl: 0,
@@ -92,6 +102,7 @@ impl<'a> Index<'a> {
 
     fn add(&mut self, place: Place, open: &mut HashMap<u32, usize>) {
         let record = &self.records[place];
+        self.last.insert(record.process, place);
         match &record.event {
             Event::Asks { op, lock, mode, ttl, renewal, patience, max_hold } => {
                 if self.claim_of.contains_key(op) {
@@ -117,6 +128,8 @@ impl<'a> Index<'a> {
                     asks: place,
                     granted: None,
                     refused: None,
+                    listens: None,
+                    told: None,
                     lost: None,
                     releases: None,
                     released: None,
@@ -124,6 +137,7 @@ impl<'a> Index<'a> {
                     known: None,
                     came_back: None,
                     renews: None,
+                    is_renewing: false,
                 });
             }
             Event::Strikes { fault, kind, victim, weakens, .. } => {
@@ -146,6 +160,10 @@ impl<'a> Index<'a> {
             }
             Event::Died { victim } => {
                 self.died.entry(*victim).or_insert(place);
+            }
+            Event::Stalled { lasted } => {
+                let from = record.at.saturating_sub(nanos(*lasted));
+                self.stalls.entry(record.process).or_default().push((from, record.at));
             }
             Event::Ends { .. } => {
                 self.ended.entry(record.process).or_insert(place);
@@ -306,6 +324,25 @@ impl<'a> Index<'a> {
         self.faults.iter().any(|fault| fault.victim.is_none() && fault.from <= to && fault.to >= from)
     }
 
+    /// The last line that the process wrote.
+    pub(super) fn last_of(&self, process: u32) -> Option<Place> {
+        self.last.get(&process).copied()
+    }
+
+    /// For how long of that time the process was stopped, or got no turn.
+    pub(super) fn got_no_turn(&self, process: u32, from: u64, to: u64) -> u64 {
+        let stops = self.faults.iter().filter(|fault| fault.stops(process));
+        let stops = stops.map(|fault| (fault.from, fault.to));
+        let stalls = self.stalls.get(&process).into_iter().flatten().copied();
+        let mut times: Vec<_> = stops.chain(stalls).map(|(a, b)| (a.max(from), b.min(to))).collect();
+        times.sort_unstable();
+        // One that was stopped says itself that it got no turn.
+        let sum = |(sum, counted): (u64, u64), (a, b): (u64, u64)| {
+            (sum + b.saturating_sub(a.max(counted)), counted.max(b))
+        };
+        times.into_iter().fold((0, from), sum).0
+    }
+
     /// For how long of that time the process stood still.
     pub(super) fn stood_still(&self, process: u32, from: u64, to: u64) -> u64 {
         let faults = self.faults.iter().filter(|fault| fault.stops(process));
@@ -329,10 +366,14 @@ impl Claim<'_> {
                 self.proves(place, *until);
             }
             Event::Refused { .. } => _ = self.refused.get_or_insert(place),
+            Event::Listens { .. } => _ = self.listens.get_or_insert(place),
+            Event::Told { .. } => _ = self.told.get_or_insert(place),
+            Event::Renewed { .. } => self.is_renewing = false,
             Event::Lost { .. } => _ = self.lost.get_or_insert(place),
             Event::Releases { .. } => _ = self.releases.get_or_insert(place),
             Event::Released { .. } => _ = self.released.get_or_insert(place),
             Event::Renews { lease, .. } => {
+                self.is_renewing = true;
                 self.lease = self.lease.max(lease.map_or(0, nanos));
                 if self.proof.is_some_and(|(_, until)| records[place].at <= until) {
                     self.renews = Some(place);
@@ -363,6 +404,8 @@ pub(crate) fn op_of(event: &Event) -> Option<Op> {
         | Event::Granted { op, .. }
         | Event::Refused { op, .. }
         | Event::Holds { op, .. }
+        | Event::Listens { op }
+        | Event::Told { op, .. }
         | Event::Lost { op, .. }
         | Event::Renews { op, .. }
         | Event::Renewed { op, .. }
@@ -379,7 +422,8 @@ pub(crate) fn op_of(event: &Event) -> Option<Op> {
         | Event::Heals { .. }
         | Event::Died { .. }
         | Event::Ends { .. }
-        | Event::Leaks { .. } => None,
+        | Event::Leaks { .. }
+        | Event::Stalled { .. } => None,
     }
 }
 

@@ -18,6 +18,7 @@ mod figures;
 mod findings;
 mod index;
 mod leaks;
+mod loss;
 mod register;
 mod renewal;
 mod takeover;
@@ -45,6 +46,7 @@ pub fn check(records: &[Record], terms: &Terms) -> Verdict {
     ambiguity::check(&index, &mut findings);
     belief::check(&index, &mut findings);
     renewal::check(&index, &mut findings);
+    loss::check(&index, &mut findings);
     let figures = Figures { takeovers, documented: findings.documented(), ..figures::of(&index) };
     let (violations, documented) = findings.told();
     Verdict { violations, documented, figures }
@@ -83,6 +85,8 @@ pub enum Rule {
     Leaks,
     /// (f) What was said to be undone or freed was done or held (C5, C7).
     Ambiguity,
+    /// (g) Who listened was not told that its lease had ended, or late (C3).
+    Loss,
     /// A holder believed past what it was told, or a process wrote what makes no sense (C3).
     Belief,
     /// A live holder was not left what it had, or its locker did not renew it, without a cause (C10, C7, C1).
@@ -99,6 +103,7 @@ impl fmt::Display for Rule {
             Self::Waiting => "(d) every wait ends (C8, C6)",
             Self::Leaks => "(e) nothing is left (C6)",
             Self::Ambiguity => "(f) unknown is not failed (C5, C7)",
+            Self::Loss => "(g) a loss is told in time (C3)",
             Self::Belief => "holders know (C3)",
             Self::Renewal => "a live holder keeps its lock (C10, C7)",
         })

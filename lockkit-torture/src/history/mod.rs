@@ -209,6 +209,23 @@ pub enum Event {
         /// On the common clock.
         until: u64,
     },
+    /// From here on the holder listens for its loss, until it is told or begins to release.
+    Listens {
+        /// The claim.
+        op: Op,
+    },
+    /// It was told, whether or not it had asked before.
+    Told {
+        /// The claim.
+        op: Op,
+        /// Why.
+        reason: String,
+    },
+    /// A process that takes locks got no turn for so long before `at`, by what it measures itself.
+    Stalled {
+        /// How long.
+        lasted: Duration,
+    },
     /// The holder knows that it holds no more, other than by its own doing.
     Lost {
         /// The claim.

@@ -1,6 +1,7 @@
 //! Backends that are wrong on purpose: the checker must catch each of them.
 
 mod claim;
+mod ear;
 mod flaw;
 
 use std::{
@@ -16,7 +17,11 @@ use lockkit::{
 };
 
 use self::claim::MutantClaim;
-pub use self::flaw::{Flaw, ParseFlawError};
+pub(crate) use self::ear::Signal;
+pub use self::{
+    ear::Ear,
+    flaw::{Flaw, ParseFlawError},
+};
 
 /// A backend with a flaw.
 #[derive(Debug)]

@@ -175,6 +175,9 @@ fn line(record: &Record, zero: u64) -> String {
             Refusal::Unknown(error) => format!("{op} fails with an unknown outcome: {error}"),
         },
         Event::Holds { op, until } => format!("{op} holds until {}", from_zero(*until)),
+        Event::Listens { op } => format!("{op} listens for its loss"),
+        Event::Told { op, reason } => format!("{op} is told that it is lost: {reason}"),
+        Event::Stalled { lasted } => format!("got no turn for {lasted:?}"),
         Event::Lost { op, reason } => {
             format!("{op} has lost: {}", reason.as_deref().unwrap_or("no reason given"))
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockkit::spi::{Capabilities, Descriptor, LeaseScope};
 
 use super::dice::Dice;
-use crate::mutant::Flaw;
+use crate::mutant::{Ear, Flaw};
 
 /// All that is decided before a run begins.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct Scenario {
     pub seed: u64,
     /// What is wrong with the store, if it is a wrong one.
     pub flaw: Option<Flaw>,
+    /// How losses are told.
+    pub ear: Ear,
     /// Processes that there are at a time.
     pub processes: u32,
     /// Tasks of each.
@@ -121,6 +123,7 @@ impl Scenario {
         Self {
             seed,
             flaw: None,
+            ear: Ear::default(),
             processes: dice.small(2..=3),
             tasks: dice.small(1..=3),
             claims: dice.small(3..=6),
@@ -135,6 +138,13 @@ impl Scenario {
     #[must_use]
     pub fn with_flaw(mut self, flaw: Flaw) -> Self {
         self.flaw = Some(flaw);
+        self
+    }
+
+    /// The same with losses that are told in another way.
+    #[must_use]
+    pub fn with_ear(mut self, ear: Ear) -> Self {
+        self.ear = ear;
         self
     }
 

@@ -2,14 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockkit::{Error, ErrorKind, LockGuard, LockOptions, Released, Renewal as Renewing, Result};
+use lockkit::{Error, ErrorKind, LockGuard, LockOptions, LossReason, Released, Renewal as Renewing, Result};
 use tokio::time::{Instant, timeout};
 
 use super::{dice::Dice, link::pause, process::Process};
-use crate::history::{Event, Holder, Lock, Mode, Op, Outcome, Patience, Refusal, Renewal};
+use crate::{
+    history::{Event, Holder, Lock, Mode, Op, Outcome, Patience, Refusal, Renewal},
+    mutant::Signal,
+};
 
 /// How many permits the semaphore has.
 const LIMIT: u32 = 3;
+/// How long one who knows of its loss, or should, goes on listening for it: longer than what is still in time.
+const DISBELIEF: Duration = Duration::from_secs(3);
 
 /// Takes locks until it has taken as many as the scenario says.
 pub(super) async fn run(process: Arc<Process>, dice: Dice) {
@@ -21,7 +26,8 @@ pub(super) async fn run(process: Arc<Process>, dice: Dice) {
         }
         let wish = Wish::drawn(&process, &dice);
         if let Some(guard) = wish.ask(&process).await {
-            Holding { process: &process, dice: &dice, wish: &wish, guard }.live().await;
+            let signal = Signal::new(guard.lost(), process.scenario.ear);
+            Holding { process: &process, dice: &dice, wish: &wish, guard, signal }.hold().await;
         }
     }
 }
@@ -198,11 +204,20 @@ struct Holding<'a> {
     dice: &'a Dice,
     wish: &'a Wish,
     guard: LockGuard,
+    signal: Signal,
 }
 
 impl Holding<'_> {
-    /// Does this and that with it, and ends it in some way.
-    async fn live(self) {
+    /// Does this and that with it, listening all the time, and ends it in some way.
+    async fn hold(self) {
+        let (process, op) = (self.process, self.wish.op);
+        process.write(Event::Listens { op });
+        let tell = |reason: LossReason| process.write(Event::Told { op, reason: reason.to_string() });
+        self.signal.beside(tell, self.live()).await;
+        self.end().await;
+    }
+
+    async fn live(&self) {
         let ttl = self.wish.ttl;
         if self.dice.chance(250) {
             self.stretch().await;
@@ -215,10 +230,9 @@ impl Holding<'_> {
             } else {
                 ttl + self.dice.up_to(ttl)
             };
-            let lost = self.guard.lost();
             tokio::select! {
                 biased;
-                reason = lost.wait() => return self.lose(Some(reason.to_string())).await,
+                reason = self.signal.wait() => return self.lose(Some(reason.to_string())).await,
                 () = pause(rest) => {}
             }
             match self.dice.small(0..=9) {
@@ -233,7 +247,6 @@ impl Holding<'_> {
                 return self.lose(None).await;
             }
         }
-        self.end().await;
     }
 
     /// Extends it by hand, renews it for less, and lives on the longer lease.
@@ -256,10 +269,10 @@ impl Holding<'_> {
         held
     }
 
-    async fn lose(self, reason: Option<String>) {
+    async fn lose(&self, reason: Option<String>) {
         self.process.write(Event::Lost { op: self.wish.op, reason });
-        // What is left of it is given back too.
-        self.end().await;
+        // A signal that does not come is not in the history.
+        let _ = timeout(DISBELIEF, self.signal.wait()).await;
     }
 
     async fn renew(&self, lease: Option<Duration>) {
@@ -294,7 +307,7 @@ impl Holding<'_> {
     }
 
     async fn end(self) {
-        let Self { process, dice, wish, guard } = self;
+        let Self { process, dice, wish, guard, signal: _ } = self;
         let op = wish.op;
         process.write(Event::Releases { op });
         let outcome = match dice.small(0..=9) {

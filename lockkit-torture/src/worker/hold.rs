@@ -3,7 +3,7 @@
 use std::{future::pending, time::Duration};
 
 use futures_util::FutureExt as _;
-use lockkit::{LockGuard, Lost, Released};
+use lockkit::{LockGuard, LossReason, Released};
 use tokio::time::{sleep, timeout};
 
 use super::{
@@ -15,18 +15,21 @@ use crate::{
     clock,
     error::Result,
     history::{Event, Lock, Mode, Op, Outcome, Writer},
+    mutant::Signal,
     register::Client,
 };
 
 /// How often one who works for long checks.
 const BETWEEN_CHECKS: Duration = Duration::from_millis(100);
+/// How long one who knows of its loss, or should, goes on listening for it: longer than what is still in time.
+const DISBELIEF: Duration = Duration::from_secs(3);
 
 /// A guard, and what its holder does with it.
 pub(super) struct Hold<'a> {
     op: Op,
     plan: &'a Plan,
     guard: LockGuard,
-    signal: Lost,
+    signal: Signal,
     token: u64,
     parent: &'a Parent,
     history: &'a Writer,
@@ -46,17 +49,28 @@ impl<'a> Hold<'a> {
     pub(super) fn new(
         op: Op,
         plan: &'a Plan,
-        guard: LockGuard,
+        (guard, signal): (LockGuard, Signal),
         parent: &'a Parent,
         history: &'a Writer,
         register: &'a mut Client,
     ) -> Self {
-        let (signal, token) = (guard.lost(), guard.fencing_token().get());
+        let token = guard.fencing_token().get();
         Self { op, plan, guard, signal, token, parent, history, register, state: State::Held }
     }
 
     pub(super) async fn work(mut self) -> Result<()> {
         self.begin();
+        let (op, history) = (self.op, self.history);
+        if self.plan.listens {
+            let tell = |reason: LossReason| history.write(Event::Told { op, reason: reason.to_string() });
+            self.signal.clone().beside(tell, self.live()).await?;
+        } else {
+            self.live().await?;
+        }
+        self.end().await
+    }
+
+    async fn live(&mut self) -> Result<()> {
         for step in &self.plan.steps {
             if self.state != State::Held {
                 break;
@@ -66,7 +80,10 @@ impl<'a> Hold<'a> {
         if self.state == State::Lost && self.plan.obstinate {
             self.write(true).await?;
         }
-        self.end().await
+        if self.state == State::Lost {
+            self.hear().await;
+        }
+        Ok(())
     }
 
     fn begin(&mut self) {
@@ -74,6 +91,9 @@ impl<'a> Hold<'a> {
         let Self { op, token, .. } = *self;
         let owner = self.guard.owner().to_string();
         self.history.write(Event::Granted { op, owner, token, until: until.end });
+        if self.plan.listens {
+            self.history.write(Event::Listens { op });
+        }
         if until.is_empty() {
             self.lose();
         }
@@ -147,6 +167,14 @@ impl<'a> Hold<'a> {
         }
     }
 
+    /// Gives the signal its time, if anybody listens.
+    async fn hear(&mut self) {
+        if self.plan.listens {
+            // One that does not come is not in the history.
+            let _ = timeout(DISBELIEF, self.signal.wait()).await;
+        }
+    }
+
     /// Forgets the time.
     async fn oversleep(&mut self, beyond: Duration) -> Result<()> {
         let left = self.guard.remaining();
@@ -158,6 +186,8 @@ impl<'a> Hold<'a> {
             () = self.parent.leaves() => self.state = State::Leaving,
             () = sleep(left + beyond) => {
                 self.write(true).await?;
+                // Who asks may be what makes it known.
+                self.hear().await;
                 self.check();
             }
         }

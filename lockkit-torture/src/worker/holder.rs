@@ -12,11 +12,13 @@ use super::{
     locks::Locks,
     parent::Parent,
     plan::{Plan, Planner, seeds},
+    pulse,
 };
 use crate::{
     child::Job,
     error::{Error, Result},
     history::{Event, Op, Patience, Refusal, Renewal, Writer},
+    mutant::{Ear, Signal},
     register::Client,
 };
 
@@ -27,7 +29,8 @@ const RECOVERY: Duration = Duration::from_millis(100);
 pub(super) async fn hold(parent: &Parent, job: &Job, locker: &Locker, history: &Writer) -> Result<()> {
     let locks = Locks::of(&job.workload, locker)?;
     let leases = (locker.descriptor().min_ttl, locker.capabilities().extend);
-    let mut tasks = JoinSet::new();
+    let (mut tasks, mut pulse) = (JoinSet::new(), JoinSet::new());
+    pulse.spawn(pulse::beat(history.clone()));
     for number in 0..job.workload.tasks {
         let seeds = seeds(job.seed, job.process, number);
         let task = Task {
@@ -38,6 +41,7 @@ pub(super) async fn hold(parent: &Parent, job: &Job, locker: &Locker, history: &
             locker: locker.clone(),
             history: history.clone(),
             register: Client::connect(job.register).await?,
+            ear: job.workload.ear,
         };
         tasks.spawn(task.run());
     }
@@ -57,6 +61,7 @@ struct Task {
     locker: Locker,
     history: Writer,
     register: Client,
+    ear: Ear,
 }
 
 impl Task {
@@ -67,8 +72,9 @@ impl Task {
             let mut rest = plan.rest;
             match self.ask(op, &plan).await? {
                 Ok(guard) => {
-                    let Self { parent, history, register, .. } = &mut self;
-                    Hold::new(op, &plan, guard, parent, history, register).work().await?;
+                    let Self { parent, history, register, ear, .. } = &mut self;
+                    let signal = Signal::new(guard.lost(), *ear);
+                    Hold::new(op, &plan, (guard, signal), parent, history, register).work().await?;
                 }
                 Err(Refusal::Failed(_) | Refusal::Unknown(_)) => rest += RECOVERY,
                 Err(Refusal::Busy | Refusal::Cancelled | Refusal::TimedOut) => {}

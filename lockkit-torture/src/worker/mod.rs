@@ -9,6 +9,7 @@ mod locks;
 mod observer;
 mod parent;
 mod plan;
+mod pulse;
 
 use std::time::Duration;
 

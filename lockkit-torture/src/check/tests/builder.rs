@@ -133,6 +133,23 @@ impl Told {
         self.write(at, op.process, Event::Renews { op, lease: None })
     }
 
+    pub(crate) fn listens(&mut self, at: u64, op: Op) -> &mut Self {
+        self.write(at, op.process, Event::Listens { op })
+    }
+
+    pub(crate) fn told(&mut self, at: u64, op: Op) -> &mut Self {
+        self.write(at, op.process, Event::Told { op, reason: "expired".to_owned() })
+    }
+
+    pub(crate) fn renewed_by_hand(&mut self, at: u64, op: Op, error: Option<&str>) -> &mut Self {
+        let error = error.map(str::to_owned);
+        self.write(at, op.process, Event::Renewed { op, error })
+    }
+
+    pub(crate) fn stalled(&mut self, from: u64, to: u64, process: u32) -> &mut Self {
+        self.write(to, process, Event::Stalled { lasted: ms(to - from) })
+    }
+
     pub(crate) fn lost(&mut self, at: u64, op: Op) -> &mut Self {
         self.write(at, op.process, Event::Lost { op, reason: None })
     }

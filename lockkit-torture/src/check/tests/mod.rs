@@ -6,6 +6,7 @@ pub(crate) mod builder;
 mod exclusion;
 mod figures;
 mod leaks;
+mod loss;
 mod property;
 mod register;
 mod renewal;

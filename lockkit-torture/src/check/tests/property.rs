@@ -17,6 +17,8 @@ enum End {
     Dropped,
     /// The process is stopped for longer than its lease, writes late, and is refused.
     Stopped,
+    /// It sleeps past the end of its lease, and is told.
+    Slept,
     Killed,
 }
 
@@ -48,6 +50,7 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
         1 => Just(End::Unknown),
         1 => Just(End::Dropped),
         1 => Just(End::Stopped),
+        1 => Just(End::Slept),
         1 => Just(End::Killed),
     ];
     let turn = (-20..60_i64, refused, 5..900_u64, any::<(bool, bool, bool)>(), end, 1..4_u64).prop_map(
@@ -84,12 +87,12 @@ fn told(turns: &[Turn]) -> Vec<Record> {
         token += turn.skips;
         let op = told.patient(Patience::Unbounded).renewed(Renewal::Manual).asks(asks, process);
         let mut until = granted + 990;
-        told.granted(granted, op, token, until);
+        told.granted(granted, op, token, until).listens(granted, op);
         let ends = granted + turn.holds;
         if turn.renews {
             let half = granted + turn.holds / 2;
             until = half + 990;
-            told.renews(half, op).holds(half + 1, op, until);
+            told.renews(half, op).renewed_by_hand(half + 1, op, None).holds(half + 1, op, until);
         }
         if turn.looked_at {
             told.seen(granted, 1_000, &[(op, token)]);
@@ -116,8 +119,13 @@ fn told(turns: &[Turn]) -> Vec<Record> {
                 told.fault(ends, until + 10, "stop-holder", Some(process), None);
                 told.wrote(until + 11, op, token, largest, token >= largest, true);
                 largest = largest.max(token);
-                told.lost(until + 14, op).released(until + 15, op, Outcome::NotHeld);
+                // As soon as it goes on, and so far behind as a busy machine may be.
+                told.told(until + 100, op).lost(until + 101, op).released(until + 102, op, Outcome::NotHeld);
                 until + 16
+            }
+            End::Slept => {
+                told.told(until + 1, op).lost(until + 2, op).released(until + 1500, op, Outcome::NotHeld);
+                until + 1501
             }
             End::Killed => {
                 told.killed(ends, process);
@@ -150,6 +158,8 @@ enum Corruption {
     GrantEarlier,
     SeenAfterFreed,
     SwapTokens,
+    ToldLate,
+    ToldNever,
 }
 
 /// The grants in order of time: place, claim and token.
@@ -182,6 +192,20 @@ fn in_turn(records: &[Record], chosen: Index) -> Option<[(usize, u64); 2]> {
 
 fn places(records: &[Record], is: impl Fn(&Event) -> bool) -> Vec<usize> {
     (0..records.len()).filter(|place| is(&records[*place].event)).collect()
+}
+
+/// The signals of those who went on for long after them.
+fn slept(records: &[Record]) -> Vec<usize> {
+    let goes_on = |op: Op, at: u64| {
+        records
+            .iter()
+            .any(|record| record.event == (Event::Releases { op }) && record.at > at + 1_000_000_000)
+    };
+    let told = |place: &usize| match &records[*place] {
+        Record { at, event: Event::Told { op, .. }, .. } => goes_on(*op, *at),
+        _ => false,
+    };
+    (0..records.len()).filter(told).collect()
 }
 
 impl Corruption {
@@ -265,11 +289,21 @@ impl Corruption {
                 records.extend(look.records);
                 Some(Rule::Ambiguity)
             }
+            Self::ToldLate => {
+                // By a lease, which is when it would have known for another reason.
+                let place = pick(slept(records))?;
+                records[place].at += 1_000_000_000;
+                Some(Rule::Loss)
+            }
+            Self::ToldNever => {
+                records.remove(pick(slept(records))?);
+                Some(Rule::Loss)
+            }
         }
     }
 }
 
-const CORRUPTIONS: [Corruption; 7] = [
+const CORRUPTIONS: [Corruption; 9] = [
     Corruption::AcceptLower,
     Corruption::DropAnswer,
     Corruption::DropReleased,
@@ -277,6 +311,8 @@ const CORRUPTIONS: [Corruption; 7] = [
     Corruption::GrantEarlier,
     Corruption::SeenAfterFreed,
     Corruption::SwapTokens,
+    Corruption::ToldLate,
+    Corruption::ToldNever,
 ];
 
 proptest! {
@@ -361,6 +397,7 @@ fn each_corruption_has_something_to_spoil() {
         turn(Some(Refusal::Busy), End::Freed),
         turn(None, End::Freed),
         Turn { asks: -10, ..turn(None, End::Killed) },
+        turn(None, End::Slept),
     ]);
     proptest!(|(chosen in any::<Index>())| {
         for corruption in CORRUPTIONS {

@@ -158,6 +158,7 @@ fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
                 // One that comes after the end of what it was told proves nothing.
                 row.held = row.held.map(|(from, to)| (from, if at <= largest { at } else { to }));
             }
+            Event::Told { .. } => row.marks.push(Mark { at, sign: Sign::End, what: "told".to_owned() }),
             Event::Lost { reason, .. } => {
                 over.get_or_insert(at);
                 let why = reason.as_deref().unwrap_or("no reason");
