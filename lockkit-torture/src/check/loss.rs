@@ -13,7 +13,9 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
         let Some((last, was_told)) = listened_until(index, claim) else { continue };
         let (from, to) = (end.max(index.at(listens)), index.at(last));
         let late = to.saturating_sub(from);
-        if late.saturating_sub(index.got_no_turn(claim.op.process, from, to)) <= nanos(index.terms.slack) {
+        if late.saturating_sub(index.got_no_turn(claim.op.process, from, to))
+            <= nanos(index.terms.told_within)
+        {
             continue;
         }
         let late = between(0, late);

@@ -65,6 +65,9 @@ pub struct Terms {
     pub takeover_delay: Duration,
     /// What a busy machine needs more than the bounds of the contract.
     pub slack: Duration,
+    /// By so much later than the end of a lease its holder may be told.
+    #[serde(default)]
+    pub told_within: Duration,
 }
 
 /// A rule that can be broken.

@@ -171,6 +171,7 @@ impl Arena {
             async_failover: exceptions.async_failover,
             takeover_delay: descriptor.takeover_delay,
             slack: round.slack,
+            told_within: round.slack,
         };
         fs::create_dir_all(folder)
             .map_err(|error| Error::of(format!("{} can't be made", folder.display()), error))?;

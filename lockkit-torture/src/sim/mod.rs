@@ -43,6 +43,9 @@ use crate::{
 /// No run lasts longer than this, on its own clock.
 const LONGEST: Duration = Duration::from_secs(300);
 
+/// What timers are rounded up to, twice. The clock stands still while anybody works.
+const TOLD_WITHIN: Duration = Duration::from_millis(2);
+
 /// What a run leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Simulated {
@@ -150,5 +153,6 @@ fn terms(scenario: &Scenario) -> Terms {
         async_failover: false,
         takeover_delay,
         slack,
+        told_within: TOLD_WITHIN,
     }
 }

@@ -34,6 +34,7 @@ pub(crate) const TERMS: Terms = Terms {
     async_failover: false,
     takeover_delay: Duration::ZERO,
     slack: ms(100),
+    told_within: ms(100),
 };
 
 #[derive(Clone)]
