@@ -88,7 +88,7 @@ pub enum Rule {
     Leaks,
     /// (f) What was said to be undone or freed was done or held (C5, C7).
     Ambiguity,
-    /// (g) Who listened was not told that its lease had ended, or late (C3).
+    /// (g) Who listened was not told that its lease had ended, or late: after another had the lock, too (C3).
     Loss,
     /// A holder believed past what it was told, or a process wrote what makes no sense (C3).
     Belief,

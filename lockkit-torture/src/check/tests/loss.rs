@@ -1,7 +1,7 @@
-use super::builder::{Told, ms};
+use super::builder::{Told, ms, mutex, rw_lock};
 use crate::{
     check::Rule,
-    history::{Op, Outcome, Renewal},
+    history::{Lock, Mode, Op, Outcome, Renewal},
 };
 
 /// One that listens, with a lease until 1000, and gives nothing back before 6000.
@@ -78,6 +78,45 @@ fn c3_what_a_locker_renewed_is_known_when_the_holder_asks() {
     auto(|told, op| _ = told.lost(3000, op).told(3001, op)).is_fine();
     auto(|told, op| _ = told.lost(3000, op).told(3200, op)).breaks(Rule::Loss);
     auto(|told, op| _ = told.lost(3000, op)).breaks(Rule::Loss);
+}
+
+#[test]
+fn c3_a_listener_is_told_before_somebody_else_has_it() {
+    let taken = |told_at, renewal| {
+        let mut told = Told::new();
+        let first = told.early().renewed(renewal).holder(0, 1, 1);
+        told.listens(2, first);
+        let second = told.asks(1500, 2);
+        told.granted(1501, second, 2, 2500).released(2000, second, Outcome::Freed);
+        told.told(told_at, first).released(6000, first, Outcome::NotHeld);
+        told
+    };
+    taken(1600, Renewal::Auto).is_fine();
+    let violation = taken(1602, Renewal::Auto).breaks(Rule::Loss);
+    assert_eq!(violation.what, "p1.1 was told of its loss 101ms after p2.2 had been granted the same");
+    taken(1101, Renewal::Manual).breaks(Rule::Loss);
+    let words = Some("a step of the clock frees what is held");
+    assert_eq!(
+        taken(1700, Renewal::Auto).fault(1490, 1491, "clock", None, words).is_fine().documented.len(),
+        1
+    );
+    // What is documented is that the store grants early, and not that a lease has no end.
+    taken(1101, Renewal::Manual).fault(900, 901, "clock", None, words).breaks(Rule::Loss);
+}
+
+#[test]
+fn c3_readers_and_those_of_other_locks_take_nothing_from_a_reader() {
+    let beside = |lock: Lock, mode| {
+        let mut told = Told::new();
+        let first = told.early().renewed(Renewal::Auto).of(rw_lock(), Mode::Shared).holder(0, 1, 1);
+        told.listens(2, first);
+        let second = told.of(lock, mode).holder(1500, 2, 2);
+        told.released(2000, second, Outcome::Freed).told(3000, first).released(6000, first, Outcome::NotHeld);
+        told
+    };
+    beside(rw_lock(), Mode::Shared).is_fine();
+    beside(mutex(), Mode::Exclusive).is_fine();
+    beside(rw_lock(), Mode::Exclusive).breaks(Rule::Loss);
 }
 
 #[test]
