@@ -56,6 +56,7 @@ mod env;
 mod execute;
 pub mod faulty;
 mod harness;
+mod judge;
 mod lanes;
 mod lock;
 mod oracle;
