@@ -4,11 +4,11 @@ use std::{
     collections::BTreeSet,
     fmt,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use lockkit_core::{
-    FencingToken, LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
+    Error, ErrorKind, FencingToken, LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
     spi::{Backend, Claim, ClaimSpec, Descriptor, LeaseScope, Mode, Released},
 };
 
@@ -183,6 +183,53 @@ pub(crate) fn long() -> LockOptions {
 /// A try that must get it.
 pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
     lock.try_lock().await.expect("a healthy store").unwrap_or_else(|| panic!("{} is taken", lock.name()))
+}
+
+/// A try that must get it, with a lease and so with requests so short that a busy machine alone may be too slow for one:
+/// it is asked again.
+pub(crate) async fn take_soon(lock: &AnyLock) -> LockGuard {
+    let (mut got, mut late) = (None, false);
+    eventually(soon(), async || match lock.try_lock().await {
+        Ok(Some(guard)) => {
+            got = Some(guard);
+            Ok(())
+        }
+        // What came late may have been applied, and is being taken back.
+        Ok(None) if late => Err(format!("{} stays taken", lock.name())),
+        Ok(None) => panic!("{} is taken", lock.name()),
+        Err(error) => {
+            late = true;
+            Err(too_slow(error))
+        }
+    })
+    .await;
+    got.unwrap()
+}
+
+/// Waits for the lock, with requests as short as [`take_soon`]'s.
+pub(crate) async fn lock_soon(lock: &AnyLock) -> LockGuard {
+    let start = Instant::now();
+    loop {
+        match lock.lock().await.map_err(too_slow) {
+            Ok(guard) => return guard,
+            Err(late) => assert!(start.elapsed() < soon(), "{late}"),
+        }
+    }
+}
+
+/// Waits for what another one holds, which the store must refuse once it has the time to answer.
+pub(crate) async fn is_refused<T>(wait: impl AsyncFn() -> lockkit_core::Result<Option<T>>) {
+    eventually(soon(), async || {
+        assert!(wait().await.map_err(too_slow)?.is_none(), "C1: granted twice");
+        Ok(())
+    })
+    .await;
+}
+
+/// Anything but an answer that did not come in time is a failure at once.
+fn too_slow(error: Error) -> String {
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    error.to_string()
 }
 
 /// A release of what must still be held.

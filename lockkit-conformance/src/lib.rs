@@ -37,6 +37,7 @@
 //! | `left in the store` | a release that takes out less than the attempt wrote; a row that [`Harness::leaks`] should pass over |
 //! | `… open files are left`, `… tasks are left` | a connection, thread or task that outlives the backend's `close`, or a dropped future |
 //! | `it hangs` | a call that never ends, or a runtime that is blocked: a client that blocks needs a thread of its own |
+//! | `the longest stall was …` | a lease that was lost although neither machine nor store stood still for long: a renewal that fails or does nothing |
 //! | `… did not happen within …` | a busy machine, if `LOCKKIT_TEST_SLACK` helps; else a poll, or a `takeover_delay`, that promises too much |
 //!
 //! A case that can't run is listed as not applicable, with what is missing: a capability, or a hook.
@@ -56,11 +57,13 @@ mod env;
 mod execute;
 pub mod faulty;
 mod harness;
+mod judge;
 mod lanes;
 mod lock;
 mod oracle;
 pub mod proxy;
 mod runner;
+mod stall;
 pub mod stores;
 mod wait;
 mod witness;
@@ -71,5 +74,6 @@ pub use self::{
     harness::{BoxError, Faults, Harness, Hook, Link, Store},
     lanes::in_lanes,
     runner::{main, main_covering_all, main_on_one_lock, run_case},
+    stall::StallMeter,
     wait::override_slack,
 };

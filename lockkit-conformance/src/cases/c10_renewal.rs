@@ -3,16 +3,17 @@
 use std::time::{Duration, Instant};
 
 use lockkit_core::{
-    LockOptions,
-    spi::{LeaseScope, LossReason},
+    LockGuard, LockOptions,
+    spi::{LeaseScope, LossReason, Released},
 };
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, give_back, long, take},
+    env::{Env, give_back, lock_soon, long, take, take_soon},
     faulty::Op,
     harness::{Faults, Link as _},
+    judge::{Loss, judged},
     wait::{ms, soon, within},
 };
 
@@ -30,45 +31,64 @@ cases! {
 }
 
 async fn c10_a_live_holder_keeps_it_for_many_leases(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let ttl = env.ttl(1_000);
-    let guard = take(&env.lock(&a, "x", LockOptions::new().with_ttl(ttl))).await;
-    let other = env.lock(&b, "x", long());
-    let start = Instant::now();
-    while start.elapsed() < ttl.mul_f64(2.5) {
-        assert!(guard.is_held(), "C10: lost after {:?}", start.elapsed());
-        assert!(other.try_lock().await.unwrap().is_none(), "C10: granted twice after {:?}", start.elapsed());
-        sleep(ttl / 20).await;
-    }
-    give_back(guard).await;
+    judged(&env, 1_000, async |turn| {
+        let (a, b) = (turn.locker().await, env.locker().await);
+        let guard = turn.take(&turn.lock(&a, turn.renewed())).await?;
+        let other = turn.lock(&b, long());
+        let start = Instant::now();
+        while start.elapsed() < turn.ttl.mul_f64(2.5) {
+            let granted = turn.answer(other.try_lock()).await?.is_some();
+            let (held, after) = (guard.is_held(), start.elapsed());
+            assert!(!(held && granted), "C10: granted twice after {after:?}");
+            if !held {
+                return Err(format!("C10: lost after {after:?}"));
+            }
+            sleep(turn.ttl / 20).await;
+        }
+        is_given_back(guard).await
+    })
+    .await;
 }
 
 async fn c10_a_short_outage_ends_nothing(env: Env) {
-    let (locker, line) = env.spied_locker().await;
-    let ttl = env.ttl(1_500);
-    let guard =
-        take(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl).with_op_timeout(ttl / 10))).await;
-    line.set(Faults::LOST_REPLIES);
-    // Past the first renewal and its first retry.
-    renewals(&line, 2, ttl).await;
-    line.heal();
-    let healed = Instant::now();
-    while healed.elapsed() < ttl {
-        assert!(guard.is_held(), "C10: an outage of less than a lease lost it");
-        sleep(ms(20)).await;
+    judged(&env, 1_500, async |turn| {
+        let (locker, line) = turn.spied_locker().await;
+        let ttl = turn.ttl;
+        let guard = turn.take(&turn.lock(&locker, turn.renewed().with_op_timeout(ttl / 10))).await?;
+        line.set(Faults::LOST_REPLIES);
+        // Past the first renewal and its first retry.
+        renewals(&line, 2, ttl).await;
+        line.heal();
+        let healed = Instant::now();
+        while healed.elapsed() < ttl {
+            if !guard.is_held() {
+                return Err("C10: an outage of less than a lease lost it".to_owned());
+            }
+            sleep(ms(20)).await;
+        }
+        is_given_back(guard).await
+    })
+    .await;
+}
+
+async fn is_given_back(guard: LockGuard) -> Result<(), Loss> {
+    match guard.release().await.unwrap() {
+        Released::Freed => Ok(()),
+        other => Err(format!("C10: {other:?} at its release")),
     }
-    give_back(guard).await;
 }
 
 async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let ttl = env.ttl(900);
-    let guard = take(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl))).await;
-    let granted = line.take_calls().into_iter().find(|call| call.op == Op::Attempt).unwrap();
+    let guard = take_soon(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl))).await;
+    line.set(Faults::LOST_REPLIES);
+    // The last one that may have been confirmed: a renewal, where this came late.
+    let asked =
+        line.take_calls().into_iter().rfind(|call| matches!(call.op, Op::Attempt | Op::KeepAlive)).unwrap();
     // On a connection of its own an attempt may be more than one request, and the last one proves it.
     let by_one_request = env.descriptor().lease_scope != LeaseScope::Connection;
-    let proven = if by_one_request { granted.at } else { Instant::now() };
-    line.set(Faults::LOST_REPLIES);
+    let proven = if by_one_request { asked.at } else { Instant::now() };
     let mut last = Instant::now();
     loop {
         let now = Instant::now();
@@ -79,8 +99,7 @@ async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
         assert!(now < proven + ttl * 3, "C10: held for three leases without a confirmed renewal");
         sleep(ms(1)).await;
     }
-    // The renewal that was sent before the replies were lost may have been confirmed.
-    assert!(last <= proven + ttl, "C10: held for {:?}, the lease is {ttl:?}", last - granted.at);
+    assert!(last <= proven + ttl, "C10: held for {:?}, the lease is {ttl:?}", last - asked.at);
     assert_eq!(within(ms(0), "the loss", guard.lost().wait()).await, LossReason::Expired);
     line.cut();
     line.heal();
@@ -88,17 +107,24 @@ async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
 }
 
 async fn c10_a_lost_renewal_is_believed(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let ttl = env.ttl(3_000);
-    let past = take(&env.lock(&a, "x", LockOptions::new().with_ttl(ttl))).await;
-    env.harness().expire_now(past.name()).await.unwrap();
-    let present = take(&env.lock(&b, "x", long())).await;
-    let reason = within(ttl / 2, "the loss", past.lost().wait()).await;
-    assert_ne!(reason, LossReason::Expired, "C10: the store knew it, and it was learned from the clock");
-    assert!(!past.is_held());
-    assert!(present.is_held());
-    drop(past);
-    give_back(present).await;
+    judged(&env, 3_000, async |turn| {
+        let (a, b) = (turn.locker().await, env.locker().await);
+        let past = turn.take(&turn.lock(&a, turn.renewed())).await?;
+        env.harness().expire_now(past.name()).await.unwrap();
+        let present = take(&turn.lock(&b, long())).await;
+        let reason = within(turn.ttl / 2, "the loss", past.lost().wait()).await;
+        assert!(!past.is_held());
+        assert!(present.is_held());
+        drop(past);
+        give_back(present).await;
+        match reason {
+            LossReason::Expired => {
+                Err("C10: the store knew it, and it was learned from the clock".to_owned())
+            }
+            _ => Ok(()),
+        }
+    })
+    .await;
 }
 
 async fn c10_nothing_is_renewed_after_its_release(env: Env) {
@@ -111,7 +137,7 @@ async fn c10_nothing_is_renewed_after_its_release(env: Env) {
         let lock = env.lock(&locker, &format!("x{task}"), options);
         tasks.spawn(async move {
             for round in 0..rounds {
-                let guard = lock.lock().await.unwrap();
+                let guard = lock_soon(&lock).await;
                 // The renewal is due when a third of what is left has passed.
                 sleep(guard.remaining().mul_f64(rand::random_range(0.25..0.42))).await;
                 if round % 2 == 0 { drop(guard.release().await) } else { drop(guard) }

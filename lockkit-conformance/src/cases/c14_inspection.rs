@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::{
     case::{Needs, cases},
     doomed::dead_grant,
-    env::{Env, give_back, long, take},
+    env::{Env, give_back, long, take, take_soon},
     harness::Hook,
     wait::{eventually, ms, soon, within},
 };
@@ -61,7 +61,7 @@ async fn c14_inspection_tells_who_holds_it(env: Env) {
 async fn c14_inspection_changes_nothing(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let short = env.fleeting(300);
-    let guard = take(&env.lock(&a, "x", short.clone())).await;
+    let guard = take_soon(&env.lock(&a, "x", short.clone())).await;
     let watch = env.lock(&b, "x", long());
     eventually(short.ttl + soon(), async || {
         // Its holder would end it at once, by a release in the background.

@@ -6,7 +6,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, give_back, long, take},
+    env::{Env, becomes_free, give_back, lock_soon, long, take},
     wait::{ms, within},
     witness::{Stay, Witness},
 };
@@ -77,7 +77,7 @@ async fn c1_overstayed_leases_never_overlap(env: Env) {
         let witness = Arc::clone(&witness);
         tasks.spawn(async move {
             for _ in 0..rounds {
-                let guard = lock.lock().await.unwrap();
+                let guard = lock_soon(&lock).await;
                 let mut stay = Stay::begin(&guard);
                 while stay.look(&guard) {
                     sleep(ms(rand::random_range(0..3))).await;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use lockkit_core::{
-    FencingToken, LockGuard, LockOptions, Result,
+    FencingToken, LockGuard, Result,
     spi::{Attempt, Lease, LeaseScope, Released, Wait},
 };
 use tokio::{
@@ -18,6 +18,7 @@ use crate::{
     case::{Needs, cases},
     env::{Env, becomes_free, give_back, long, take},
     harness::{Faults, Hook},
+    judge::judged,
     lock::AnyLock,
     wait::{Asked, eventually, ms, soon, within},
     witness::{Stay, Witness},
@@ -61,29 +62,38 @@ async fn c5_reply_lost_same_token(env: Env) {
 }
 
 async fn c5_a_retry_reports_a_lease_that_the_store_has(env: Env) {
-    let (a, b) = (env.backend().await, env.backend().await);
-    let ttl = env.ttl(800);
-    let options = LockOptions::new().with_ttl(ttl);
-    let mut mine = env.claim(&*a, "x", &options);
-    let first = grant(mine.attempt(Wait::No).await.unwrap());
-    sleep(ttl / 2).await;
-    let asked = Asked::now();
-    let again = grant(mine.attempt(Wait::No).await.unwrap());
-    assert_eq!(again.0, first.0, "C5: a retry got another token");
-    let promised = asked.deadline(again.1).unwrap_or(asked.at + ttl * 3);
-    let mut other = env.claim(&*b, "x", &options);
-    while Instant::now() < promised {
-        let answer = other.attempt(Wait::No).await.unwrap();
-        let early = promised.saturating_duration_since(Instant::now());
-        let granted = matches!(answer, Attempt::Granted(_));
-        assert!(!granted || early.is_zero(), "C5: granted to another one {early:?} before the lease's end");
-        if granted {
-            break;
+    judged(&env, 800, async |turn| {
+        let (a, b) = (env.backend().await, env.backend().await);
+        let (ttl, options) = (turn.ttl, turn.renewed());
+        let mut mine = env.claim(&*a, &turn.name, &options);
+        let first = grant(turn.answer(mine.attempt(Wait::No)).await?);
+        sleep(ttl / 2).await;
+        let asked = Asked::now();
+        let again = grant(turn.answer(mine.attempt(Wait::No)).await?);
+        if again.0 != first.0 {
+            mine.release().await.unwrap();
+            return Err("C5: a retry got another token".to_owned());
         }
-        sleep(ms(5)).await;
-    }
-    mine.release().await.unwrap();
-    other.release().await.unwrap();
+        let promised = asked.deadline(again.1).unwrap_or(asked.at + ttl * 3);
+        let mut other = env.claim(&*b, &turn.name, &options);
+        while Instant::now() < promised {
+            let answer = other.attempt(Wait::No).await.unwrap();
+            let early = promised.saturating_duration_since(Instant::now());
+            let granted = matches!(answer, Attempt::Granted(_));
+            assert!(
+                !granted || early.is_zero(),
+                "C5: granted to another one {early:?} before the lease's end"
+            );
+            if granted {
+                break;
+            }
+            sleep(ms(5)).await;
+        }
+        mine.release().await.unwrap();
+        other.release().await.unwrap();
+        Ok(())
+    })
+    .await;
 }
 
 async fn c5_giving_up_removes_what_it_left(env: Env) {

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, give_back, long, take},
+    env::{Env, give_back, long, take, take_soon},
     harness::{Faults, Link as _},
     wait::{eventually, ms, soon, within},
 };
@@ -43,7 +43,7 @@ async fn c7_a_release_says_freed_or_not_held(env: Env) {
     let locker = env.locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
-    let guard = take(&env.lock(&locker, "x", env.fleeting(60))).await;
+    let guard = take_soon(&env.lock(&locker, "x", env.fleeting(60))).await;
     guard.lost().wait().await;
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
     let guard = take(&env.lock(&locker, "y", env.unrenewed())).await;
@@ -155,7 +155,7 @@ async fn c7_shutdown_refuses_and_ends_what_waits(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let elsewhere = take(&env.lock(&b, "x", long())).await;
     let ttl = env.ttl(1_000);
-    let held = take(&env.lock(&a, "y", LockOptions::new().with_ttl(ttl))).await;
+    let held = take_soon(&env.lock(&a, "y", LockOptions::new().with_ttl(ttl))).await;
     let waiting = env.lock(&a, "x", long());
     let waiting = tokio::spawn(async move { waiting.lock().await });
     tokio::time::sleep(ms(50)).await;

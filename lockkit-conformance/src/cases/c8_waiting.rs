@@ -7,7 +7,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, give_back, long, take},
+    env::{Env, give_back, is_refused, long, take, take_soon},
     faulty::Op,
     harness::{Faults, Link as _},
     wait::{eventually, ms, slack, soon, within},
@@ -41,13 +41,14 @@ async fn c8_contention_is_no_error(env: Env) {
     let held = take(&env.lock(&a, "x", long())).await;
     let other = env.lock(&b, "x", long());
     assert!(other.try_lock().await.unwrap().is_none());
-    assert!(other.lock_timeout(ms(200)).await.unwrap().is_none());
-    let bounded = env.lock(&b, "x", long().with_wait(ms(20)));
-    assert_eq!(
-        bounded.lock().await.unwrap_err().kind(),
-        ErrorKind::Timeout,
-        "lock() has no other way to say it"
-    );
+    is_refused(async || other.lock_timeout(ms(200)).await).await;
+    let bounded = env.lock(&b, "x", long().with_wait(ms(200)));
+    is_refused(async || match bounded.lock().await {
+        // It has no other way to say it.
+        Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
+        other => other.map(Some),
+    })
+    .await;
     give_back(held).await;
 }
 
@@ -59,8 +60,8 @@ async fn c8_a_wait_bound_is_kept(env: Env) {
         let start = Instant::now();
         let answer = other.lock_timeout(bound).await;
         took(start, bound);
-        // Within a millisecond the store may have had no chance to say that the lock is taken.
-        let unanswered = bound == ms(1) && answer.as_ref().is_err_and(Error::is_outcome_unknown);
+        // The store may have had no chance to say that the lock is taken: within a millisecond, or on a busy machine.
+        let unanswered = answer.as_ref().is_err_and(Error::is_outcome_unknown);
         assert!(unanswered || answer.unwrap().is_none(), "C1: granted twice");
     }
     give_back(held).await;
@@ -84,7 +85,8 @@ fn took(start: Instant, bound: Duration) {
 async fn c8_a_wait_that_timed_out_is_out_of_the_queue(env: Env) {
     let (a, b, c) = (env.locker().await, env.locker().await, env.locker().await);
     let held = take(&env.lock(&a, "x", long())).await;
-    assert!(env.lock(&b, "x", long()).lock_timeout(ms(200)).await.unwrap().is_none());
+    let waiter = env.lock(&b, "x", long());
+    is_refused(async || waiter.lock_timeout(ms(200)).await).await;
     give_back(held).await;
     let last = env.lock(&c, "x", long());
     give_back(within(soon(), "the next grant", last.lock()).await.unwrap()).await;
@@ -108,7 +110,7 @@ async fn c8_a_waiter_gets_it_after_a_release(env: Env) {
 async fn c8_a_waiter_gets_it_after_an_expiry(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let short = env.fleeting(150);
-    let held = take(&env.lock(&a, "x", short.clone())).await;
+    let held = take_soon(&env.lock(&a, "x", short.clone())).await;
     let bound = short.ttl + env.descriptor().takeover_delay + env.poll();
     let next = within(bound, "the waiter's grant", env.lock(&b, "x", long()).lock()).await.unwrap();
     assert!(!held.is_held(), "C3: the past holder still thinks that it has it");

@@ -95,7 +95,7 @@ async fn c2_a_past_owner_raises_nothing(env: Env) {
 
 async fn c3_an_extended_lease_is_that_long(env: Env) {
     let backend = env.backend().await;
-    let options = env.fleeting(2_000);
+    let options = env.fleeting(10_000);
     let mut claim = env.claim(&*backend, "x", &options);
     granted(&mut *claim).await;
     let lasts = |pulse| match pulse {
@@ -121,7 +121,7 @@ async fn c3_an_extended_lease_is_that_long(env: Env) {
 
 async fn c2_no_renewal_takes_from_what_was_confirmed(env: Env) {
     let locker = env.locker().await;
-    let options = env.fleeting(2_000);
+    let options = env.fleeting(10_000);
     let (ttl, lock) = (options.ttl, env.lock(&locker, "x", options));
     let guard = take(&lock).await;
     // Never less than so much later on, whatever is asked for meanwhile.

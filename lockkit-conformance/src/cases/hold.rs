@@ -7,8 +7,9 @@ use tokio::time::sleep;
 
 use crate::{
     case::{Ability, Needs, cases},
-    env::{Env, becomes_free, give_back, long, take},
+    env::{Env, becomes_free, give_back, long, take, take_soon},
     faulty::Op,
+    judge::judged,
     wait::{eventually, ms, soon, within},
     witness::{Stay, Witness},
 };
@@ -33,56 +34,73 @@ cases! {
 }
 
 /// The end of the hold comes after that of the first lease.
-fn ending(env: &Env) -> (LockOptions, Duration) {
-    let ttl = env.ttl(300);
+fn ending(ttl: Duration) -> (LockOptions, Duration) {
     (LockOptions::new().with_ttl(ttl).with_max_hold(ttl * 2), ttl * 2)
 }
 
 async fn c3_a_hold_ends_at_its_max_and_is_freed(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (options, max_hold) = ending(&env);
-    let (witness, next) = (Witness::default(), env.lock(&b, "x", long()));
-    let asked = Instant::now();
-    let guard = take(&env.lock(&a, "x", options)).await;
-    let (mut stay, granted) = (Stay::begin(&guard), Instant::now());
-    let waiting = tokio::spawn(async move { next.lock().await.unwrap() });
-    let lost = guard.lost();
-    while stay.look(&guard) {
-        assert!(granted.elapsed() <= max_hold, "C3: it is held {:?} after the grant", granted.elapsed());
-        sleep(ms(1)).await;
-    }
-    assert!(asked.elapsed() >= max_hold, "C10: it ended after {:?}", asked.elapsed());
-    assert_eq!(within(ms(0), "the loss signal", lost.wait()).await, LossReason::MaxHold);
-    witness.record(stay);
-    let next = within(env.poll(), "the next grant", waiting).await.unwrap();
-    witness.record(Stay::begin(&next));
-    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
-    assert!(next.is_held());
-    give_back(next).await;
-    assert_eq!(witness.verify(), 2);
+    judged(&env, 300, async |turn| {
+        let (a, b) = (turn.locker().await, env.locker().await);
+        let (options, max_hold) = ending(turn.ttl);
+        let (witness, next) = (Witness::default(), turn.lock(&b, long()));
+        let asked = Instant::now();
+        let guard = turn.take(&turn.lock(&a, options)).await?;
+        let (mut stay, granted) = (Stay::begin(&guard), Instant::now());
+        let waiting = tokio::spawn(async move { next.lock().await.unwrap() });
+        let lost = guard.lost();
+        while stay.look(&guard) {
+            let held = stay.until.saturating_duration_since(granted);
+            assert!(held <= max_hold, "C3: it is held {held:?} after the grant");
+            sleep(ms(1)).await;
+        }
+        let ended = asked.elapsed();
+        let reason = within(ms(0), "the loss signal", lost.wait()).await;
+        witness.record(stay);
+        let next = within(env.poll(), "the next grant", waiting).await.unwrap();
+        witness.record(Stay::begin(&next));
+        assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+        assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+        assert!(next.is_held());
+        give_back(next).await;
+        assert_eq!(witness.verify(), 2);
+        if reason == LossReason::Expired {
+            return Err(format!("C10: it ended with its lease, after {ended:?}"));
+        }
+        assert!(reason == LossReason::MaxHold && ended >= max_hold, "C10: {reason:?} after {ended:?}");
+        Ok(())
+    })
+    .await;
 }
 
 async fn c10_a_hold_with_a_max_is_renewed_until_then(env: Env) {
-    let (locker, line) = env.spied_locker().await;
-    let other = env.locker().await;
-    let (options, max_hold) = ending(&env);
-    let guard = take(&env.lock(&locker, "x", options)).await;
-    sleep(max_hold * 3 / 4).await;
-    assert!(guard.is_held(), "C10: it was not renewed");
-    assert!(env.lock(&other, "x", long()).try_lock().await.unwrap().is_none(), "C1");
-    within(max_hold / 4, "the end", guard.lost().wait()).await;
-    let renewals = line.take_calls().iter().filter(|call| call.op == Op::KeepAlive).count();
-    assert!((1..=40).contains(&renewals), "C10: {renewals} renewals");
-    drop(guard);
-    becomes_free(&env.lock(&other, "x", long())).await;
+    judged(&env, 300, async |turn| {
+        let (locker, line) = turn.spied_locker().await;
+        let other = turn.lock(&env.locker().await, long());
+        let (options, max_hold) = ending(turn.ttl);
+        let guard = turn.take(&turn.lock(&locker, options)).await?;
+        sleep(max_hold * 3 / 4).await;
+        let held = guard.is_held();
+        if turn.answer(other.try_lock()).await?.is_some() {
+            assert!(!guard.is_held(), "C1");
+        }
+        if !held {
+            return Err("C10: it was not renewed".to_owned());
+        }
+        within(max_hold / 4, "the end", guard.lost().wait()).await;
+        let renewals = line.take_calls().iter().filter(|call| call.op == Op::KeepAlive).count();
+        assert!((1..=40).contains(&renewals), "C10: {renewals} renewals");
+        drop(guard);
+        becomes_free(&other).await;
+        Ok(())
+    })
+    .await;
 }
 
 async fn c3_a_warning_comes_before_the_end(env: Env) {
     let locker = env.locker().await;
-    let (options, max_hold) = ending(&env);
+    let (options, max_hold) = ending(env.ttl(300));
     let before = max_hold / 4;
-    let guard = take(&env.lock(&locker, "x", options)).await;
+    let guard = take_soon(&env.lock(&locker, "x", options)).await;
     let warning = guard.expiring(before);
     let left = within(max_hold, "the warning", warning.clone().wait()).await;
     assert!(left <= before, "{left:?}");
@@ -101,25 +119,34 @@ async fn c3_a_warning_comes_before_the_end(env: Env) {
 }
 
 async fn c3_an_extended_hold_lasts_that_long(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (options, other) = (env.fleeting(300), env.lock(&b, "x", long()));
-    let (ttl, witness) = (options.ttl, Witness::default());
-    let guard = take(&env.lock(&a, "x", options)).await;
-    let asked = Instant::now();
-    let left = guard.extend(ttl * 4).await.unwrap();
-    assert!(left > ttl * 3 && left <= ttl * 4, "{left:?} of {:?}", ttl * 4);
-    let shorter = guard.extend(ttl).await.unwrap();
-    assert!(shorter + asked.elapsed() >= left - ms(5), "C2: {shorter:?} after {left:?}");
-    guard.renew().await.unwrap();
-    let mut stay = Stay::begin(&guard);
-    sleep(ttl * 2).await;
-    assert!(stay.look(&guard), "C2: the renewal has shortened it");
-    assert!(other.try_lock().await.unwrap().is_none(), "C1: the store knows nothing of it");
-    assert_eq!(within(ttl * 2, "the end", guard.lost().wait()).await, LossReason::Expired);
-    assert!(asked.elapsed() > ttl * 3);
-    witness.record(stay);
-    becomes_free(&other).await;
-    drop(guard);
+    judged(&env, 300, async |turn| {
+        let (a, b) = (turn.locker().await, env.locker().await);
+        let (ttl, other) = (turn.ttl, turn.lock(&b, long()));
+        let guard = turn.take(&turn.lock(&a, turn.fleeting())).await?;
+        let asked = Instant::now();
+        let left = turn.answer(guard.extend(ttl * 4)).await?;
+        assert!(left <= ttl * 4, "{left:?} of {:?}", ttl * 4);
+        if left <= ttl * 3 {
+            return Err(format!("{left:?} are left of {:?}", ttl * 4));
+        }
+        let shorter = turn.answer(guard.extend(ttl)).await?;
+        assert!(shorter + asked.elapsed() >= left - ms(5), "C2: {shorter:?} after {left:?}");
+        turn.answer(guard.renew()).await?;
+        sleep(ttl * 2).await;
+        let held = guard.is_held();
+        if turn.answer(other.try_lock()).await?.is_some() {
+            assert!(!guard.is_held(), "C1: the store knows nothing of it");
+        }
+        if !held {
+            return Err("C2: the renewal has shortened it".to_owned());
+        }
+        assert_eq!(within(ttl * 2, "the end", guard.lost().wait()).await, LossReason::Expired);
+        assert!(asked.elapsed() > ttl * 3);
+        becomes_free(&other).await;
+        drop(guard);
+        Ok(())
+    })
+    .await;
 }
 
 async fn c13_what_can_not_be_extended_says_so(env: Env) {
@@ -139,20 +166,25 @@ async fn c13_what_can_not_be_extended_says_so(env: Env) {
 }
 
 async fn c10_a_leaked_lock_stays_without_its_locker(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let ttl = env.ttl(300);
-    let options = LockOptions::new().with_ttl(ttl);
-    let (other, lock) = (env.lock(&b, "x", long()), env.lock(&a, "x", options));
-    let guard = take(&lock).await;
-    let token = guard.fencing_token();
-    let lost = guard.leak();
-    drop((a, lock));
-    sleep(ttl * 2).await;
-    assert!(!lost.is_lost(), "C10: it was not renewed");
-    assert!(other.try_lock().await.unwrap().is_none(), "C1: it was given up with the locker");
-    assert_eq!(other.force_release(token).await.unwrap(), Released::Freed);
-    within(ttl, "the loss signal", lost.wait()).await;
-    becomes_free(&other).await;
+    judged(&env, 300, async |turn| {
+        let (a, b) = (turn.locker().await, env.locker().await);
+        let (other, lock) = (turn.lock(&b, long()), turn.lock(&a, turn.renewed()));
+        let guard = turn.take(&lock).await?;
+        let token = guard.fencing_token();
+        let lost = guard.leak();
+        drop((a, lock));
+        sleep(turn.ttl * 2).await;
+        if other.try_lock().await.unwrap().is_some() {
+            assert!(lost.is_lost(), "C1: it was given up with the locker");
+        }
+        if lost.is_lost() || other.force_release(token).await.unwrap() == Released::NotHeld {
+            return Err("C10: it was not renewed".to_owned());
+        }
+        within(turn.ttl, "the loss signal", lost.wait()).await;
+        becomes_free(&other).await;
+        Ok(())
+    })
+    .await;
 }
 
 async fn c7_a_shutdown_frees_what_was_leaked(env: Env) {
@@ -190,5 +222,5 @@ async fn c9_a_manual_lock_that_was_leaked_lapses(env: Env) {
 }
 
 async fn leaked(env: &Env, locker: &Locker, options: LockOptions) -> lockkit_core::Lost {
-    take(&env.lock(locker, "x", options)).await.leak()
+    take_soon(&env.lock(locker, "x", options)).await.leak()
 }

@@ -16,6 +16,7 @@ use crate::{
     case::{Needs, cases},
     env::{Env, becomes_free, give_back, long, take},
     faulty::Op,
+    judge::judged,
     wait::{ms, slack, soon, within},
     witness::{Stay, Witness},
 };
@@ -150,48 +151,69 @@ async fn c7_a_set_is_given_back_in_reverse(env: Env) {
 }
 
 async fn c3_a_set_is_lost_with_any_of_its_locks(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let ttl = env.ttl(600);
-    let all = set(&env, &a, &["a", "b", "c"], LockOptions::new().with_ttl(ttl));
-    for name in ["a", "b", "c"] {
-        let guard = all.lock().await.unwrap();
-        let (lost, token) = (guard.lost(), guard.fencing_token(name).unwrap());
-        assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
-        let lock = env.lock(&b, name, long());
-        assert_eq!(lock.force_release(token).await.unwrap(), Released::Freed);
-        let error = within(ttl, "the end of the work", guard.run(std::future::pending::<()>())).await;
-        assert_eq!(error.unwrap_err().kind(), ErrorKind::Lost);
-        assert_eq!(within(ms(0), "the loss signal", lost.wait()).await.0.as_str(), name);
-        assert!(!guard.is_held() && guard.remaining().is_zero());
-        match guard.release().await.unwrap() {
-            AllReleased::NotHeld(names) => {
-                assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), [name]);
+    judged(&env, 600, async |turn| {
+        let (a, b) = (turn.locker().await, env.locker().await);
+        let all = set(&env, &a, &["a", "b", "c"], turn.renewed());
+        for name in ["a", "b", "c"] {
+            let guard = turn.answer(all.lock()).await?;
+            let (lost, token) = (guard.lost(), guard.fencing_token(name).unwrap());
+            assert_eq!(turn.answer(guard.run(async { 7 })).await?, 7);
+            let lock = env.lock(&b, name, long());
+            if lock.force_release(token).await.unwrap() == Released::NotHeld {
+                return Err(format!("C10: {name} was lost by itself"));
             }
-            AllReleased::Freed => panic!("C7: {name} was not ours any more"),
+            let work = guard.run(std::future::pending::<()>());
+            let error = within(turn.ttl, "the end of the work", work).await;
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::Lost);
+            let (first, _) = within(ms(0), "the loss signal", lost.wait()).await;
+            assert!(!guard.is_held() && guard.remaining().is_zero());
+            match turn.answer(guard.release()).await? {
+                AllReleased::NotHeld(names) => {
+                    let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
+                    assert!(names.contains(&name), "C7: {names:?}, and {name} was not ours any more");
+                    if first.as_str() != name || names.len() > 1 {
+                        return Err(format!("C10: {first}, of {names:?}, was lost by itself"));
+                    }
+                }
+                AllReleased::Freed => panic!("C7: {name} was not ours any more"),
+            }
         }
-    }
-    give_all_back(all.lock().await.unwrap()).await;
+        give_all_back(set(&env, &a, &["a", "b", "c"], long()).lock().await.unwrap()).await;
+        Ok(())
+    })
+    .await;
 }
 
 async fn c3_a_loss_while_the_set_waits_ends_the_call(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let ttl = env.ttl(600);
-    let busy = take(&env.lock(&b, "c", long())).await;
-    let all = set(&env, &a, &["a", "b", "c"], LockOptions::new().with_ttl(ttl));
-    let waiting = tokio::spawn(async move { all.lock().await });
-    let lock = env.lock(&b, "b", long());
-    let mut token = None;
-    crate::wait::eventually(soon(), async || {
-        token = lock.inspect().await.unwrap().holders.first().and_then(|holder| holder.token);
-        token.map(drop).ok_or_else(|| "\"b\" is not taken".to_owned())
+    judged(&env, 600, async |turn| {
+        let (a, b) = (turn.locker().await, env.locker().await);
+        let busy = take(&env.lock(&b, "c", long())).await;
+        let all = set(&env, &a, &["a", "b", "c"], turn.renewed());
+        let waiting = tokio::spawn(async move { all.lock().await });
+        let lock = env.lock(&b, "b", long());
+        let mut token = None;
+        crate::wait::eventually(soon(), async || {
+            token = lock.inspect().await.unwrap().holders.first().and_then(|holder| holder.token);
+            match token {
+                None if !waiting.is_finished() => Err("\"b\" is not taken".to_owned()),
+                _ => Ok(()),
+            }
+        })
+        .await;
+        let mut freed = Released::NotHeld;
+        if let Some(token) = token {
+            freed = lock.force_release(token).await.unwrap();
+        }
+        let error = within(turn.ttl, "the end of the call", waiting).await.unwrap().unwrap_err();
+        becomes_free(&env.lock(&b, "a", long())).await;
+        becomes_free(&lock).await;
+        give_back(busy).await;
+        match (freed, error.kind(), error.name().map(|name| name.as_str())) {
+            (Released::Freed, ErrorKind::Lost, Some("b")) => Ok(()),
+            _ => Err(format!("C10: it ended by itself: {error}")),
+        }
     })
     .await;
-    assert_eq!(lock.force_release(token.unwrap()).await.unwrap(), Released::Freed);
-    let error = within(ttl, "the end of the call", waiting).await.unwrap().unwrap_err();
-    assert_eq!((error.kind(), error.name().unwrap().as_str()), (ErrorKind::Lost, "b"), "{error}");
-    becomes_free(&env.lock(&b, "a", long())).await;
-    becomes_free(&lock).await;
-    give_back(busy).await;
 }
 
 async fn c6_a_cancelled_call_for_a_set_leaves_nothing(env: Env) {

@@ -91,7 +91,7 @@ async fn c2_only_the_present_holder_writes_the_note(env: Env) {
 async fn c2_a_note_changes_neither_lease_nor_token(env: Env) {
     let backend = env.backend().await;
     let name = env.name("x");
-    let options = env.fleeting(2_000);
+    let options = env.fleeting(10_000);
     let mut claim = env.claim(&*backend, "x", &options);
     let Attempt::Granted(grant) = claim.attempt(Wait::No).await.unwrap() else { panic!("it is taken") };
     let shown = async || backend.inspect(&name).await.unwrap().holders.pop().expect("a holder");

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use lockkit_core::{
-    LockOptions, RwLock,
+    LockOptions, Locker, RwLock,
     spi::{Mode, Released},
 };
 use tokio::{task::JoinSet, time::sleep};
@@ -16,6 +16,7 @@ use crate::{
     doomed::dead_grant,
     env::{Env, give_back, long},
     harness::Faults,
+    judge::judged,
     wait::{eventually, ms, soon, within},
 };
 
@@ -161,8 +162,8 @@ async fn c8_a_writer_gets_it_after_the_last_reader(env: Env) {
 }
 
 async fn c9_a_dead_reader_frees_within_its_lease(env: Env) {
-    let (short, longer) = (env.fleeting(400), LockOptions::new().with_ttl(env.ttl(1_500)));
-    let (a, b) = (rw(&env, longer).await, rw(&env, long()).await);
+    let short = env.fleeting(400);
+    let (a, b) = (rw(&env, long()).await, rw(&env, long()).await);
     let ttl = short.ttl;
     dead_grant(&env, "x", short, Mode::Shared).await;
     let live = a.try_read().await.unwrap().unwrap();
@@ -180,14 +181,25 @@ async fn c9_a_dead_reader_frees_within_its_lease(env: Env) {
 }
 
 async fn c10_a_live_reader_keeps_it_for_many_leases(env: Env) {
-    let ttl = env.ttl(1_000);
-    let (a, b) = (rw(&env, LockOptions::new().with_ttl(ttl)).await, rw(&env, long()).await);
-    let readers = [a.try_read().await.unwrap().unwrap(), a.try_read().await.unwrap().unwrap()];
-    for _ in 0..25 {
-        sleep(ttl / 10).await;
-        assert!(readers.iter().all(|reader| reader.is_held()), "C10: a live reader lost it");
-        assert!(b.try_write().await.unwrap().is_none(), "C1: a writer beside readers");
-    }
+    judged(&env, 1_000, async |turn| {
+        let lock =
+            |locker: Locker, options| locker.rw_lock(&turn.name).unwrap().with_options(options).unwrap();
+        let (a, b) = (lock(turn.locker().await, turn.renewed()), lock(env.locker().await, long()));
+        env.will_be_free(a.name());
+        let first = turn.answer(a.try_read()).await?.unwrap();
+        let readers = [first, turn.answer(a.try_read()).await?.unwrap()];
+        for _ in 0..25 {
+            sleep(turn.ttl / 10).await;
+            let written = turn.answer(b.try_write()).await?.is_some();
+            let held = readers.iter().filter(|reader| reader.is_held()).count();
+            assert!(!written || held == 0, "C1: a writer beside {held} readers");
+            if held < readers.len() {
+                return Err("C10: a live reader lost it".to_owned());
+            }
+        }
+        Ok(())
+    })
+    .await;
 }
 
 async fn c12_writers_are_not_starved(env: Env) {

@@ -19,6 +19,7 @@ use crate::{
     env::{Env, becomes_free, give_back, long, take},
     faulty::Op,
     harness::{Faults, Link as _},
+    judge::judged,
     wait::{eventually, ms, soon, within},
 };
 
@@ -96,23 +97,30 @@ async fn c1_a_reentrant_lock_excludes_all_others(env: Env) {
 }
 
 async fn c3_a_lost_hold_is_not_taken_again_under_its_guards(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let ttl = env.ttl(600);
-    let lock = mutex(&env, &a.owner(), "x", LockOptions::new().with_ttl(ttl));
-    let (first, second) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
-    let (token, operator) = (first.fencing_token(), env.lock(&b, "x", long()));
-    assert_eq!(operator.force_release(token).await.unwrap(), Released::Freed);
-    within(ttl, "the loss signal", second.lost().wait()).await;
-    for _ in 0..2 {
-        assert_eq!(lock.lock().await.unwrap_err().kind(), ErrorKind::Lost);
-        assert_eq!(lock.try_lock().await.unwrap_err().kind(), ErrorKind::Lost);
-    }
-    assert_eq!(first.release().await.unwrap(), ReentrantReleased::NotHeld);
-    assert_eq!(lock.lock().await.unwrap_err().kind(), ErrorKind::Lost, "one guard is left");
-    drop(second);
-    let anew = within(soon(), "a new hold", lock.lock()).await.unwrap();
-    assert!(anew.fencing_token() > token, "C4");
-    assert_eq!(anew.release().await.unwrap(), ReentrantReleased::Freed);
+    judged(&env, 600, async |turn| {
+        let (a, b) = (turn.locker().await, env.locker().await);
+        let lock = mutex(&env, &a.owner(), &turn.name, turn.renewed());
+        let (first, second) = (turn.answer(lock.lock()).await?, turn.answer(lock.lock()).await?);
+        let (token, operator) = (first.fencing_token(), turn.lock(&b, long()));
+        if operator.force_release(token).await.unwrap() == Released::NotHeld {
+            return Err("C10: it was lost by itself".to_owned());
+        }
+        within(turn.ttl, "the loss signal", second.lost().wait()).await;
+        for _ in 0..2 {
+            assert_eq!(lock.lock().await.unwrap_err().kind(), ErrorKind::Lost);
+            assert_eq!(lock.try_lock().await.unwrap_err().kind(), ErrorKind::Lost);
+        }
+        assert_eq!(first.release().await.unwrap(), ReentrantReleased::NotHeld);
+        assert_eq!(lock.lock().await.unwrap_err().kind(), ErrorKind::Lost, "one guard is left");
+        drop(second);
+        let anew = turn.answer(within(soon(), "a new hold", lock.lock())).await?;
+        assert!(anew.fencing_token() > token, "C4");
+        match turn.answer(anew.release()).await? {
+            ReentrantReleased::Freed => Ok(()),
+            other => Err(format!("C10: {other:?} at its release")),
+        }
+    })
+    .await;
 }
 
 async fn c8_of_two_calls_of_an_owner_one_asks_the_store(env: Env) {

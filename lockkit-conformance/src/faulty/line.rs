@@ -70,6 +70,7 @@ pub struct Line {
     bells: Mutex<Vec<Weak<Bell>>>,
     wake_ups: AtomicUsize,
     live_claims: AtomicUsize,
+    slowest: Mutex<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +90,7 @@ impl Line {
             bells: Mutex::default(),
             wake_ups: AtomicUsize::new(0),
             live_claims: AtomicUsize::new(0),
+            slowest: Mutex::default(),
         }
     }
 
@@ -135,6 +137,11 @@ impl Line {
         mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// How long the core has waited for an answer, at most, whether it came or not.
+    pub(crate) fn slowest(&self) -> Duration {
+        *self.slowest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn is_mute(&self) -> bool {
         self.state.borrow().mute
     }
@@ -154,6 +161,7 @@ impl Line {
         op: Op,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
+        let _timed = Timed { line: self, asked: Instant::now() };
         let cuts = self.state.borrow().cuts;
         let mut state = self.state.subscribe();
         let faults = state.borrow().faults;
@@ -196,6 +204,19 @@ impl Link for Line {
 
     fn cut(&self) {
         self.state.send_modify(|state| state.cuts += 1);
+    }
+}
+
+/// Times an answer, also one that its caller gives up.
+struct Timed<'a> {
+    line: &'a Line,
+    asked: Instant,
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        let mut slowest = self.line.slowest.lock().unwrap_or_else(PoisonError::into_inner);
+        *slowest = slowest.max(self.asked.elapsed());
     }
 }
 

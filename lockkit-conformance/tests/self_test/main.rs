@@ -51,6 +51,15 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (Flaw::ReleaseAlwaysFreed, &["c7_a_release_says_freed_or_not_held"]),
     (Flaw::RenewalOfNothing, &["c10_a_live_holder_keeps_it_for_many_leases"]),
     (Flaw::RenewalRecreates, &["c2_a_renewal_never_recreates"]),
+    (
+        Flaw::RenewsOnce,
+        &[
+            "c10_a_live_holder_keeps_it_for_many_leases",
+            "c10_a_hold_with_a_max_is_renewed_until_then",
+            "c10_a_leaked_lock_stays_without_its_locker",
+            "c3_a_hold_ends_at_its_max_and_is_freed",
+        ],
+    ),
     (Flaw::RetryReportsWholeLease, &["c5_a_retry_reports_a_lease_that_the_store_has"]),
     (Flaw::TokenSharedByPermits, &["c4_no_two_permits_share_a_token"]),
 ];

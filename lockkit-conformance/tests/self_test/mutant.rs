@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use lockkit_conformance::{BoxError, Harness, Hook, Store, stores::MemoryStore};
 use lockkit_core::{
-    FencingToken, LockName, OwnerId, Result,
+    Error, ErrorKind, FencingToken, LockName, OwnerId, Result,
     spi::{
         Attempt, Backend, Claim, ClaimSpec, Descriptor, Grant, Hint, Inspection, Lease, Mode, Note, Noted,
         Pulse, Released, Wait,
@@ -47,6 +47,7 @@ pub(crate) enum Flaw {
     ReleaseAlwaysFreed,
     RenewalOfNothing,
     RenewalRecreates,
+    RenewsOnce,
     RetryReportsWholeLease,
     TokenSharedByPermits,
 }
@@ -159,7 +160,16 @@ impl Backend for Mutant {
         }
         let (backend, flaw, shared) = (Arc::clone(&self.inner), self.flaw, Arc::clone(&self.shared));
         let inner = backend.claim(spec.clone())?;
-        Ok(Box::new(MutantClaim { inner, backend, spec, flaw, shared, attempts: 0, grant: None }))
+        Ok(Box::new(MutantClaim {
+            inner,
+            backend,
+            spec,
+            flaw,
+            shared,
+            attempts: 0,
+            renewals: 0,
+            grant: None,
+        }))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
@@ -208,6 +218,7 @@ struct MutantClaim {
     flaw: Flaw,
     shared: Arc<Shared>,
     attempts: u32,
+    renewals: u32,
     grant: Option<Grant>,
 }
 
@@ -285,6 +296,12 @@ impl Claim for MutantClaim {
         let alive = Ok(Pulse::Alive(Lease::For(self.spec.ttl)));
         if self.flaw == Flaw::RenewalOfNothing {
             return alive;
+        }
+        self.renewals += 1;
+        if self.flaw == Flaw::RenewsOnce && self.renewals > 1 {
+            return Err(
+                Error::new(ErrorKind::Unavailable, "the connection is used up").with_outcome_unknown()
+            );
         }
         match (self.flaw, self.inner.keep_alive().await?) {
             (Flaw::ExtendThatShortens, pulse) => {

@@ -1,0 +1,115 @@
+//! Whether a short lease was lost by a fault, or because this machine or its store stood still for so long.
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use lockkit_core::{LockGuard, LockOptions, Locker, Renewal};
+
+use crate::{env::Env, faulty::Line, lock::AnyLock, stall::StallMeter};
+
+/// How many times longer than at first a lease may become.
+const MOST: u64 = 16;
+
+/// What the holder of a short lease has lost, and when: to be judged.
+pub(crate) type Loss = String;
+
+/// One turn of a case: the length of its lease, the name of its lock, and how slow everything was meanwhile.
+pub(crate) struct Turn<'a> {
+    env: &'a Env,
+    pub(crate) ttl: Duration,
+    pub(crate) name: String,
+    meter: StallMeter,
+    lines: RefCell<Vec<Arc<Line>>>,
+    slowest_answer: Cell<Duration>,
+}
+
+/// Runs a case that must not lose a lease of [about](Env::ttl) so many milliseconds.
+///
+/// A loss fails the case if nothing stood still for long enough. Else it has another turn, with a lease of twice the
+/// length: what was at fault loses that one, too.
+pub(crate) async fn judged(env: &Env, wanted: u64, case: impl AsyncFn(&Turn<'_>) -> Result<(), Loss>) {
+    let mut times = 1;
+    loop {
+        let turn = Turn::begin(env, wanted, times);
+        let Err(loss) = case(&turn).await else { return };
+        assert!(turn.may_lose_it() && times < MOST, "{loss}; {turn}");
+        times *= 2;
+    }
+}
+
+impl<'a> Turn<'a> {
+    fn begin(env: &'a Env, wanted: u64, times: u64) -> Self {
+        // What is left of the turn before does not get in the way.
+        let name = if times == 1 { "x".to_owned() } else { format!("x{times}") };
+        let (lines, slowest_answer) = (RefCell::default(), Cell::default());
+        Self { env, ttl: env.ttl(wanted * times), name, meter: StallMeter::start(), lines, slowest_answer }
+    }
+
+    /// A lease that is renewed, for two thirds of it at worst. To send that and to hear of it takes some turns of threads
+    /// and an answer, and each of them may be late.
+    fn may_lose_it(&self) -> bool {
+        self.meter.longest() + self.slowest() >= self.ttl / 6
+    }
+
+    fn slowest(&self) -> Duration {
+        let of_lines = self.lines.borrow().iter().map(|line| line.slowest()).max();
+        self.slowest_answer.get().max(of_lines.unwrap_or_default())
+    }
+
+    /// A locker with a connection of its own, whose answers are timed.
+    pub(crate) async fn locker(&self) -> Locker {
+        self.spied_locker().await.0
+    }
+
+    pub(crate) async fn spied_locker(&self) -> (Locker, Arc<Line>) {
+        let (locker, line) = self.env.spied_locker().await;
+        self.lines.borrow_mut().push(Arc::clone(&line));
+        (locker, line)
+    }
+
+    /// This turn's lease, renewed.
+    pub(crate) fn renewed(&self) -> LockOptions {
+        LockOptions::new().with_ttl(self.ttl)
+    }
+
+    /// This turn's lease, which nobody renews.
+    pub(crate) fn fleeting(&self) -> LockOptions {
+        self.renewed().with_renewal(Renewal::Manual)
+    }
+
+    pub(crate) fn lock(&self, locker: &Locker, options: LockOptions) -> AnyLock {
+        self.env.lock(locker, &self.name, options)
+    }
+
+    /// A try that must get it, if it is answered within the short time of this lease's requests.
+    pub(crate) async fn take(&self, lock: &AnyLock) -> Result<LockGuard, Loss> {
+        let got = self.answer(lock.try_lock()).await?;
+        Ok(got.unwrap_or_else(|| panic!("{} is taken", lock.name())))
+    }
+
+    /// Times an answer; an error may come of a lease or a request that the machine was too slow for.
+    pub(crate) async fn answer<T, E: fmt::Display>(
+        &self,
+        request: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Loss> {
+        let asked = Instant::now();
+        let answer = request.await;
+        self.slowest_answer.set(self.slowest_answer.get().max(asked.elapsed()));
+        answer.map_err(|error| error.to_string())
+    }
+}
+
+impl fmt::Display for Turn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ttl, .. } = self;
+        let (stall, slowest) = (self.meter.longest(), self.slowest());
+        write!(
+            f,
+            "the lease is {ttl:?}; the longest stall was {stall:?}, the slowest answer took {slowest:?}"
+        )
+    }
+}
