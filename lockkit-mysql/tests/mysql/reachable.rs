@@ -103,7 +103,7 @@ async fn sixteen_lockers_make_the_tables_at_once(flavor: SqlFlavor) {
         let start = Arc::new(Barrier::new(16));
         let mut tasks = JoinSet::new();
         for _ in 0..16 {
-            let (url, start) = (bed.url("pool_size=1&connect_timeout=20s"), Arc::clone(&start));
+            let (url, start) = (bed.url("pool_size=1"), Arc::clone(&start));
             tasks.spawn(async move {
                 start.wait().await;
                 let backend = connect(&url).await.unwrap();

@@ -90,7 +90,7 @@ async fn c12_a_writer_that_gave_up_lets_readers_go_on(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (here, there, writer) = (bed.locker("").await, bed.locker("").await, bed.locker("").await);
     let first = here.rw_lock("a").unwrap().read().await.unwrap();
-    let gave_up = writer.rw_lock("a").unwrap().write_timeout(Duration::from_millis(300)).await.unwrap();
+    let gave_up = writer.rw_lock("a").unwrap().write_timeout(Duration::from_secs(2)).await.unwrap();
     assert!(gave_up.is_none());
     // What it has said holds for a second, and nobody says it again.
     let mut admin = bed.admin().await;
@@ -137,6 +137,7 @@ async fn c8_a_reader_and_a_writer_of_one_client_do_not_hold_each_other_up(flavor
     let bed = Bed::own(flavor, &[]);
     let (here, there) = (bed.locker("").await, bed.locker("").await);
     let (mut admin, mut locked) = (bed.admin().await, bed.admin().await);
+    bed.wait_for_rows(&mut admin).await;
     let held = there.rw_lock("a").unwrap().write().await.unwrap();
     // Both ask before either is in line, the reader first.
     locked.run("BEGIN").await;

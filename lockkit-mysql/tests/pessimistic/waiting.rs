@@ -25,7 +25,7 @@ async fn c8_a_wait_of_300_ms_takes_300_ms(flavor: SqlFlavor) {
     granted(holder.attempt(Wait::No).await);
     // Both connections that are needed are there.
     granted(warm.attempt(Wait::No).await);
-    warm.release().await.unwrap();
+    assert_eq!(warm.release().await.unwrap(), Released::Freed);
     let bound = Duration::from_millis(300);
     let mut waiter = store.claim("a");
     // One that is stopped ends no wait: it counts in whole seconds, and would take one or two else.
