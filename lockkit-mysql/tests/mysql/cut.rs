@@ -3,6 +3,10 @@
 use std::{
     future::poll_fn,
     pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     task::Poll,
     time::{Duration, Instant},
 };
@@ -109,16 +113,18 @@ async fn c6_a_storm_on_one_connection_leaves_nothing(flavor: SqlFlavor) {
 /// Thousands of calls that are dropped at any point.
 async fn storm(flavor: SqlFlavor, size: usize) {
     const LENGTH: Duration = Duration::from_millis(2500);
+    /// Of those that are dropped, and of those that are served.
+    const LEAST: [usize; 2] = [1000, 50];
     let bed = Bed::own(flavor, &[]);
     let locker = bed.locker(&format!("pool_size={size}&{QUIET}")).await;
     let options = LockOptions::new().with_ttl(TTL);
-    let mut tasks = JoinSet::new();
+    let (mut tasks, counts) = (JoinSet::new(), Arc::<[AtomicUsize; 2]>::default());
     for _ in 0..16 {
-        let locker = locker.clone();
-        let options = options.clone();
+        let (locker, options, counts) = (locker.clone(), options.clone(), Arc::clone(&counts));
         tasks.spawn(async move {
-            let (start, mut dropped, mut taken) = (Instant::now(), 0, 0);
-            while start.elapsed() < LENGTH {
+            let (start, [dropped, taken]) = (Instant::now(), &*counts);
+            let is_enough = || dropped.load(Relaxed) > LEAST[0] && taken.load(Relaxed) > LEAST[1];
+            while start.elapsed() < LENGTH || (!is_enough() && start.elapsed() < SOON) {
                 let name = format!("{}", rand::random_range(0..4));
                 let lock = locker.mutex(&name).unwrap().with_options(options.clone()).unwrap();
                 let rw = locker.rw_lock(&name).unwrap().with_options(options.clone()).unwrap();
@@ -131,23 +137,26 @@ async fn storm(flavor: SqlFlavor, size: usize) {
                 };
                 match answer {
                     Ok(guard) => {
-                        taken += 1;
+                        taken.fetch_add(1, Relaxed);
                         drop(guard.unwrap());
                     }
-                    Err(_) => dropped += 1,
+                    Err(_) => drop(dropped.fetch_add(1, Relaxed)),
                 }
             }
-            (dropped, taken)
         });
     }
-    let (dropped, taken) =
-        tasks.join_all().await.into_iter().fold((0, 0), |sum, task| (sum.0 + task.0, sum.1 + task.1));
+    tasks.join_all().await;
+    let [dropped, taken] = [&counts[0], &counts[1]].map(|count| count.load(Relaxed));
     println!("{dropped} dropped, {taken} taken");
     assert_clean(&bed).await;
-    assert!(dropped > 1000 && taken > 50, "{dropped} dropped, {taken} taken: the test shows nothing");
+    assert!(
+        dropped > LEAST[0] && taken > LEAST[1],
+        "{dropped} dropped, {taken} taken: the test shows nothing"
+    );
     for name in 0..4 {
         let lock = locker.mutex(&name.to_string()).unwrap();
-        let guard = within(SLACK, "a free lock", lock.lock()).await.unwrap();
+        // One that somebody has left behind stays taken for a whole lease.
+        let guard = within(TTL / 3, "a free lock", lock.lock()).await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Freed);
     }
     let connections = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER='lockkit'";
@@ -161,7 +170,7 @@ async fn storm(flavor: SqlFlavor, size: usize) {
 /// The servers tell the same list of transactions again to whoever asks more often.
 const AFRESH: Duration = Duration::from_millis(120);
 
-/// Within a second.
+/// Within a second. By itself nothing of it would go before the end of a lease.
 async fn assert_clean(bed: &Bed) {
     let mut admin = bed.admin().await;
     let start = Instant::now();
@@ -171,7 +180,7 @@ async fn assert_clean(bed: &Bed) {
             println!("clean after {:?}", start.elapsed());
             return;
         }
-        assert!(start.elapsed() < Duration::from_secs(1) + SLACK, "{left:#?}");
+        assert!(start.elapsed() < Duration::from_secs(1) + STALL, "{left:#?}");
         sleep(AFRESH).await;
     }
 }
@@ -181,6 +190,7 @@ async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFla
     let bed = Bed::own(flavor, &[]);
     let (backend, mut admin, mut watcher) =
         (bed.connect("pool_size=1").await, bed.admin().await, bed.admin().await);
+    bed.wait_for_rows(&mut admin).await;
     next_token(&backend, "a").await;
     admin.run("START TRANSACTION").await;
     admin
@@ -191,12 +201,10 @@ async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFla
     let task = tokio::spawn(async move { waiting.attempt(Wait::No).await.map(drop) });
     until("it waits", async || watcher.one::<u64>(waits).await == 1).await;
     task.abort();
-    let start = Instant::now();
+    // By itself it would wait for far longer.
     until("its wait is over", async || watcher.one::<u64>(waits).await == 0).await;
-    // By itself it would wait for a second.
-    assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
     // The one connection is there for others.
-    within(SLACK, "another name", next_token(&backend, "b")).await;
+    within(SOON, "another name", next_token(&backend, "b")).await;
     admin.run("ROLLBACK").await;
     next_token(&backend, "a").await;
 }

@@ -77,7 +77,7 @@ async fn c3_holders_and_waiters_survive_a_restart_of_the_server(flavor: SqlFlavo
     assert!(there.rw_lock("a").unwrap().try_write().await.unwrap().is_none());
     let token = guard.fencing_token();
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
-    let next = within(SLACK * 2, "the waiter", waiting).await.unwrap().unwrap();
+    let next = within(LEASE / 2, "the waiter", waiting).await.unwrap().unwrap();
     assert!(next.fencing_token() > token);
     assert_eq!(reader.release().await.unwrap(), Released::Freed);
 }
@@ -91,7 +91,7 @@ async fn c3_c9_a_holder_of_a_stopped_server_learns_it_in_time(flavor: SqlFlavor)
     sleep(SLACK).await;
     bed.server.pause().unwrap();
     let start = Instant::now();
-    within(LEASE + SLACK, "noticing it", guard.lost().wait()).await;
+    within(LEASE + STALL, "noticing it", guard.lost().wait()).await;
     assert!(!guard.is_held() && !waiting.is_finished());
     sleep((LEASE * 3 / 2).saturating_sub(start.elapsed())).await;
     bed.server.resume().unwrap();
@@ -114,14 +114,14 @@ async fn c3_c9_a_holder_without_a_network_is_lost_before_the_next_grant(flavor: 
     sleep(SLACK).await;
     let silent = Clock::Boot.now();
     proxy.set(|toxics| (toxics.up.hold, toxics.down.hold) = (true, true));
-    let reason = within(LEASE + SLACK, "noticing it", guard.lost().wait()).await;
+    let reason = within(LEASE + STALL, "noticing it", guard.lost().wait()).await;
     let lost = Clock::Boot.now();
     assert_eq!(reason, LossReason::Expired, "by the deadline");
     assert!(!guard.is_held());
-    let (next, taken) = within(LEASE + SLACK, "the next grant", waiting).await.unwrap();
+    let (next, taken) = within(LEASE + STALL, "the next grant", waiting).await.unwrap();
     assert!(lost <= taken, "two held it for {:?}", taken.until(lost));
     let gap = silent.until(taken);
-    assert!(gap <= LEASE + TAKEOVER + SLACK / 2, "the next grant came after {gap:?}");
+    assert!(gap <= LEASE + TAKEOVER + STALL, "the next grant came after {gap:?}");
     assert!(next.fencing_token() > guard.fencing_token());
     proxy.heal();
     assert_eq!(next.release().await.unwrap(), Released::Freed);
@@ -157,7 +157,7 @@ async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
         assert!(left >= TTL && left <= longer, "{left:?}");
         let stands: u64 =
             admin.one(format!("SELECT CAST(expires_us AS SIGNED)-{NOW} FROM {table} {row}")).await;
-        assert!(Duration::from_micros(stands) > longer - SLACK * 2, "shortened to {stands} µs");
+        assert!(Duration::from_micros(stands) > longer / 2, "shortened to {stands} µs");
         assert_eq!(held.release().await.unwrap(), Released::Freed);
     }
 }
@@ -191,9 +191,10 @@ async fn c5_a_retry_holds_for_what_the_server_says(flavor: SqlFlavor) {
         warm.release().await.unwrap();
         let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
         proxy.set(|toxics| toxics.down.discard = true);
-        assert!(timeout(SLACK, held.attempt(Wait::No)).await.is_err(), "the reply was not lost");
-        let applied: u64 =
-            admin.one(format!("SELECT fence FROM {table} WHERE kind='{kind}' AND name='a'")).await;
+        let fence = format!("SELECT fence FROM {table} WHERE kind='{kind}' AND name='a'");
+        let is_over = async || !admin.all::<u64>(&fence).await.is_empty();
+        unanswered(held.attempt(Wait::No), is_over).await;
+        let applied: u64 = admin.one(&fence).await;
         proxy.heal();
         sleep(SLACK).await;
         let sent = Instant::now();

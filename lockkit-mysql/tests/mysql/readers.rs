@@ -90,11 +90,15 @@ async fn c12_a_writer_that_gave_up_lets_readers_go_on(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (here, there, writer) = (bed.locker("").await, bed.locker("").await, bed.locker("").await);
     let first = here.rw_lock("a").unwrap().read().await.unwrap();
-    let gave_up = writer.rw_lock("a").unwrap().write_timeout(Duration::from_millis(300)).await.unwrap();
+    let gave_up = writer.rw_lock("a").unwrap().write_timeout(Duration::from_secs(2)).await.unwrap();
     assert!(gave_up.is_none());
+    // What it has said holds for a second, and nobody says it again.
+    let mut admin = bed.admin().await;
+    let words = format!("SELECT CAST(wanted_us AS SIGNED)-{NOW} FROM {} WHERE name='a'", bed.table("lock"));
+    let left_us = admin.one::<i64>(words).await;
+    assert!(left_us <= 1_000_000, "it keeps readers away for {left_us} µs");
     let start = Instant::now();
-    let second =
-        within(Duration::from_secs(1) + SLACK, "a reader", there.rw_lock("a").unwrap().read()).await.unwrap();
+    let second = within(SOON, "a reader", there.rw_lock("a").unwrap().read()).await.unwrap();
     println!("the reader waited for {:?}", start.elapsed());
     second.release().await.unwrap();
     // A writer that only tries keeps nobody waiting.
@@ -133,6 +137,7 @@ async fn c8_a_reader_and_a_writer_of_one_client_do_not_hold_each_other_up(flavor
     let bed = Bed::own(flavor, &[]);
     let (here, there) = (bed.locker("").await, bed.locker("").await);
     let (mut admin, mut locked) = (bed.admin().await, bed.admin().await);
+    bed.wait_for_rows(&mut admin).await;
     let held = there.rw_lock("a").unwrap().write().await.unwrap();
     // Both ask before either is in line, the reader first.
     locked.run("BEGIN").await;
@@ -147,10 +152,14 @@ async fn c8_a_reader_and_a_writer_of_one_client_do_not_hold_each_other_up(flavor
     locked.run("COMMIT").await;
     let wanted = format!("SELECT COUNT(*) FROM {} WHERE name='a' AND wanted_us>{NOW}", bed.table("lock"));
     until("the writer says that it waits", async || admin.one::<u64>(&wanted).await == 1).await;
+    // What it says would be over in a second, and the reader would come in.
+    admin.run(format!("UPDATE {} SET wanted_us={NOW}+60000000 WHERE name='a'", bed.table("lock"))).await;
     held.release().await.unwrap();
     let start = Instant::now();
-    let first = tokio::select! { guard = reader => guard, guard = writer => guard };
+    let either = async {
+        tokio::select! { guard = reader => guard, guard = writer => guard }
+    };
+    let first = within(SOON, "C8: either of them", either).await;
     println!("{:?} got it after {:?}", first.as_ref().map(|guard| guard.mode()), start.elapsed());
-    assert!(start.elapsed() < Duration::from_millis(400), "C8: {:?}", start.elapsed());
     first.unwrap().release().await.unwrap();
 }

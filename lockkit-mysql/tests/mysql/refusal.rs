@@ -69,7 +69,7 @@ async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor
     admin.run("SET GLOBAL read_only=0").await;
     guard.renew().await.unwrap();
     drop(locker.mutex("b").unwrap().try_lock().await.unwrap().unwrap());
-    drop(within(TTL + SLACK, "the end of a lease", locker.mutex("c").unwrap().lock()).await.unwrap());
+    drop(within(TTL + STALL, "the end of a lease", locker.mutex("c").unwrap().lock()).await.unwrap());
     assert!(guard.is_held());
     guard.release().await.unwrap();
 }

@@ -40,7 +40,8 @@ fn modes() -> [(Kind, Mode); 4] {
 async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
     for (kind, mode) in modes() {
         let bed = Bed::shared(flavor);
-        let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+        let (backend, mut admin) = (bed.connect("pool_size=1").await, bed.admin().await);
+        bed.wait_for_rows(&mut admin).await;
         let mut held = claim_in(&backend, kind, "locked", mode);
         granted(held.attempt(Wait::No).await);
         // As other lockers do: at REPEATABLE READ it would lock gaps as well.
@@ -54,15 +55,16 @@ async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
             admin.run(row).await;
         }
         for name in ["free", "a", "z"] {
-            let start = Instant::now();
-            let mut free = claim_in(&backend, kind, name, mode);
-            granted(free.attempt(Wait::No).await);
-            assert!(matches!(free.keep_alive().await.unwrap(), Pulse::Alive(_)));
-            assert_eq!(backend.inspect(&in_kind(kind, name)).await.unwrap().holders.len(), 1);
-            busy(claim_in(&backend, kind, name, against(mode)).attempt(Wait::No).await);
-            assert_eq!(free.release().await.unwrap(), Released::Freed);
-            granted(claim_in(&backend, kind, name, mode).attempt(Wait::No).await);
-            assert!(start.elapsed() < SLACK, "{mode:?}: {:?}", start.elapsed());
+            let used = async {
+                let mut free = claim_in(&backend, kind, name, mode);
+                granted(free.attempt(Wait::No).await);
+                assert!(matches!(free.keep_alive().await.unwrap(), Pulse::Alive(_)));
+                assert_eq!(backend.inspect(&in_kind(kind, name)).await.unwrap().holders.len(), 1);
+                busy(claim_in(&backend, kind, name, against(mode)).attempt(Wait::No).await);
+                assert_eq!(free.release().await.unwrap(), Released::Freed);
+                granted(claim_in(&backend, kind, name, mode).attempt(Wait::No).await);
+            };
+            within(SOON, &format!("{name} as {mode:?}"), used).await;
         }
         admin.run("ROLLBACK").await;
         assert_eq!(held.release().await.unwrap(), Released::Freed);
@@ -166,7 +168,7 @@ async fn one_row_is_locked(flavor: SqlFlavor, ttl: Duration) {
         .run(format!("SELECT * FROM {} WHERE name='5' AND kind='mutex' FOR UPDATE", bed.table("lock")))
         .await;
     let lost = guards[5].lost();
-    within(ttl + SLACK, "noticing a lease that could not be renewed", lost.wait()).await;
+    within(ttl + STALL, "noticing a lease that could not be renewed", lost.wait()).await;
     tokio::time::sleep(ttl / 2).await;
     for (number, guard) in guards.iter().enumerate() {
         assert_eq!(guard.is_held(), number != 5, "{number}");
@@ -233,14 +235,15 @@ async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
     );
     until("the ALTER waits", async || watcher.one::<u64>(&waits).await == 1).await;
     let b = locker.mutex("b").unwrap();
-    let start = Instant::now();
-    let answer = b.lock_timeout(Duration::from_secs(1)).await;
-    assert!(start.elapsed() < Duration::from_secs(1) + SLACK, "{:?}", start.elapsed());
+    // The server lets a statement wait for three seconds.
+    let (bound, start) = (Duration::from_millis(300), Instant::now());
+    let answer = b.lock_timeout(bound).await;
+    assert!(start.elapsed() < bound + STALL, "{:?}", start.elapsed());
     assert!(answer.is_err() || answer.unwrap().is_none());
     let start = Instant::now();
     let answer = b.try_lock().await;
     println!("try_lock: {answer:?} after {:?}", start.elapsed());
-    assert!(start.elapsed() < OP_TIMEOUT + SLACK * 2, "{:?}", start.elapsed());
+    assert!(start.elapsed() < OP_TIMEOUT + STALL, "{:?}", start.elapsed());
     assert!(answer.is_err() || answer.unwrap().is_none());
     reader.run("ROLLBACK").await;
     within(SOON, "the ALTER", altering).await.unwrap();

@@ -28,8 +28,10 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
 /// What must happen, happens within this, or a test fails. No test waits for it to pass.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
-/// What an unhurried machine needs for something that takes no time.
+/// What an unhurried machine needs for something that takes no time. No more than a pause: a busy one needs longer.
 pub(crate) const SLACK: Duration = Duration::from_millis(400);
+/// What a thing may take longer than promised on a busy machine.
+pub(crate) const STALL: Duration = Duration::from_secs(2);
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 /// No background task cleans up while statements are counted.
 pub(crate) const QUIET: &str = "retention=3650d";
@@ -123,7 +125,9 @@ impl Bed {
     }
 
     pub(crate) fn with_prefix(&self, url: &str, query: &str) -> String {
-        format!("{url}?table_prefix={}&{query}", self.prefix).trim_end_matches('&').to_owned()
+        // A busy machine may need longer than the default to open a connection.
+        let patient = "connect_timeout=20s";
+        format!("{url}?table_prefix={}&{patient}&{query}", self.prefix).trim_end_matches('&').to_owned()
     }
 
     pub(crate) async fn connect(&self, query: &str) -> MySql {
@@ -155,6 +159,21 @@ impl Bed {
              AND (INFO LIKE 'INSERT INTO%{0}%' OR INFO LIKE 'UPDATE%{0}%SET fence=LAST_INSERT_ID%')",
             self.prefix
         )
+    }
+
+    /// From its next insert on, a connection waits for a row for longer than any test: whoever does so by mistake can't
+    /// hide it.
+    pub(crate) async fn wait_for_rows(&self, admin: &mut Admin) {
+        for table in ["lock", "holder"] {
+            let (trigger, table) = (format!("{}_{table}_waits", self.prefix), self.table(table));
+            admin
+                .run(format!(
+                    "CREATE TRIGGER lockkit.{trigger} BEFORE INSERT ON lockkit.{table} FOR EACH ROW \
+                     SET SESSION innodb_lock_wait_timeout={}",
+                    SOON.as_secs() * 3
+                ))
+                .await;
+        }
     }
 
     /// What is left of a storm: running statements, open transactions, live rows.
@@ -247,6 +266,17 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
         }
     };
     timeout(SOON, waiting).await.unwrap_or_else(|_| panic!("it never came true: {what}"));
+}
+
+/// Drops a request whose reply is lost, once it is applied.
+pub(crate) async fn unanswered<T: fmt::Debug>(
+    request: impl Future<Output = T>,
+    is_applied: impl AsyncFnMut() -> bool,
+) {
+    tokio::select! {
+        answer = request => panic!("the reply was not lost: {answer:?}"),
+        () = until("it is applied", is_applied) => {}
+    }
 }
 
 /// What a user sees of an error.

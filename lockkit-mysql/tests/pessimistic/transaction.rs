@@ -219,12 +219,13 @@ async fn c7_a_statement_that_is_given_up_inside_a_run_loses_the_lock(flavor: Sql
 async fn c10_short_runs_without_a_pause_do_not_keep_renewals_away(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let locker = store.locker().await;
-    let options = LockOptions::default().with_ttl(Duration::from_millis(1500));
+    // Without a renewal it ends long before the work does.
+    let options = LockOptions::default().with_ttl(Duration::from_secs(4));
     let guard = locker.mutex("a").unwrap().with_options(options).unwrap().lock().await.unwrap();
     let transaction = begin(&store, &guard).await;
     let started = Instant::now();
     let working = async || {
-        while started.elapsed() < Duration::from_secs(4) {
+        while started.elapsed() < Duration::from_secs(6) {
             let run = transaction.run(async |conn| conn.query_drop("DO SLEEP(0.02)").await).await;
             run.unwrap_or_else(|error| panic!("after {:?}: {error}", started.elapsed())).unwrap();
         }
@@ -283,7 +284,7 @@ async fn c9_a_holder_that_hangs_in_a_large_answer_is_freed(flavor: SqlFlavor) {
     // Long enough to fill all buffers; from then on the process hangs.
     tokio::time::timeout(Duration::from_millis(500), &mut reading).await.unwrap_err();
     let took = take_over(&store).await;
-    assert!(took < LEASE + store.mysql.descriptor().takeover_delay, "{took:?}");
+    assert!(took < LEASE + store.mysql.descriptor().takeover_delay + SLACK, "{took:?}");
 }
 
 async fn c9_a_holder_that_has_set_the_timeout_of_its_connection_is_freed(flavor: SqlFlavor) {
@@ -294,5 +295,5 @@ async fn c9_a_holder_that_has_set_the_timeout_of_its_connection_is_freed(flavor:
     let forever = "SET SESSION wait_timeout=28800";
     transaction.run(async |conn| conn.query_drop(forever).await).await.unwrap().unwrap();
     let took = take_over(&store).await;
-    assert!(took < LEASE + store.mysql.descriptor().takeover_delay, "{took:?}");
+    assert!(took < LEASE + store.mysql.descriptor().takeover_delay + SLACK, "{took:?}");
 }

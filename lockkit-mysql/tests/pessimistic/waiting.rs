@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use lockkit_core::{
-    ErrorKind,
+    ErrorKind, LockOptions,
     spi::{Backend as _, Released, Wait},
 };
+use tokio::time::timeout;
 
 use crate::support::*;
 
@@ -20,21 +21,28 @@ on_each! {
 
 async fn c8_a_wait_of_300_ms_takes_300_ms(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
-    let mut holder = store.claim("a");
+    let (mut holder, mut warm) = (store.claim("a"), store.claim("b"));
     granted(holder.attempt(Wait::No).await);
-    // The server alone would take a whole second.
-    let (bound, most) = (Duration::from_millis(300), Duration::from_millis(800));
+    // Both connections that are needed are there.
+    granted(warm.attempt(Wait::No).await);
+    assert_eq!(warm.release().await.unwrap(), Released::Freed);
+    let bound = Duration::from_millis(300);
     let mut waiter = store.claim("a");
+    // One that is stopped ends no wait: it counts in whole seconds, and would take one or two else.
+    store.server.pause().unwrap();
     let started = Instant::now();
-    assert!(!busy(waiter.attempt(Wait::Block(bound)).await).0);
-    let took = started.elapsed();
-    assert!(took >= bound && took < most, "{took:?}");
+    let answer =
+        timeout(SOON / 2, waiter.attempt(Wait::Block(bound))).await.expect("it waits for the server");
+    assert!(!busy(answer).0);
+    assert!(started.elapsed() >= bound, "{:?}", started.elapsed());
+    store.server.resume().unwrap();
     until("the query is gone", || async { store.admin.waiting().await == 0 }).await;
-    let locker = store.locker().await;
+    let (locker, bound) = (store.locker().await, Duration::from_secs(2));
     let started = Instant::now();
     assert!(locker.mutex("a").unwrap().lock_timeout(bound).await.unwrap().is_none());
     let took = started.elapsed();
-    assert!(took >= bound && took < most, "{took:?}");
+    // The longest wait on the server takes ten seconds.
+    assert!(took >= bound && took < Duration::from_secs(8), "{took:?}");
     locker.shutdown().await.unwrap();
 }
 
@@ -53,7 +61,7 @@ async fn c8_a_release_wakes_the_waiter_on_the_server(flavor: SqlFlavor) {
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     let (second, at) = waiting.await.unwrap();
     // Without the wake-up, the wait on the server would go on for ten seconds.
-    assert!(at.duration_since(released) < Duration::from_secs(1), "{:?}", at.duration_since(released));
+    assert!(at.duration_since(released) < Duration::from_secs(5), "{:?}", at.duration_since(released));
     first.shutdown().await.unwrap();
     second.shutdown().await.unwrap();
 }
@@ -68,7 +76,8 @@ async fn c6_the_query_of_a_cancelled_waiter_is_gone_from_the_server_within_a_sec
     let cancelled = Instant::now();
     waiting.abort();
     until("the query is gone", || async { store.admin.waiting().await == 0 }).await;
-    assert!(cancelled.elapsed() < Duration::from_secs(1), "{:?}", cancelled.elapsed());
+    // Left to itself, it would go on for nine seconds or ten.
+    assert!(cancelled.elapsed() < Duration::from_secs(1) + SLACK, "{:?}", cancelled.elapsed());
     guard.release().await.unwrap();
     let guard = locker.mutex("a").unwrap().try_lock().await.unwrap().expect("nobody has it");
     guard.release().await.unwrap();
@@ -95,7 +104,7 @@ async fn c6_one_waiter_of_a_process_asks_and_passes_it_on(flavor: SqlFlavor) {
     until("the next one waits", || async { store.admin.waiting().await == 1 }).await;
     guard.release().await.unwrap();
     for waiter in waiting {
-        tokio::time::timeout(SOON, waiter).await.unwrap().unwrap();
+        timeout(SOON, waiter).await.unwrap().unwrap();
     }
     locker.shutdown().await.unwrap();
     holder.shutdown().await.unwrap();
@@ -103,7 +112,8 @@ async fn c6_one_waiter_of_a_process_asks_and_passes_it_on(flavor: SqlFlavor) {
 
 async fn c8_an_exhausted_pool_is_a_clear_error_inside_the_bound(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&pool_size=2").await;
-    let locker = store.locker().await;
+    // Without the bound, a connection is waited for as long as one request may take.
+    let locker = store.locker().await.with_defaults(LockOptions::new().with_op_timeout(TTL / 2)).unwrap();
     let mut guards = Vec::new();
     for name in ["a", "b"] {
         guards.push(locker.mutex(name).unwrap().lock().await.unwrap());
@@ -111,7 +121,7 @@ async fn c8_an_exhausted_pool_is_a_clear_error_inside_the_bound(flavor: SqlFlavo
     let bound = Duration::from_millis(300);
     let started = Instant::now();
     let refused = locker.mutex("c").unwrap().lock_timeout(bound).await.unwrap_err();
-    assert!(started.elapsed() < bound + Duration::from_millis(150), "{:?}", started.elapsed());
+    assert!(started.elapsed() < TTL / 6, "{:?}", started.elapsed());
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     for part in ["all 2 connections", "pool_size", "\"c\""] {
         assert!(refused.to_string().contains(part), "{refused}");
@@ -131,12 +141,19 @@ async fn c8_a_waiter_that_comes_late_stands_behind_the_others(flavor: SqlFlavor)
     let other = store.another().await;
     let (mut first, mut second) =
         (other.claim(spec_for("a", TTL)).unwrap(), other.claim(spec_for("a", TTL)).unwrap());
+    let (begun, killed) = (store.admin.status("Com_begin").await, store.admin.status("Com_kill").await);
     busy(first.attempt(Wait::Block(Duration::from_millis(20))).await);
+    // A server that was busy may read the query after that, unless it was told to end the connection.
+    let is_read = async || {
+        store.admin.status("Com_begin").await > begun || store.admin.status("Com_kill").await > killed
+    };
+    until("its query is there", is_read).await;
     until("its query is gone", || async { store.admin.waiting().await == 0 }).await;
-    let started = Instant::now();
+    let begun = store.admin.status("Com_begin").await;
     // At once, and without a word to the server. The first one's query is gone before that.
-    busy(second.attempt(Wait::Block(SOON)).await);
-    assert!(started.elapsed() < Duration::from_millis(20));
+    let answer = timeout(SOON / 2, second.attempt(Wait::Block(SOON))).await.expect("it waits");
+    busy(answer);
+    assert_eq!(store.admin.status("Com_begin").await, begun, "it asks, and stands behind nobody");
     // One who does not wait asks, whoever waits.
     let mut third = other.claim(spec_for("a", TTL)).unwrap();
     holder.release().await.unwrap();

@@ -1,6 +1,6 @@
 //! A lock that was handed over by message: taken without a request where its lease can be proved, by a request else.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkit_core::{
     Clock, FencingToken, LockOptions, Locker, Renewal,
@@ -142,25 +142,26 @@ async fn c10_a_lock_that_was_handed_over_is_renewed_or_has_its_whole_ttl() {
     let Store { redis, admin, server } = Store::start().await;
     // The store's own queue is what is tested.
     let locker = Locker::new(redis).with_process_gate(false);
-    let ttl = Duration::from_secs(2);
-    let options = LockOptions::new().with_ttl(ttl).with_op_timeout(WINDOW);
+    let (ttl, window) = (WINDOW * 6, WINDOW * 3);
+    let options = LockOptions::new().with_ttl(ttl).with_op_timeout(window);
     for renewal in [Renewal::Manual, Renewal::Auto] {
         let mutex = locker.mutex("a").unwrap().with_options(options.clone().with_renewal(renewal)).unwrap();
         let first = mutex.lock().await.unwrap();
         admin.reset_calls().await;
-        let other = mutex.clone();
+        let (began, other) = (Instant::now(), mutex.clone());
         let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
         while admin.ask::<u64>(&["ZCARD", &queue_key("a")]).await == 0 {}
         first.release().await.unwrap();
         let second = waiter.await.unwrap();
         if renewal == Renewal::Manual {
-            // It queued, the other one released, it claimed.
-            assert_eq!(admin.requests().await, 3);
+            // It queued, the other one released, it claimed. On a busy machine it may have said that it still waits.
+            let (requests, refreshes) = (admin.requests().await, began.elapsed().as_secs());
+            assert!((3..=3 + refreshes).contains(&requests), "{requests} in {:?}", began.elapsed());
             let left: u64 = admin.ask(&["PTTL", &lock_key("a")]).await;
-            assert!(left > 1500, "{left}");
-            sleep(WINDOW * 3 / 2).await;
+            assert!(u128::from(left) > (window * 4 / 3).as_millis(), "{left}");
+            sleep(window * 11 / 10).await;
         } else {
-            sleep(ttl * 2).await;
+            sleep(ttl * 7 / 6).await;
         }
         assert!(second.is_held());
         second.release().await.unwrap();

@@ -32,8 +32,9 @@ const SESSION: Duration = Duration::from_secs(6);
 const STALL: Duration = Duration::from_millis(3_200);
 /// The driver renews more rarely, which would hide for how long a proof is believed.
 const RENEWALS: Duration = Duration::from_millis(20);
-/// A ping of the leader, every 250 ms, may come between the answers and the freeze: then nothing was at stake.
-const MOST_ROUNDS: usize = 6;
+/// A ping of the leader, every 250 ms, may come between the answers and the freeze: then nothing was at stake. On a busy
+/// machine this may happen often.
+const MOST_ROUNDS: usize = 20;
 
 pub(crate) async fn stalled() -> Result<(), Failed> {
     let ensemble = ZooKeeperEnsemble::start(3, ZooKeeperOptions::default())?;
@@ -88,7 +89,8 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
     ensemble.node(follower).pause()?;
     let frozen = Instant::now();
     let beats: Vec<_> = taps.iter().filter_map(Tap::newest).map(|sync| sync.sent).collect();
-    assert!(taps.iter().all(|tap| tap.connections() == 1), "a client has noticed the stall");
+    // Of one that has noticed the stall, nothing is at stake either.
+    let unaware: Vec<_> = taps.iter().map(|tap| tap.connections() == 1).collect();
 
     let (mut sprung, mut least, mut earliest) = (0, SESSION, SESSION);
     for (index, (freed, beat)) in freed.into_iter().zip(beats).enumerate() {
@@ -99,7 +101,7 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
         assert!(lost < freed, "C3: the loss was seen {:?} late", lost - freed);
         (least, earliest) = (least.min(freed - lost), earliest.min(freed - beat));
         // One that was lost before the freeze may have deleted its node by itself.
-        sprung += usize::from(lost > frozen && freed - beat < SESSION * 2 / 3);
+        sprung += usize::from(unaware[index] && lost > frozen && freed - beat < SESSION * 2 / 3);
     }
     println!(
         "frozen {:?} after the stall; {sprung} of {HOLDERS} nodes freed within 2/3 of the timeout from an answered \

@@ -96,11 +96,12 @@ async fn c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_
         sleep(HELD).await;
         proxy.heal();
     };
+    let asked = Clock::Boot.now();
     let (grant, ()) = tokio::join!(timeout(SOON, lock(&mut waiter)), healed);
     let (at, lasts) = proven(grant.unwrap().lease);
-    let left = Clock::Boot.now().until(at.after(lasts));
-    // The rest went by since, on a busy machine.
-    assert!(left > lasts / 4, "{left:?}");
+    // What went by since is a busy machine's. Of what was proven when it asked, less than a third was left.
+    let left = asked.until(at.after(lasts));
+    assert!(left >= lasts / 3, "{left:?}");
 }
 
 /// Nobody asks anything on the session, so nobody but its state tells that it is over.
