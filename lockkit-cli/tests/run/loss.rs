@@ -12,8 +12,9 @@ use crate::{
     support::{Place, Running, is_awaited, runtime, said},
 };
 
-/// A lockkit that stands still for less than half of it loses nothing.
-const TTL: Duration = Duration::from_secs(4);
+/// A lockkit that stands still for less than half of it loses nothing. A watchdog that looked only once a second would be
+/// half a second late.
+const TTL: Duration = Duration::from_millis(4_500);
 const GRACE: Duration = Duration::from_millis(300);
 /// So long a watchdog waits after lockkit would have killed.
 const WATCHDOG_LATER: Duration = Duration::from_millis(50);
@@ -30,7 +31,7 @@ pub(crate) fn trials() -> Vec<Test> {
 /// A lockkit whose command and grandchild hear no SIGTERM.
 pub(crate) fn beating(place: &Place) -> Running {
     let heart = Hearts::command();
-    let mut command = place.lockkit(["run", "--ttl=4s", "--grace=300ms", "job", &heart]);
+    let mut command = place.lockkit(["run", "--ttl=4500ms", "--grace=300ms", "job", &heart]);
     Hearts::tell(&mut command, place);
     Running::start(command)
 }
