@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 /// Far less than the ttl: without the watcher, a holder would look after ten seconds.
-const AT_ONCE: Duration = Duration::from_secs(3);
+const AT_ONCE: Duration = Duration::from_secs(6);
 
 fn locker(folder: &Path) -> Locker {
     Locker::new(FileStore::open(Config::new(folder)).unwrap())

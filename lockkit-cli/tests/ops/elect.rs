@@ -83,17 +83,24 @@ fn asked() -> Result<(), Failed> {
 /// Catches a signal that comes while the command is being stopped, and counts for the command alone.
 fn ended() -> Result<(), Failed> {
     let place = Place::new();
-    let (leading, stopping) = (place.path("leaders"), place.path("stopping"));
+    let (leading, stopping, go) = (place.path("leaders"), place.path("stopping"), place.path("go"));
     let line = format!(
-        "trap 'echo now > {}' TERM; echo \"a $LOCKKIT_TOKEN\" >> {}; while :; do sleep 0.05; done",
+        "trap 'echo now >> {}' TERM; echo \"a $LOCKKIT_TOKEN\" >> {}; until [ -e {} ]; do sleep 0.05; done",
         stopping.display(),
-        leading.display()
+        leading.display(),
+        go.display()
     );
-    let mut only = Running::start(place.lockkit(["elect", "leader", "--ttl=9s", "--grace=2s", "-c", &line]));
+    let mut only = Running::start(place.lockkit(["elect", "leader", "--ttl=9s", "--grace=5s", "-c", &line]));
     leaders(&place, 1);
     let mut unlock = Running::start(place.lockkit(["unlock", "leader", "--force", "--reason=test"]));
-    until("the command is asked to end", || stopping.exists().then_some(()));
+    let asked = |times| {
+        let heard = fs::read_to_string(&stopping).unwrap_or_default().lines().count();
+        (heard >= times).then_some(())
+    };
+    until("the command is asked to end", || asked(1));
     only.signal(Signal::TERM);
+    until("the signal is passed on", || asked(2));
+    fs::write(go, "")?;
     assert!(unlock.end().success());
     let ended = only.end();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(15), "{ended}");

@@ -108,7 +108,7 @@ fn history() -> Result<(), Failed> {
             runs.iter().any(|run| run["outcome"] == "running").then_some(runs)
         })
     };
-    let mut killed = hold(&place, &["--ttl=1s", "--grace=100ms"], "job");
+    let mut killed = hold(&place, &["--ttl=2s", "--grace=100ms"], "job");
     running();
     killed.signal(Signal::KILL);
     killed.end();

@@ -8,6 +8,9 @@ mod heart;
 mod look;
 mod once;
 mod outputs;
+#[path = "../run/pace.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod pace;
 mod slots;
 mod stalled;
 mod status;

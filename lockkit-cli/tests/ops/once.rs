@@ -219,7 +219,7 @@ fn busy() -> Result<(), Failed> {
     let place = Place::new();
     let _holder = Running::start(place.lockkit(["run", "job", "-c", &line(&place, "sleep 60")]));
     until("the holder", || (runs(&place).len() == 1).then_some(()));
-    for wait in ["-n", "--wait=50ms"] {
+    for wait in ["-n", "--wait=1500ms"] {
         let once = run(place.lockkit(["once", "job", "--slot", "v1", wait, "true"]));
         assert_eq!(once.status.code(), Some(75), "{}", said(&once));
     }

@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use crate::{
     Test,
-    support::{Place, Running, bare, run, runtime, said},
+    pace::Pace,
+    support::{Place, Running, bare, line_of, run, runtime, said},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -35,24 +36,35 @@ fn timed(command: Command) -> (Output, Duration) {
     (run(command), began.elapsed())
 }
 
-/// Starts these while the store is away, and has it back a second later.
+/// So long the store is away after that was said.
+const AWAY: Duration = Duration::from_millis(700);
+/// So long it is away until that is said.
+const SILENT: Duration = Duration::from_millis(300);
+
+/// Starts these while the store is away, and has it back after each that is not quiet has said so.
 fn over_a_restart(place: &mut Place, lines: &[&[&str]]) -> Result<Vec<Output>, Failed> {
     place.redis.kill()?;
-    let started: Vec<_> = lines.iter().map(|line| Running::start(place.lockkit(*line))).collect();
-    std::thread::sleep(Duration::from_secs(1));
+    let mut started: Vec<_> = lines.iter().map(|line| Running::start(place.lockkit(*line))).collect();
+    let tell = |run: &mut Running, line: &&[&str]| if line[0] == "-q" { String::new() } else { line_of(run) };
+    let told: Vec<_> = started.iter_mut().zip(lines).map(|(run, line)| tell(run, line)).collect();
+    std::thread::sleep(AWAY);
     place.redis.restart()?;
-    Ok(started.into_iter().map(Running::output).collect())
+    let outputs = started.into_iter().map(Running::output).zip(told).map(|(mut output, told)| {
+        output.stderr.splice(0..0, told.into_bytes());
+        output
+    });
+    Ok(outputs.collect())
 }
 
 fn comes_back() -> Result<(), Failed> {
     let mut place = Place::new();
     let status = format!("--status-file={}", place.path("status").display());
     let lines: [&[&str]; 5] = [
+        &["-q", "run", "e", "echo", "ran"],
         &["run", &status, "a", "echo", "ran"],
         &["run", "-w", "15s", "b", "echo", "ran"],
         &["once", "c", "--slot", "v1", "echo", "ran"],
         &["elect", "d", "echo", "ran"],
-        &["-q", "run", "e", "echo", "ran"],
     ];
     let outputs = over_a_restart(&mut place, &lines)?;
     for (line, output) in lines.iter().zip(&outputs) {
@@ -62,12 +74,13 @@ fn comes_back() -> Result<(), Failed> {
         let times = said.lines().filter(|line| line.contains("the store is away: ")).count();
         assert_eq!(times, usize::from(line[0] != "-q"), "{line:?}: {said}");
     }
-    let line = said(&outputs[0]);
+    let line = said(&outputs[1]);
     assert!(line.starts_with("lockkit: the store is away: ") && line.contains("127.0.0.1"), "{line}");
     assert!(line.trim_end().ends_with("; trying again for 30s"), "{line}");
-    assert!(said(&outputs[1]).contains("; trying again for 15s"), "{}", said(&outputs[1]));
+    assert!(said(&outputs[2]).contains("; trying again for 15s"), "{}", said(&outputs[2]));
     let status: Value = serde_json::from_str(&fs::read_to_string(place.path("status"))?)?;
-    assert!(status["waited_ms"].as_u64() >= Some(900), "{status}");
+    let waited = Duration::from_millis(status["waited_ms"].as_u64().unwrap());
+    assert!(waited >= SILENT + AWAY, "{status}");
 
     let json = over_a_restart(&mut place, &[&["--format=json", "run", "f", "true"]])?;
     let event: Value = serde_json::from_str(said(&json[0]).lines().next().unwrap())?;
@@ -113,25 +126,29 @@ fn stays_away() -> Result<(), Failed> {
 /// The lock is another's all the time.
 fn less_for_the_lock() -> Result<(), Failed> {
     let place = Place::new();
-    let (output, took) = runtime().block_on(async {
+    let (output, took, told) = runtime().block_on(async {
         let locker = place.locker().await;
         let guard = locker.mutex("job").unwrap().lock().await.unwrap();
         place.redis.pause().unwrap();
         // The first attempt has no answer within its second.
-        let mut command = bare(["run", "-w", "3s", "job", "true"]);
+        let mut command = bare(["run", "-w", "6s", "job", "true"]);
         command.env("LOCKKIT_URL", format!("{}?connect_timeout=1s", place.redis.url()));
         let began = Instant::now();
-        let waiting = Running::start(command);
+        let mut waiting = Running::start(command);
+        let told = line_of(&mut waiting);
         tokio::time::sleep(Duration::from_secs(2)).await;
         place.redis.resume().unwrap();
-        let ended = (waiting.output(), began.elapsed());
+        let ended = (waiting.output(), began.elapsed(), told);
         guard.release().await.unwrap();
         ended
     });
     let said = said(&output);
     assert_eq!(output.status.code(), Some(75), "{said}");
-    assert!(said.contains("the store is away") && said.contains("gives up in "), "{said}");
-    assert!(took < Duration::from_millis(4_500), "{took:?} of 3s");
+    assert!(told.contains("the store is away"), "{told}");
+    // Two seconds and more are gone by then.
+    let left = said.split_once("; gives up in ").and_then(|(_, rest)| rest.split_once("s\n"));
+    assert!(left.is_some_and(|(left, _)| left.parse::<u64>().unwrap() <= 3), "{said}");
+    assert!(took < Duration::from_secs(8), "{took:?} of 6s");
     Ok(())
 }
 
@@ -144,24 +161,19 @@ fn signal() -> Result<(), Failed> {
             let _ = fs::remove_file(&status);
             let option = format!("--status-file={}", status.display());
             let mut run = Running::start(place.lockkit([command, &[&option, "true"]].concat()));
-            said_away(&mut run);
-            let began = Instant::now();
+            let line = line_of(&mut run);
+            assert!(line.contains("the store is away"), "{line}");
+            let (began, mut pace) = (Instant::now(), Pace::start());
             run.signal(signal);
-            assert_eq!(run.end().signal(), Some(signal.as_raw()), "{command:?}");
-            assert!(began.elapsed() < Duration::from_secs(1), "{command:?}: {:?}", began.elapsed());
+            let ended = pace.until("its end", || run.0.try_wait().unwrap());
+            let took = began.elapsed();
+            assert_eq!(ended.signal(), Some(signal.as_raw()), "{command:?}");
+            assert!(took < pace.allows(Duration::from_secs(1)), "{command:?}: {took:?}");
             let status: Value = serde_json::from_str(&fs::read_to_string(status)?)?;
             assert_eq!(status["outcome"], "interrupted", "{command:?}: {status}");
         }
     }
     Ok(())
-}
-
-/// Until it has said that the store is away.
-fn said_away(run: &mut Running) {
-    use std::io::{BufRead as _, BufReader};
-    let mut line = String::new();
-    BufReader::new(run.0.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.contains("the store is away"), "{line}");
 }
 
 fn permanent() -> Result<(), Failed> {

@@ -15,10 +15,15 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-use crate::support::{Place, is_alive, until};
+use crate::{
+    pace::Pace,
+    support::{Place, is_alive, until},
+};
 
 /// The folder of its files.
 const FOLDER: &str = "LOCKKIT_TEST_HEART";
+/// Nanoseconds before a deadline in which they are killed.
+const NEAR: u64 = 150_000_000;
 /// Set: it is the grandchild.
 const LEAF: &str = "LOCKKIT_TEST_HEART_LEAF";
 
@@ -89,7 +94,37 @@ impl<'a> Hearts<'a> {
     /// Of both, once they are gone.
     pub(crate) fn last_beat(&self) -> u64 {
         until("the end of both hearts", || self.are_gone().then_some(()));
+        self.beat()
+    }
+
+    /// Of both, once they are gone, and how slow the machine was meanwhile.
+    pub(crate) fn last_beat_at(&self, pace: &mut Pace) -> u64 {
+        pace.until("the end of both hearts", || self.are_gone().then_some(()));
+        self.beat()
+    }
+
+    fn beat(&self) -> u64 {
         ["child", "leaf"].into_iter().map(|name| self.read(name).unwrap().1).max().unwrap()
+    }
+
+    /// They end before their deadline, for which whoever kills them has `room`; a machine that is too slow for that is
+    /// excused by so much. Yields the deadline, the last beat, and how slow the machine was.
+    pub(crate) fn assert_in_time(&self, room: Duration) -> (u64, u64, Pace) {
+        let (mut pace, mut deadline) = (Pace::start(), 0);
+        // What was renewed last may be known a little later.
+        let mut is_over = |close| {
+            deadline = self.deadline().unwrap_or(0).max(deadline);
+            (deadline > 0 && (now() + close >= deadline || self.are_gone())).then_some(())
+        };
+        pace.calmly_until("the deadline", || is_over(NEAR));
+        pace.until("the end of both hearts", || is_over(0).filter(|()| self.are_gone()));
+        let (last, late) = (self.beat(), pace.excess(room));
+        assert!(
+            last < deadline + u64::try_from(late.as_nanos()).unwrap(),
+            "they lived for {} µs too long, of which {late:?} are the machine's",
+            (last - deadline) / 1_000
+        );
+        (deadline, last, pace)
     }
 
     /// Makes room for others.

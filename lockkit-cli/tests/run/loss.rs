@@ -6,12 +6,18 @@ use libtest_mimic::Failed;
 
 use crate::{
     Test,
+    dead::CROWD,
     heart::{Hearts, now},
-    support::{Place, Running, is_awaited, runtime, said, until},
+    pace::Pace,
+    support::{Place, Running, is_awaited, runtime, said},
 };
 
-const TTL: Duration = Duration::from_secs(2);
+/// A lockkit that stands still for less than half of it loses nothing. A watchdog that looked only once a second would be
+/// half a second late.
+const TTL: Duration = Duration::from_millis(4_500);
 const GRACE: Duration = Duration::from_millis(300);
+/// So long a watchdog waits after lockkit would have killed.
+const WATCHDOG_LATER: Duration = Duration::from_millis(50);
 
 pub(crate) fn trials() -> Vec<Test> {
     vec![
@@ -25,12 +31,13 @@ pub(crate) fn trials() -> Vec<Test> {
 /// A lockkit whose command and grandchild hear no SIGTERM.
 pub(crate) fn beating(place: &Place) -> Running {
     let heart = Hearts::command();
-    let mut command = place.lockkit(["run", "--ttl=2s", "--grace=300ms", "job", &heart]);
+    let mut command = place.lockkit(["run", "--ttl=4500ms", "--grace=300ms", "job", &heart]);
     Hearts::tell(&mut command, place);
     Running::start(command)
 }
 
 fn silent() -> Result<(), Failed> {
+    let _no_crowd = CROWD.read();
     let place = Place::new();
     let run = beating(&place);
     let hearts = Hearts::of(&place);
@@ -44,12 +51,17 @@ fn silent() -> Result<(), Failed> {
         let mutex = locker.mutex("job").unwrap();
         is_awaited(&mutex).await;
         place.redis.pause().unwrap();
-        // Nothing that was renewed before can last for longer: the store grants it at once.
-        tokio::time::sleep(TTL).await;
+        let paused = now();
+        // Nothing that was renewed before can last for longer.
+        let (_, last, pace) = hearts.assert_in_time(Duration::from_millis(100));
+        let lived = Duration::from_nanos(last.saturating_sub(paused));
+        let bound = TTL + pace.excess(Duration::from_millis(100));
+        assert!(lived < bound, "they lived for {lived:?} without the store");
+        tokio::time::sleep(TTL.saturating_sub(Duration::from_nanos(now() - paused))).await;
         place.redis.resume().unwrap();
+        // The store grants it at once.
         let (granted, guard) = waiter.await.unwrap();
-        assert!(hearts.are_gone(), "they live beside the next holder");
-        assert!(hearts.last_beat() < granted);
+        assert!(last < granted);
         guard.release().await.unwrap();
     });
     let output = run.output();
@@ -59,42 +71,34 @@ fn silent() -> Result<(), Failed> {
 }
 
 fn died() -> Result<(), Failed> {
+    let _no_crowd = CROWD.read();
     let mut place = Place::new();
     let run = beating(&place);
     Hearts::of(&place);
     place.redis.kill()?;
     let hearts = Hearts::of(&place);
-    // What was renewed last may be known a little later.
-    let mut deadline = 0;
-    until("their end", || {
-        deadline = hearts.deadline().unwrap_or(0).max(deadline);
-        hearts.are_gone().then_some(())
-    });
-    let last = hearts.last_beat();
-    assert!(last < deadline, "they lived for {} µs too long", (last - deadline) / 1_000);
+    let (deadline, last, pace) = hearts.assert_in_time(Duration::from_millis(100));
     // It is not stopped before it has to be.
-    let grace = u64::try_from(GRACE.as_nanos())?;
-    assert!(
-        last > deadline - grace - 200_000_000,
-        "they died {} ms before the end",
-        (deadline - last) / 1_000_000
-    );
+    let before = Duration::from_nanos(deadline.saturating_sub(last));
+    let bound = pace.allows(GRACE + Duration::from_millis(200));
+    assert!(before < bound, "they died {before:?} before the end");
     let output = run.output();
     assert_eq!(output.status.code(), Some(123));
-    assert!(!said(&output).contains("stands still"), "its watchdog had to do it: {}", said(&output));
+    let by_watchdog = said(&output).contains("stands still") && pace.excess(WATCHDOG_LATER).is_zero();
+    assert!(!by_watchdog, "its watchdog had to do it: {}", said(&output));
     Ok(())
 }
 
-/// Half of it is enough for this one.
+/// A tenth of it is enough for this one.
 fn grace() -> Result<(), Failed> {
     let mut place = Place::new();
     let (up, clean) = (place.path("up"), place.path("clean"));
     let line = format!(
-        "trap 'sleep 0.3; echo yes > {}; exit 0' TERM; echo yes > {}; while :; do sleep 0.01; done",
+        "trap 'sleep 0.5; echo yes > {}; exit 0' TERM; echo yes > {}; while :; do sleep 0.01; done",
         clean.display(),
         up.display()
     );
-    let run = Running::start(place.lockkit(["run", "--ttl=2s", "--grace=600ms", "job", "sh", "-c", &line]));
+    let run = Running::start(place.lockkit(["run", "--ttl=9s", "--grace=5s", "job", "sh", "-c", &line]));
     place.text("up");
     place.redis.kill()?;
     let output = run.output();
@@ -114,8 +118,10 @@ fn freed() -> Result<(), Failed> {
         mutex.force_release(token).await.unwrap();
         now()
     });
-    let lived = Duration::from_nanos(hearts.last_beat().saturating_sub(freed));
-    assert!(lived < TTL / 3 + GRACE + Duration::from_millis(700), "they lived for {lived:?}");
+    let mut pace = Pace::start();
+    let lived = Duration::from_nanos(hearts.last_beat_at(&mut pace).saturating_sub(freed));
+    let bound = pace.allows(TTL / 3 + GRACE + Duration::from_millis(700));
+    assert!(lived < bound, "they lived for {lived:?}");
     let output = run.output();
     assert_eq!(output.status.code(), Some(123));
     assert!(said(&output).contains("the store says that it is not ours any more"), "{}", said(&output));

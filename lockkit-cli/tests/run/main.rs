@@ -9,6 +9,7 @@ mod heart;
 mod loss;
 mod modes;
 mod namespaces;
+mod pace;
 mod pipes;
 mod processes;
 mod refusal;

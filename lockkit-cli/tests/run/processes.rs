@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use crate::{
     Test,
     dead::until_known,
+    pace::children,
     support::{Place, Running, is_alive, run, said, until},
 };
 
@@ -185,8 +186,7 @@ fn reaped() -> Result<(), Failed> {
     let line = format!("for i in 1 2 3 4 5; do (true &) ; done; echo up > {}; sleep 60", up.display());
     let lockkit = Running::start(place.lockkit(["run", "job", "sh", "-c", &line]));
     place.text("up");
-    let pid = lockkit.pid().as_raw_nonzero();
-    let children = || fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    until("the end of all zombies", || (children().split_whitespace().count() == 2).then_some(()));
+    let pid = lockkit.pid().as_raw_nonzero().get();
+    until("the end of all zombies", || (children(pid).len() == 2).then_some(()));
     Ok(())
 }

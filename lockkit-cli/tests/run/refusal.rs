@@ -7,6 +7,7 @@ use lockkit_fixture::{RedisOptions, RedisServer};
 
 use crate::{
     Test,
+    pace::children,
     support::{Place, Running, bare, run, said},
 };
 
@@ -89,11 +90,11 @@ fn hidden() -> Result<(), Failed> {
     command.env("LOCKKIT_URL", redis.url().replace("redis://", &format!("redis://:{SECRET}@")));
     let lockkit = Running::start(command);
     crate::support::until("the command", || fs::read_to_string(&up).ok().filter(|text| !text.is_empty()));
-    let pid = lockkit.pid().as_raw_nonzero();
+    let pid = lockkit.pid().as_raw_nonzero().get();
     assert!(!fs::read_to_string(format!("/proc/{pid}/cmdline"))?.contains(SECRET));
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-    assert_eq!(children.split_whitespace().count(), 2, "the command and the watchdog");
-    for child in children.split_whitespace() {
+    let children = children(pid);
+    assert_eq!(children.len(), 2, "the command and the watchdog");
+    for child in children {
         for file in ["cmdline", "environ"] {
             let text = String::from_utf8_lossy(&fs::read(format!("/proc/{child}/{file}"))?).into_owned();
             assert!(!text.contains(SECRET), "{file} of {child}: {text}");

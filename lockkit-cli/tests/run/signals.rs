@@ -11,6 +11,7 @@ use rustix::process::Signal;
 
 use crate::{
     Test,
+    pace::{Pace, children},
     support::{Place, Running, is_awaited, runtime, said, until},
 };
 
@@ -34,10 +35,12 @@ fn while_waiting() -> Result<(), Failed> {
         for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
             let mut run = Running::start(place.lockkit(["run", "job", "true"]));
             is_awaited(&mutex).await;
-            let begun = Instant::now();
+            let (begun, mut pace) = (Instant::now(), Pace::start());
             run.signal(signal);
-            assert_eq!(run.end().signal(), Some(signal.as_raw()));
-            assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+            let ended = pace.until("its end", || run.0.try_wait().unwrap());
+            let took = begun.elapsed();
+            assert_eq!(ended.signal(), Some(signal.as_raw()));
+            assert!(took < pace.allows(Duration::from_secs(1)), "{took:?}");
             assert_eq!(mutex.inspect().await.unwrap().waiters, Some(0), "after {signal:?}");
         }
         guard.release().await.unwrap();
@@ -140,11 +143,9 @@ fn blocked() -> Result<(), Failed> {
 
 /// The first process of the command's group.
 fn child(run: &Running) -> rustix::process::Pid {
-    let lockkit = run.pid().as_raw_nonzero();
+    let lockkit = run.pid().as_raw_nonzero().get();
     until("the command", || {
-        let children = std::fs::read_to_string(format!("/proc/{lockkit}/task/{lockkit}/children")).ok()?;
-        let mut pids = children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok());
-        let found = pids.find(|pid| {
+        let found = children(lockkit).into_iter().find(|pid| {
             std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with("sh"))
         });
         found.and_then(rustix::process::Pid::from_raw)

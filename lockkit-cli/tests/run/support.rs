@@ -131,6 +131,20 @@ pub(crate) fn run(command: Command) -> Output {
     Running::start(command).output()
 }
 
+/// The next line that it says on standard error, which is no part of its output then.
+pub(crate) fn line_of(run: &mut Running) -> String {
+    use std::io::Read as _;
+    let mut line = Vec::new();
+    // No byte more than that.
+    for byte in run.0.stderr.as_mut().unwrap().bytes() {
+        line.push(byte.unwrap());
+        if line.ends_with(b"\n") {
+            break;
+        }
+    }
+    String::from_utf8(line).unwrap()
+}
+
 /// What it said on standard error.
 pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()

@@ -217,9 +217,13 @@ fn live() -> Result<(), Failed> {
         tokio::time::timeout(PATIENCE, look).await.expect("nobody holds it");
     });
     shell.types("$L run job true\n");
-    shell.shows("waiting for \"job\" since 0s: held by lockkit pid ");
+    let waited = || {
+        shell.shows("waiting for \"job\" since ");
+        shell.shows("s: held by lockkit pid ").strip_suffix("s: held by lockkit pid ").unwrap().parse::<u64>()
+    };
+    let first = waited()?;
     shell.shows("\r");
-    shell.shows("waiting for \"job\" since 1s: held by lockkit pid ");
+    assert!(waited()? > first, "it is not drawn anew");
     shell.types("\x03");
     shell.shows(PROMPT);
     shell.types("echo code=$?\n");

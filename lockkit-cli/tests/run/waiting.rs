@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     Test,
-    support::{Place, Running, is_awaited, run, runtime, said},
+    support::{Place, Running, is_awaited, line_of, run, runtime, said},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -19,20 +19,24 @@ fn who() -> Result<(), Failed> {
         let options = locker.defaults().clone().with_label("somebody on web-7");
         let guard = locker.mutex("job").unwrap().with_options(options).unwrap().lock().await.unwrap();
         let token = guard.fencing_token();
-        let output = run(place.lockkit(["run", "-w", "1500ms", "job", "true"]));
+        let output = run(place.lockkit(["run", "-w", "3200ms", "job", "true"]));
         let said = said(&output);
         let lines: Vec<_> = said.lines().collect();
         assert_eq!(lines.len(), 2, "one line at once, one at the end: {said}");
         assert!(
-            lines[0].starts_with("lockkit: waiting for \"job\" since 0s: held by somebody on web-7, since "),
+            lines[0].starts_with("lockkit: waiting for \"job\" since ")
+                && lines[0].contains("s: held by somebody on web-7, since "),
             "{said}"
         );
-        assert!(lines[0].contains(&format!("token {token}; gives up in 1s")), "{said}");
-        let output = run(place.lockkit(["-q", "run", "-w", "600ms", "job", "true"]));
+        let (_, left) = lines[0].split_once(&format!(", token {token}; gives up in ")).expect(&said);
+        let (_, waited) = lines[0].split_once("since ").unwrap();
+        // Each is cut to whole seconds.
+        let seconds = |text: &str| text.split_once('s').unwrap().0.parse::<u64>().unwrap();
+        assert!(seconds(left) < 3 && (2..=3).contains(&(seconds(left) + seconds(waited))), "{said}");
+        let output = run(place.lockkit(["-q", "run", "-w", "2s", "job", "true"]));
         assert_eq!(output.stderr, b"", "it was to be quiet");
-        let output = run(place.lockkit(["--format=json", "run", "-w", "600ms", "job", "true"]));
-        let text = String::from_utf8(output.stderr).unwrap();
-        let line: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        let mut waiting = Running::start(place.lockkit(["--format=json", "run", "job", "true"]));
+        let line: Value = serde_json::from_str(&line_of(&mut waiting)).unwrap();
         assert_eq!(line["event"], "waiting");
         assert_eq!(line["holders"][0]["label"], "somebody on web-7");
         assert_eq!(line["holders"][0]["token"], token.get());

@@ -49,14 +49,14 @@ pub(crate) fn waiter() -> Result<(), Failed> {
 pub(crate) fn inside_the_gate() -> Result<(), Failed> {
     let store = Store::new()?;
     let options = LockOptions::new().with_op_timeout(Duration::from_millis(200));
-    let mutex = store.mutex()?.with_options(options)?;
-    let guard = store.runtime.block_on(mutex.lock())?;
+    let guard = store.runtime.block_on(store.mutex()?.lock())?;
     store.runtime.block_on(guard.release())?;
+    let mutex = store.mutex()?.with_options(options)?;
     let mut inside = store.client("gate")?;
     assert_eq!(inside.hear()?, "ready");
     inside.signal(Signal::SIGSTOP)?;
     let error =
-        store.runtime.block_on(mutex.lock_timeout(Duration::from_secs(1))).expect_err("a gate for one");
+        store.runtime.block_on(mutex.lock_timeout(Duration::from_secs(2))).expect_err("a gate for one");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains(&format!("process {} (", inside.pid())), "{error}");
     inside.signal(Signal::SIGCONT)?;
