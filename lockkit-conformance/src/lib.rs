@@ -61,6 +61,7 @@ mod lock;
 mod oracle;
 pub mod proxy;
 mod runner;
+mod stall;
 pub mod stores;
 mod wait;
 mod witness;
@@ -71,5 +72,6 @@ pub use self::{
     harness::{BoxError, Faults, Harness, Hook, Link, Store},
     lanes::in_lanes,
     runner::{main, main_covering_all, main_on_one_lock, run_case},
+    stall::StallMeter,
     wait::override_slack,
 };
