@@ -88,7 +88,7 @@ pub(crate) struct Agenda {
     pub(crate) bell: Notify,
     /// Wakes waiters when the shutdown begins.
     pub(crate) closing: Notify,
-    /// Wakes the shutdown when the last claim is gone.
+    /// Wakes the shutdown when the last claim is gone, and when the task is.
     quiet: Notify,
     observers: Vec<Arc<dyn Observer>>,
     roll: Roll,
@@ -185,13 +185,7 @@ impl Agenda {
     }
 
     pub(crate) fn push(&self, chore: Chore) {
-        let hopeless = {
-            let mut state = self.lock();
-            state.chores.push(chore);
-            state.hopeless(self.is_attended())
-        };
-        discard(hopeless);
-        self.bell.notify_one();
+        self.wake_with(|state| state.chores.push(chore));
     }
 
     /// Puts a renewal in. One cheap insert; the task is woken only if it would sleep past it.
@@ -235,13 +229,7 @@ impl Agenda {
     }
 
     pub(crate) fn rung(&self, held: Arc<Held>) {
-        let hopeless = {
-            let mut state = self.lock();
-            state.rung.push(held);
-            state.hopeless(self.is_attended())
-        };
-        discard(hopeless);
-        self.bell.notify_one();
+        self.wake_with(|state| state.rung.push(held));
     }
 
     /// Makes a renewal due now. One in flight sees `rung` when it ends.
@@ -297,13 +285,7 @@ impl Agenda {
 
     /// The last locker or guard has gone.
     pub(crate) fn orphan(&self) {
-        let hopeless = {
-            let mut state = self.lock();
-            state.orphaned = true;
-            state.hopeless(self.is_attended())
-        };
-        discard(hopeless);
-        self.bell.notify_one();
+        self.wake_with(|state| state.orphaned = true);
     }
 
     /// Begins the shutdown: no new claims, no renewals. Each hold gets a last ttl.
@@ -331,20 +313,22 @@ impl Agenda {
 
     /// Waits until no claim lives. False if one outlives the shutdown by far: a future that nobody polls any more
     /// may hold it for ever.
-    pub(crate) async fn until_quiet(&self) -> bool {
+    pub(crate) async fn until_quiet(self: &Arc<Self>) -> bool {
         let begun = self.lock().draining_since.unwrap_or_else(|| self.clock.now());
         // One ttl until the last guard is lost, and twice that to release what a silent store does not answer for.
-        let patience = Duration::from_nanos(self.longest_ttl.load(Relaxed)) * 3;
+        let end = begun.after(Duration::from_nanos(self.longest_ttl.load(Relaxed)) * 3);
         loop {
             let mut quiet = pin!(self.quiet.notified());
             quiet.as_mut().enable();
             if self.live_claims() == 0 {
                 return true;
             }
+            // The task may go with its runtime meanwhile, and what it had to do is what this waits for.
+            let _ = Keeper::attend(self);
             tokio::select! {
-                biased;
+                biased; // a runtime that takes no tasks any more has no timers either: no turn without a wait
+                () = self.clock.sleep_until(end) => return self.live_claims() == 0,
                 () = quiet => {}
-                () = self.clock.sleep_until(begun.after(patience)) => return false,
             }
         }
     }
@@ -409,6 +393,17 @@ impl Agenda {
             held.lose(LossReason::SessionLost);
         }
         drop(keepers);
+        self.quiet.notify_waiters();
+    }
+
+    fn wake_with(&self, change: impl FnOnce(&mut State)) {
+        let hopeless = {
+            let mut state = self.lock();
+            change(&mut state);
+            state.hopeless(self.is_attended())
+        };
+        discard(hopeless);
+        self.bell.notify_one();
     }
 
     /// Renewals scheduled, and things left to do.

@@ -38,19 +38,24 @@ impl Keeper {
 
     /// Spawns the task at first use, and again after its runtime has gone.
     pub(crate) fn ensure(&self) -> Result<()> {
+        Self::attend(&self.agenda)
+    }
+
+    /// As [`ensure`](Self::ensure), for what must not keep the task at work.
+    pub(crate) fn attend(agenda: &Arc<Agenda>) -> Result<()> {
         let runtime = Handle::try_current().map_err(|_| {
             Error::new(ErrorKind::NoRuntime, "lockkit works inside a tokio runtime, and there is none here")
         })?;
-        if self.agenda.is_attended() {
+        if agenda.is_attended() {
             return Ok(());
         }
         if !has_timers() {
             let text = "the tokio runtime here has no timers; build it with `enable_time` or `enable_all`";
             return Err(Error::new(ErrorKind::NoRuntime, text));
         }
-        if !self.agenda.attended.swap(true, SeqCst) {
+        if !agenda.attended.swap(true, SeqCst) {
             #[expect(clippy::disallowed_methods, reason = "the one background task itself")]
-            runtime.spawn(Attendance(Arc::clone(&self.agenda)).work());
+            runtime.spawn(Attendance(Arc::clone(agenda)).work());
         }
         Ok(())
     }

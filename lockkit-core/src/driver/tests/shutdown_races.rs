@@ -1,6 +1,7 @@
 //! Shutdowns that race with callers on other threads.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -11,8 +12,10 @@ use std::{
 use tokio::{runtime::Builder, time};
 
 use super::{
-    fakes::{Fake, Kind},
-    options, secs,
+    fakes::{Fake, KINDS, Kind},
+    ms, options,
+    runtimes::{single, world},
+    secs,
     store::{Store, lock},
 };
 use crate::{Locker, error::ErrorKind};
@@ -85,6 +88,30 @@ fn waiters_that_are_about_to_sleep_hear_the_shutdown() {
             };
             let (closed, ()) = tokio::join!(locker.shutdown(), told);
             closed.unwrap();
+        });
+    }
+}
+
+/// The runtime of the keeper goes while the shutdown waits for what that had to do.
+#[test]
+fn c6_a_shutdown_outlives_the_runtime_of_the_keeper() {
+    for kind in KINDS {
+        let (world, home) = (world(kind), single());
+        let waits = home.block_on(async {
+            let guard = world.mutex("a").lock().await.unwrap();
+            drop(guard);
+            // Nobody polls the keeper from here on.
+            world.locker.keeper.agenda().live_claims()
+        });
+        assert_eq!(waits, 1, "{kind:?}");
+        single().block_on(async {
+            let mut closing = pin!(world.locker.shutdown());
+            time::timeout(ms(20), closing.as_mut()).await.unwrap_err();
+            home.shutdown_background();
+            closing.await.unwrap();
+            // One that waits for ever gives up after three ttls, and closes all the same.
+            assert_eq!(*lock(&world.store.claims_at_close), [0], "{kind:?}");
+            assert_eq!(world.store.holders(), 0, "{kind:?}");
         });
     }
 }
