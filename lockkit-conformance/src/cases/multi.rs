@@ -17,6 +17,7 @@ use crate::{
     env::{Env, becomes_free, give_back, long, take},
     faulty::Op,
     judge::judged,
+    stall::StallMeter,
     wait::{ms, slack, soon, within},
     witness::{Stay, Witness},
 };
@@ -95,13 +96,15 @@ async fn c8_one_bound_holds_for_the_whole_set(env: Env) {
     let bound = ms(600);
     let all = set(&env, &a, &["a", "b", "c"], long().with_wait(bound));
     let (first, last) = (take(&env.lock(&b, "a", long())).await, take(&env.lock(&b, "c", long())).await);
-    let start = Instant::now();
+    let (start, meter) = (Instant::now(), StallMeter::start());
     let (outcome, ()) = tokio::join!(all.lock(), async {
         sleep(bound / 2).await;
         give_back(first).await;
     });
     let error = outcome.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    // A machine that stands still may leave the store no time to answer.
+    let unanswered = error.is_outcome_unknown() && meter.longest() > bound / 8;
+    assert!(error.kind() == ErrorKind::Timeout || unanswered, "{error}");
     assert!(start.elapsed() >= bound && start.elapsed() < bound + slack(), "C8: {:?}", start.elapsed());
     give_back(take(&env.lock(&b, "b", long())).await).await;
     give_back(last).await;
