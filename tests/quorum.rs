@@ -14,12 +14,14 @@ use lockkit::{
     spi::Backend,
     url::StoreUrl,
 };
-use lockkit_conformance::{Faults, Link, proxy::Proxy};
+use lockkit_conformance::{Faults, Link, StallMeter, proxy::Proxy};
 use lockkit_fixture::RedisServer;
 use tokio::{task::JoinSet, time::sleep};
 
 const TTL: Duration = Duration::from_secs(2);
 const OP_TIMEOUT: Duration = Duration::from_millis(500);
+/// What must happen, happens within this.
+const SOON: Duration = Duration::from_secs(20);
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -47,8 +49,12 @@ impl Five {
     }
 
     async fn locker(&self) -> Locker {
+        self.locker_with(TTL, OP_TIMEOUT).await
+    }
+
+    async fn locker_with(&self, ttl: Duration, op_timeout: Duration) -> Locker {
         let locker = lockkit::connect(&self.url()).await.unwrap();
-        locker.with_defaults(LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT)).unwrap()
+        locker.with_defaults(LockOptions::new().with_ttl(ttl).with_op_timeout(op_timeout)).unwrap()
     }
 
     fn silence(&self, places: &[usize]) {
@@ -173,13 +179,18 @@ impl Crowd {
         self.register.stays.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Panics unless the lock goes from hand to hand.
+    /// Panics unless the lock goes from hand to hand: for `span`, and longer if it goes slowly.
     async fn goes_on(&self, what: &str, span: Duration) {
-        let before = self.grants();
-        sleep(span).await;
-        let grants = self.grants() - before;
-        println!("{what}: {grants} grants in {span:?}");
-        assert!(grants >= 20, "{what}: {grants} grants in {span:?}");
+        let (before, start) = (self.grants(), Instant::now());
+        let grants = loop {
+            sleep(ms(10)).await;
+            let (grants, took) = (self.grants() - before, start.elapsed());
+            if took >= span && grants >= 20 {
+                break grants;
+            }
+            assert!(took < span + SOON, "{what}: {grants} grants in {took:?}");
+        };
+        println!("{what}: {grants} grants in {:?}", start.elapsed());
     }
 
     async fn end(self, exclusive: bool) -> usize {
@@ -233,7 +244,7 @@ async fn c1_c4_a_storm_of_kills_and_partitions() {
     let crowd = Crowd::start(&five, true).await;
     let start = Instant::now();
     let mut faults = 0;
-    while start.elapsed() < STORM {
+    while start.elapsed() < STORM || faults <= 8 {
         let place = rand::random_range(0..5);
         let other = (place + rand::random_range(1..5)) % 5;
         match rand::random_range(0..4) {
@@ -253,18 +264,23 @@ async fn c1_c4_a_storm_of_kills_and_partitions() {
         faults += 1;
         sleep(ms(rand::random_range(0..300))).await;
     }
+    crowd.goes_on("after the storm", ms(0)).await;
     let grants = crowd.end(true).await;
-    assert!(faults > 8 && grants > 200, "{faults} faults, {grants} grants");
+    assert!(grants > 200, "{faults} faults, {grants} grants");
     sleep(TTL).await;
     assert_eq!(five.left(&[0, 1, 2, 3, 4]), "");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() {
+    // Whoever keeps to neither bound is late by much more than what is allowed for.
+    const LONG_TTL: Duration = ms(6_000);
+    const LONG_TIMEOUT: Duration = ms(1_500);
     let mut five = Five::start().await;
-    let locker = five.locker().await;
+    let locker = five.locker_with(LONG_TTL, LONG_TIMEOUT).await;
     let mutex = locker.mutex("x").unwrap();
     assert_eq!(mutex.lock().await.unwrap().release().await.unwrap(), Released::Freed);
+    let meter = StallMeter::start();
     for place in [0, 2, 3] {
         five.servers[place].kill().unwrap();
     }
@@ -273,14 +289,16 @@ async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() 
             [0, 2, 3].iter().for_each(|place| five.servers[*place].restart().unwrap());
             five.silence(&[0, 2, 3]);
         }
-        for bound in [None, Some(ms(300)), Some(ms(1_500))] {
+        for bound in [None, Some(ms(300)), Some(ms(2_500))] {
+            meter.restart();
             let start = Instant::now();
             let answer = match bound {
                 None => mutex.try_lock().await,
                 Some(bound) => mutex.lock_timeout(bound).await,
             };
             let (took, error) = (start.elapsed(), answer.unwrap_err());
-            assert!(took < bound.unwrap_or(OP_TIMEOUT) + ms(200), "{bound:?}: {took:?}");
+            let most = bound.unwrap_or(LONG_TIMEOUT) + ms(200) + meter.longest() * 3;
+            assert!(took < most, "{bound:?}: {took:?} of {most:?}");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
             println!("{bound:?}, after {took:?}: {error}");
             if bound != Some(ms(300)) || !silent {
@@ -291,7 +309,7 @@ async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() 
         }
         let start = Instant::now();
         while !five.left(&[1, 4]).is_empty() {
-            assert!(start.elapsed() < ms(700), "left: {}", five.left(&[1, 4]));
+            assert!(start.elapsed() < LONG_TTL / 2, "left: {}", five.left(&[1, 4]));
             sleep(ms(10)).await;
         }
     }
@@ -329,7 +347,9 @@ async fn c8_two_silent_members_cost_no_time() {
     let five = Five::start().await;
     let locker = five.locker().await;
     let mutex = locker.mutex("x").unwrap();
-    let median = async |what: &str| {
+    let meter = StallMeter::start();
+    let times = async |what: &str| {
+        meter.restart();
         let (mut acquired, mut released) = (Vec::new(), Vec::new());
         for _ in 0..100 {
             let start = Instant::now();
@@ -342,16 +362,22 @@ async fn c8_two_silent_members_cost_no_time() {
         acquired.sort();
         released.sort();
         println!(
-            "{what}: acquired in {:?} (most {:?}), released in {:?}",
-            acquired[50], acquired[99], released[50]
+            "{what}: acquired in {:?} (most {:?}), released in {:?}; the machine stood still for {:?}",
+            acquired[50],
+            acquired[99],
+            released[50],
+            meter.longest()
         );
-        (acquired[50], acquired[99])
+        acquired
     };
-    let (healthy, _) = median("healthy").await;
+    let healthy = times("healthy").await;
     five.silence(&[1, 2]);
-    let (silent, most) = median("two silent").await;
-    assert!(silent < (healthy * 3).max(ms(20)), "{silent:?} instead of {healthy:?}");
-    assert!(most < OP_TIMEOUT / 2, "{most:?}");
+    let silent = times("two silent").await;
+    let most = (healthy[50] * 3).max(ms(20)) + meter.longest();
+    assert!(silent[50] < most, "{:?} instead of {:?}", silent[50], healthy[50]);
+    // One that waits for a silent member does so each time, or each time that the line comes to it. A server may stand
+    // still by itself.
+    assert!(silent[95] < OP_TIMEOUT / 2 + meter.longest(), "{silent:?}");
     locker.shutdown().await.unwrap();
 }
 

@@ -95,11 +95,7 @@ fn until_ended(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
     let (pid, handle) = (Pid::from_child(&child), signals.handle());
     let passing = thread::spawn(move || {
         for signal in &mut signals {
-            let signal = match signal {
-                SIGHUP => Signal::HUP,
-                SIGINT => Signal::INT,
-                _ => Signal::TERM,
-            };
+            let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
             // It may have ended by itself just now.
             let _ = kill_process(pid, signal);
         }
@@ -163,6 +159,8 @@ impl Stores {
 
 #[cfg(test)]
 mod tests {
+    use signal_hook::consts::{SIGUSR1, SIGUSR2};
+
     use super::*;
 
     #[test]
@@ -187,16 +185,16 @@ mod tests {
 
     #[test]
     fn the_status_of_what_ran_is_told_and_the_watch_ends_with_it() {
-        // Not the signal of the next test, which runs in this process, too: it would end this child as well.
-        let signals = Signals::new([signal_hook::consts::SIGUSR1]).unwrap();
+        // All tests run in this process, and hear what is sent to it: no signal that another one sends or waits for.
+        let signals = Signals::new([SIGUSR1]).unwrap();
         let child = Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
         assert_eq!(until_ended(child, signals).unwrap().code(), Some(3));
     }
 
     #[test]
     fn a_signal_is_passed_on() {
-        let signals = Signals::new([SIGHUP]).unwrap();
-        let script = "trap 'exit 7' HUP; kill -HUP $PPID; while :; do sleep 0.05; done";
+        let signals = Signals::new([SIGUSR2]).unwrap();
+        let script = "trap 'exit 7' USR2; kill -USR2 $PPID; while :; do sleep 0.05; done";
         let child = Command::new("sh").args(["-c", script]).process_group(0).spawn().unwrap();
         assert_eq!(until_ended(child, signals).unwrap().code(), Some(7));
     }
