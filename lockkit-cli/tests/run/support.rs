@@ -134,13 +134,10 @@ pub(crate) fn run(command: Command) -> Output {
 /// The next line that it says on standard error, which is no part of its output then.
 pub(crate) fn line_of(run: &mut Running) -> String {
     use std::io::Read as _;
-    let mut line = Vec::new();
+    let (mut line, mut byte) = (Vec::new(), [0]);
     // No byte more than that.
-    for byte in run.0.stderr.as_mut().unwrap().bytes() {
-        line.push(byte.unwrap());
-        if line.ends_with(b"\n") {
-            break;
-        }
+    while !line.ends_with(b"\n") && run.0.stderr.as_mut().unwrap().read(&mut byte).unwrap() == 1 {
+        line.extend(byte);
     }
     String::from_utf8(line).unwrap()
 }

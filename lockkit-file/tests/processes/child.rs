@@ -144,12 +144,17 @@ async fn storm(locker: &Locker, folder: &Path) -> Result<(), Failed> {
     }
 }
 
-/// Is inside the gate of the lock, as one who changes its record.
-fn gate(folder: &Path) -> Result<(), Failed> {
+/// Where one goes in who changes the record of the lock.
+pub(crate) fn gate_of(folder: &Path) -> Result<File, Failed> {
     let gates = fs::read_dir(folder.join("names/mutex"))?.collect::<Result<Vec<_>, _>>()?;
     let gate =
         gates.iter().map(fs::DirEntry::path).find(|path| path.extension().is_some_and(|end| end == "lock"));
-    let gate = File::options().read(true).write(true).open(gate.ok_or("nobody has used it")?)?;
+    Ok(File::options().read(true).write(true).open(gate.ok_or("nobody has used it")?)?)
+}
+
+/// Is inside the gate of the lock.
+fn gate(folder: &Path) -> Result<(), Failed> {
+    let gate = gate_of(folder)?;
     gate.lock()?;
     println!("ready");
     next_line();

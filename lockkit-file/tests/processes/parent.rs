@@ -1,7 +1,7 @@
 //! A folder, a client in this process, and client processes.
 
 use std::{
-    env,
+    env, fs,
     io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
@@ -19,10 +19,10 @@ use nix::{
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::child::{NAME, ROLE, connect};
+use crate::child::{NAME, ROLE, connect, gate_of};
 
 /// What must happen, happens within this.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) struct Store {
     folder: TempDir,
@@ -109,6 +109,22 @@ impl Client {
 
     pub(crate) fn signal(&self, signal: Signal) -> Result<(), Failed> {
         Ok(kill(Pid::from_raw(self.process.id().try_into()?), signal)?)
+    }
+
+    /// Stops it outside of the gate of its lock: from inside it would keep out everybody.
+    pub(crate) fn stop(&self, store: &Store) -> Result<(), Failed> {
+        let gate = gate_of(store.path())?;
+        let stat = format!("/proc/{}/stat", self.pid());
+        eventually("it is always inside the gate", || {
+            self.signal(Signal::SIGSTOP)?;
+            eventually("it does not stop", || Ok(fs::read_to_string(&stat)?.contains(") T ")))?;
+            if gate.try_lock().is_ok() {
+                gate.unlock()?;
+                return Ok(true);
+            }
+            self.signal(Signal::SIGCONT)?;
+            Ok(false)
+        })
     }
 
     /// What it had said before that nobody has heard.

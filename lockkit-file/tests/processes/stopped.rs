@@ -12,7 +12,7 @@ pub(crate) fn holder() -> Result<(), Failed> {
     let store = Store::new()?;
     let mut holder = store.client("hold")?;
     holder.hear()?;
-    holder.signal(Signal::SIGSTOP)?;
+    holder.stop(&store)?;
     let mutex = store.mutex()?;
     assert!(
         store.runtime.block_on(mutex.lock_timeout(Duration::from_millis(1_500)))?.is_none(),
@@ -30,7 +30,7 @@ pub(crate) fn waiter() -> Result<(), Failed> {
     let held = store.runtime.block_on(store.mutex()?.lock())?;
     let mut first = store.client("hold")?;
     store.wait_for_waiters(1)?;
-    first.signal(Signal::SIGSTOP)?;
+    first.stop(&store)?;
     let mut second = store.client("hold")?;
     store.wait_for_waiters(2)?;
     store.runtime.block_on(held.release())?;
@@ -70,7 +70,7 @@ pub(crate) fn without_a_session() -> Result<(), Failed> {
     let store = Store::new()?;
     let holder = store.client("tell-loss")?;
     let token: u64 = holder.hear()?.parse()?;
-    holder.signal(Signal::SIGSTOP)?;
+    holder.stop(&store)?;
     for session in store.sessions()? {
         fs::remove_file(session)?;
     }
