@@ -10,7 +10,7 @@ use std::{
 };
 
 use lockkit::{Error, FencingToken, LockGuard, Locker, Lost, Released, spi::LossReason};
-use lockkit_fixture::{RedisServer, SentinelGroup};
+use lockkit_fixture::{RedisServer, SentinelGroup, SentinelOptions};
 use tokio::{
     task::{JoinHandle, block_in_place},
     time::sleep,
@@ -22,14 +22,19 @@ const NAMES: usize = 3;
 /// Outlasts the failover.
 const LONG: Duration = Duration::from_secs(10);
 /// Ends before it.
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_secs(2);
+const DOWN_AFTER: Duration = Duration::from_secs(3);
+/// Renewed three times in that time, and not known to a new primary.
+const TOLD: Duration = Duration::from_secs(6);
+/// For those who only try.
+const BRIEF: Duration = Duration::from_secs(1);
 /// From the agreement of the sentinels to new grants: the longest pause of a store in trouble, and what that costs.
 const RECONNECT: Duration = Duration::from_millis(1500);
 /// The default for `LONG`.
 const OP_TIMEOUT: Duration = Duration::from_secs(3);
 /// What was under way at the fall may be answered still.
 const LAST_ANSWER: Duration = Duration::from_millis(50);
-const SLACK: Duration = Duration::from_millis(500);
+const SLACK: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fall {
@@ -63,7 +68,9 @@ struct Win {
 
 impl Scene {
     async fn start() -> Self {
-        let group = block_in_place(|| SentinelGroup::start().unwrap());
+        let group = block_in_place(|| {
+            SentinelGroup::start_with(SentinelOptions::default().with_down_after(DOWN_AFTER)).unwrap()
+        });
         let (holder, waiter) = (connect(&group.url()).await, connect(&group.url()).await);
         let (mut long, mut short) = (Vec::new(), Vec::new());
         for index in 0..NAMES {
@@ -134,7 +141,7 @@ impl Traffic {
 async fn try_on(locker: Locker, index: usize, done: Arc<AtomicBool>, granted: Arc<Mutex<Vec<Instant>>>) {
     let (name, mut last) = (format!("tried {index}"), None);
     while !done.load(SeqCst) {
-        match Mode::Mutex.try_lock(&locker, &name, with_ttl(SHORT)).await {
+        match Mode::Mutex.try_lock(&locker, &name, with_ttl(BRIEF)).await {
             Ok(Some(guard)) => {
                 granted.lock().unwrap().push(Instant::now());
                 let token = guard.fencing_token();
@@ -226,7 +233,7 @@ async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2
     let old = &group.servers()[0];
     old.resume().unwrap();
     let (granted, refused) = tokio::join!(
-        Mode::Mutex.try_lock(idle, "both", with_ttl(SHORT)),
+        Mode::Mutex.try_lock(idle, "both", with_ttl(TOLD)),
         Mode::Mutex.try_lock(careful, "one", with_ttl(LONG)),
     );
     let second = granted.unwrap().expect("the old primary knows of no other grant");
@@ -244,7 +251,7 @@ async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2
     let demoted = Instant::now();
     assert_eq!(second.lost().wait().await, LossReason::Evicted);
     let told = demoted.elapsed();
-    assert!(told < SHORT, "told only {told:?} after the old primary's end");
+    assert!(told < TOLD, "told only {told:?} after the old primary's end");
     for (locker, held) in [(idle, believer), (careful, alone)] {
         let next = Mode::Mutex.try_lock(locker, held.name().as_str(), with_ttl(LONG)).await.unwrap();
         assert!(next.is_none(), "the new primary knows the lock");
