@@ -139,7 +139,21 @@ impl Connection {
 
     /// Runs several statements in one request, up to the first that fails.
     pub(crate) async fn script(&mut self, sql: &str) -> Result<Vec<Step>, my::Error> {
-        let answer = script(self.begin()?, sql).await;
+        let mut steps = Vec::new();
+        self.steps(sql, &mut steps).await.map(|()| steps)
+    }
+
+    /// As [`script`](Self::script), for one that ends a transaction and tidies up after that: what was asked for is done
+    /// once the end was answered, whatever comes of the rest.
+    pub(crate) async fn script_to_end(&mut self, sql: &str) -> Result<Vec<Step>, my::Error> {
+        let mut steps = Vec::new();
+        let answer = self.steps(sql, &mut steps).await;
+        let end = sql.split(';').position(|statement| matches!(statement, "COMMIT" | "ROLLBACK"));
+        if end.is_some_and(|end| steps.len() > end) { Ok(steps) } else { answer.map(|()| steps) }
+    }
+
+    async fn steps(&mut self, sql: &str, steps: &mut Vec<Step>) -> Result<(), my::Error> {
+        let answer = script(self.begin()?, sql, steps).await;
         self.settle(answer.as_ref().err());
         // It may have failed between the start and the end of a transaction.
         self.in_transaction |= answer.is_err();
@@ -285,8 +299,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-async fn script(conn: &mut Conn, sql: &str) -> Result<Vec<Step>, my::Error> {
-    let mut steps = Vec::new();
+async fn script(conn: &mut Conn, sql: &str, steps: &mut Vec<Step>) -> Result<(), my::Error> {
     let mut results = conn.query_iter(sql).await?;
     loop {
         let outcome =
@@ -296,7 +309,7 @@ async fn script(conn: &mut Conn, sql: &str) -> Result<Vec<Step>, my::Error> {
         let rows = results.collect().await?;
         steps.push(Step { rows, outcome });
         if is_last {
-            return Ok(steps);
+            return Ok(());
         }
     }
 }

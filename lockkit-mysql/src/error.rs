@@ -20,6 +20,8 @@ pub(crate) enum Phase {
 
 /// Server errors after which the connection is gone, or will be: the server shuts down, or somebody killed us.
 const FATAL: [u16; 14] = [1040, 1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1184, 1317, 1927, 3169, 4031];
+/// It went wrong when it was to be committed, and another server of the cluster may have it already.
+const IN_DOUBT: [u16; 2] = [1180, 3100];
 pub(crate) const NO_SUCH_TABLE: u16 = 1146;
 pub(crate) const NO_SUCH_COLUMN: u16 = 1054;
 pub(crate) const TABLE_DENIED: u16 = 1142;
@@ -37,7 +39,7 @@ pub(crate) fn code(error: &my::Error) -> Option<u16> {
 
 /// The connection is of no use any more, and what was sent on it may have been applied.
 pub(crate) fn is_fatal(error: &my::Error) -> bool {
-    code(error).is_none_or(|code| FATAL.contains(&code))
+    code(error).is_none_or(|code| FATAL.contains(&code) || IN_DOUBT.contains(&code))
 }
 
 /// The statement lost a race for rows and was rolled back whole: asking again is the answer.
@@ -88,6 +90,7 @@ fn of_server(code: u16) -> (ErrorKind, &'static str) {
         1665 => (K::Unsupported, "lockkit needs binlog_format ROW or MIXED"),
         1461 => (K::Unavailable, "raise max_prepared_stmt_count"),
         1969 | 3024 => (K::Unavailable, "the statement took longer than the server allows"),
+        1180 => (K::Unavailable, "the server failed while it committed; its log says why"),
         1047 => (K::Unavailable, "the node is not ready: it has lost its cluster, or joins it"),
         DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | 1020 | 1412 | 1615 => {
             (K::Unavailable, "others were at work on the same row")
@@ -177,7 +180,9 @@ mod tests {
         let gone = || my::Error::Driver(my::DriverError::ConnectionClosed);
         assert!(from_mysql(gone(), Phase::Write, "acquiring").is_outcome_unknown());
         assert!(!from_mysql(gone(), Phase::Read, "peeking").is_outcome_unknown());
-        assert!(from_mysql(server(1927), Phase::Write, "acquiring").is_outcome_unknown());
+        for code in [1927, 1180, 3100] {
+            assert!(from_mysql(server(code), Phase::Write, "acquiring").is_outcome_unknown(), "{code}");
+        }
         assert!(!from_mysql(server(1213), Phase::Write, "acquiring").is_outcome_unknown());
         assert!(from_mysql(server(1213), Phase::Write, "acquiring").is_temporary());
     }

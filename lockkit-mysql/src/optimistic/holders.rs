@@ -1,7 +1,8 @@
 //! Read/write locks and semaphores: a row for each holder, guarded by the row of the name.
 //!
 //! Several statements have to agree on what they see, so they are one transaction. It is sent as one request: a client
-//! that stops in the middle must not leave the row locked.
+//! that stops in the middle must not leave the row locked. And nothing comes after the step that makes a change stay: its
+//! error would say that nothing was done.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -99,9 +100,9 @@ impl HoldersSql {
              UPDATE {lock} SET fence=GREATEST(fence,@lockkit_fence),\
              permits=IF(@lockkit_answer={GRANTED},{limit},permits),\
              wanted_us={wanted} WHERE {this};\
-             COMMIT;\
              SELECT CAST(@lockkit_answer AS UNSIGNED),CAST(@lockkit_fence AS UNSIGNED),\
-             CAST(@lockkit_left AS UNSIGNED),CAST(@lockkit_limit AS UNSIGNED)"
+             CAST(@lockkit_left AS UNSIGNED),CAST(@lockkit_limit AS UNSIGNED);\
+             COMMIT"
         )
     }
 
@@ -114,16 +115,15 @@ impl HoldersSql {
         let Self { holder, .. } = self;
         let (kind, name) = (literal(asked.kind.as_bytes()), literal(asked.name.as_bytes()));
         let ours = format!(
-            "DELETE FROM {holder} WHERE kind={kind} AND name={name} AND owner={}",
+            "FROM {holder} WHERE kind={kind} AND name={name} AND owner={}",
             literal(asked.owner.as_bytes())
         );
-        let steps = connection.script(&format!("{ours} AND expires_us>{NOW};{ours}")).await?;
-        let deleted: Vec<_> = steps.iter().map(|step| step.outcome.affected > 0).collect();
-        Ok(match deleted.as_slice() {
-            [true, ..] => Some(true),
-            [false, true, ..] => Some(false),
-            _ => None,
-        })
+        // A row that lapses between the two is still ours if it is there: whoever is granted the lock removes it first.
+        let live = format!("SELECT CAST(COUNT(*) AS UNSIGNED) {ours} AND expires_us>{NOW}");
+        let steps = connection.script(&format!("{live};DELETE {ours}")).await?;
+        let [live, deleted] = steps.as_slice() else { return Ok(None) };
+        let was_live = live.rows.first().and_then(|row| value::<u64>(row, 0)).is_some_and(|rows| rows > 0);
+        Ok((deleted.outcome.affected > 0).then_some(was_live))
     }
 
     /// The fence after it was raised to `floor`; `None` if it is not ours.
@@ -147,8 +147,8 @@ impl HoldersSql {
              UPDATE {holder} SET fence=GREATEST(fence,{floor}) WHERE {ours};\
              SELECT MAX(fence) INTO @lockkit_ours FROM {holder} WHERE {ours};\
              UPDATE {lock} SET fence=GREATEST(fence,COALESCE(@lockkit_ours,0)) WHERE {this};\
-             COMMIT;\
-             SELECT CAST(COALESCE(@lockkit_ours,0) AS UNSIGNED)"
+             SELECT CAST(COALESCE(@lockkit_ours,0) AS UNSIGNED);\
+             COMMIT"
         );
         let steps = connection.script(&script).await?;
         let row = steps.iter().rev().find_map(|step| step.rows.first());
@@ -217,6 +217,23 @@ impl Terms {
                 let fits = "@lockkit_others=0".to_owned();
                 Self { letter: 'x', permits: NonZeroU32::MIN.get(), limit: 0, fits, wanted }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c5_nothing_comes_after_the_commit_of_an_acquisition() {
+        let sql = HoldersSql::new(&Tables::new("lockkit"));
+        let one = NonZeroU32::MIN;
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: one, limit: one }] {
+            let (kind, name, owner, label, lease_us, not_after_us) = ("k", "n", "o", "", 1, 1);
+            let asked = Asked { kind, name, owner, label, lease_us, not_after_us, waits: true, client: 1 };
+            let script = sql.acquisition(mode, &asked);
+            assert!(script.ends_with(";COMMIT") && script.matches("COMMIT").count() == 1, "{script}");
         }
     }
 }

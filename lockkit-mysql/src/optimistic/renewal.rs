@@ -158,12 +158,15 @@ impl Renewals {
         let mut connection = self.connection(sort.op_timeout).await.map_err(Some)?;
         let table = if sort.has_holders { &self.holder } else { &self.lock };
         let mut trial = Trial { renewals: self, lease: sort.lease, is_over: holds.len() == 1 };
-        let answer = renew(&mut connection, table, sort, holds).await;
+        let mut changed = 0;
+        let answer = renew(&mut connection, table, sort, holds, &mut changed).await;
         if !trial.is_over && answer.as_ref().is_err_and(error::is_race) {
             return Err(None);
         }
         trial.is_over = true;
-        self.pool.checked(answer, Phase::Write, WHAT).map_err(Some)
+        let answer = self.pool.checked(answer, Phase::Write, WHAT);
+        // Those that were renewed before the question about the rest failed, stay so.
+        answer.map_err(|error| Some(if changed > 0 { error.with_outcome_unknown() } else { error }))
     }
 }
 
@@ -188,6 +191,7 @@ async fn renew(
     table: &str,
     sort: Sort,
     holds: &[Hold],
+    changed: &mut u64,
 ) -> Result<Vec<Pulse>, my::Error> {
     let lease = sort.lease.as_micros();
     let rows = holds.iter().map(row).collect::<Vec<_>>().join(" OR ");
@@ -197,8 +201,8 @@ async fn renew(
         "UPDATE {table} FORCE INDEX(PRIMARY) SET expires_us=GREATEST(expires_us,{NOW}+{lease}) \
          WHERE expires_us>{NOW} AND ({rows})"
     );
-    let changed = connection.script(&update).await?.first().map_or(0, |step| step.outcome.affected);
-    if usize::try_from(changed).is_ok_and(|changed| changed == holds.len()) {
+    *changed = connection.script(&update).await?.first().map_or(0, |step| step.outcome.affected);
+    if usize::try_from(*changed).is_ok_and(|changed| changed == holds.len()) {
         return Ok(vec![Pulse::Alive(Lease::For(sort.lease)); holds.len()]);
     }
     // Some are gone, or had nothing to gain.
@@ -231,7 +235,8 @@ fn row(hold: &Hold) -> String {
 
 /// An error that several have to be told.
 fn again(error: &Error) -> Error {
-    error::ours(error.kind(), error.context().to_owned()).with_status(error.status())
+    let copy = error::ours(error.kind(), error.context().to_owned()).with_status(error.status());
+    if error.is_outcome_unknown() { copy.with_outcome_unknown() } else { copy }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -375,7 +375,10 @@ impl Hold {
         if let Line::Idle(mut checkout) = std::mem::replace(&mut self.line, Line::Gone) {
             self.line = Line::Asking(Box::pin(async move {
                 let sent = Clock::Boot.now();
-                let answer = checkout.script(&script).await;
+                let answer = match question {
+                    Question::Finish => checkout.script_to_end(&script).await,
+                    _ => checkout.script(&script).await,
+                };
                 Reply { checkout, question, sent, answer }
             }));
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::{
-    ErrorKind, FencingToken, Kind, LockName, OwnerId, Result,
+    Error, ErrorKind, FencingToken, Kind, LockName, OwnerId, Result,
     spi::{Holder, Inspection, Mode, Released},
 };
 use tokio::time::{Instant, sleep};
@@ -99,17 +99,25 @@ impl Store {
         if steps.first().is_none_or(|step| step.outcome.affected == 0) {
             return Ok(Released::NotHeld);
         }
-        if !self.is_given_up(&mut side, name, token, NOTICED).await? {
-            // It hangs, or a long statement runs in its transaction.
-            self.end(&mut side, &last).await?;
-            if !self.is_given_up(&mut side, name, token, KILLED).await? {
-                let reason = "the grant is void, but its row is still locked: by a client that is no lockkit, or by a \
-                              transaction that the server is still rolling back";
-                return Err(error::ours(ErrorKind::Unavailable, reason));
-            }
-        }
+        // Asked again, it would say that there is no such grant.
+        self.see_it_given_up(&mut side, name, &last).await.map_err(Error::with_outcome_unknown)?;
         self.waiters.call_first(name);
         Ok(Released::Freed)
+    }
+
+    /// Waits until the row of a grant that is void is free, and ends its connection if need be.
+    async fn see_it_given_up(&self, side: &mut Checkout, name: &LockName, last: &Last) -> Result<()> {
+        if self.is_given_up(side, name, last.fence, NOTICED).await? {
+            return Ok(());
+        }
+        // It hangs, or a long statement runs in its transaction.
+        self.end(side, last).await?;
+        if self.is_given_up(side, name, last.fence, KILLED).await? {
+            return Ok(());
+        }
+        let reason = "the grant is void, but its row is still locked: by a client that is no lockkit, or by a \
+                      transaction that the server is still rolling back";
+        Err(error::ours(ErrorKind::Unavailable, reason))
     }
 
     /// Whether the server does not know a connection any more that failed just now: most likely it had ended before it was

@@ -52,6 +52,7 @@ on_each! {
     c8_who_has_waited_reads_the_fence_that_was_given_meanwhile,
     no_sign_stays_behind,
     a_lock_and_its_release_are_five_statements,
+    c7_what_fails_behind_the_commit_undoes_no_release,
 }
 
 struct World {
@@ -406,5 +407,21 @@ async fn a_lock_and_its_release_are_five_statements(flavor: SqlFlavor) {
         let now: (String, u64) = admin.query_first(question).await.unwrap().unwrap();
         assert_eq!(now.1 - last.1 - 1, 5);
         last = now;
+    }
+}
+
+/// Catches a release that was committed, and is told as one that was refused.
+async fn c7_what_fails_behind_the_commit_undoes_no_release(flavor: SqlFlavor) {
+    let world = World::start(flavor).await;
+    for (script, is_done) in [
+        ("START TRANSACTION;SELECT 1;COMMIT;SELECT nothing", true),
+        ("START TRANSACTION;SELECT 1;ROLLBACK;SELECT nothing", true),
+        ("START TRANSACTION;SELECT nothing;COMMIT;SELECT 1", false),
+        ("START TRANSACTION;SELECT 1;SELECT nothing", false),
+    ] {
+        let mut connection = world.store().pool.get(OP_TIMEOUT).await.unwrap();
+        let answer = connection.script_to_end(script).await;
+        assert_eq!(answer.is_ok_and(|steps| steps.len() == 3), is_done, "{script}");
+        assert!(!connection.is_clean(), "what has failed is not used again: {script}");
     }
 }

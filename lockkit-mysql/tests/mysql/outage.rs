@@ -1,9 +1,9 @@
 //! Connections and servers that end, stop and fall silent.
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use lockkit_core::{
-    Clock, Kind, LockGuard, Locker,
+    Clock, ErrorKind, Kind, LockGuard, Locker,
     spi::{Attempt, Backend as _, Lease, LossReason, Mode, Pulse, Released, Wait},
 };
 use lockkit_fixture::SqlFlavor;
@@ -22,6 +22,7 @@ on_both!(
     c5_a_late_attempt_after_the_release_takes_nothing,
     c5_a_release_that_fails_midway_forgets_nothing,
     c5_an_unknown_grant_is_released_also_after_refusals,
+    c5_c7_a_release_that_is_refused_midway_has_freed_nothing_before,
 );
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -306,4 +307,45 @@ async fn c5_an_unknown_grant_is_released_also_after_refusals(flavor: SqlFlavor) 
     admin.run("ROLLBACK").await;
     assert_eq!(held.release().await.unwrap(), Released::Freed);
     assert!(backend.inspect(&mutex("a")).await.unwrap().holders.is_empty());
+}
+
+/// Catches a release of two changes, of which the second is refused for certain when the first has freed the lock.
+async fn c5_c7_a_release_that_is_refused_midway_has_freed_nothing_before(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (backend, mut admin, mut gate) = (bed.connect(QUIET).await, bed.admin().await, bed.admin().await);
+    let holders = bed.table("holder");
+    let trigger = "FOR EACH ROW DO GET_LOCK('gate',60),RELEASE_LOCK('gate')";
+    admin.run(format!("CREATE TRIGGER lockkit.gate AFTER DELETE ON {holders} {trigger}")).await;
+    let (one, two) = (NonZeroU32::MIN, NonZeroU32::MIN.saturating_add(1));
+    for (kind, mode) in [
+        (Kind::RwLock, Mode::Exclusive),
+        (Kind::RwLock, Mode::Shared),
+        (Kind::Semaphore, Mode::Permits { count: one, limit: two }),
+    ] {
+        let mut held = claim_in(&backend, kind, "a", mode);
+        granted(held.attempt(Wait::No).await);
+        assert_eq!(gate.one::<u8>("SELECT GET_LOCK('gate',0)").await, 1);
+        let releasing = tokio::spawn(async move { (held.release().await, held) });
+        let waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE='User lock'";
+        until("its row is deleted", async || admin.one::<u64>(waits).await == 1).await;
+        // It waits for the statement that runs, and lets none after that.
+        let mut demoter = bed.admin().await;
+        let demoting = tokio::spawn(async move { demoter.run("SET GLOBAL read_only=1").await });
+        let waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+                     WHERE INFO LIKE 'SET GLOBAL read_only%' AND STATE LIKE 'Waiting for %lock'";
+        until("the server is being demoted", async || admin.one::<u64>(waits).await == 1).await;
+        gate.run("DO RELEASE_LOCK('gate')").await;
+        let (answer, mut held) = within(SOON, "the release", releasing).await.unwrap();
+        within(SOON, "the demotion", demoting).await.unwrap();
+        let refused = claim_in(&backend, kind, "b", mode).attempt(Wait::No).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ReadOnly, "nothing was refused here: {refused}");
+        let left: u64 = admin.one(format!("SELECT COUNT(*) FROM {holders}")).await;
+        assert_eq!(answer.unwrap(), Released::Freed, "{mode:?}, and {left} rows are left");
+        assert_eq!(left, 0, "{mode:?}");
+        admin.run("SET GLOBAL read_only=0").await;
+        assert_eq!(held.release().await.unwrap(), Released::NotHeld, "{mode:?}: it was freed once");
+        let mut next = claim_in(&backend, kind, "a", mode);
+        granted(next.attempt(Wait::No).await);
+        next.release().await.unwrap();
+    }
 }
