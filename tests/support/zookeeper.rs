@@ -3,7 +3,7 @@
 use std::{
     net::{SocketAddr, ToSocketAddrs as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -18,6 +18,7 @@ use lockkit_zk::{
     Config, ZooKeeper,
     zookeeper_client::{self as zk, Acls, Client, CreateMode},
 };
+use tokio::time::sleep;
 
 /// Short, so that the cases in which a lease ends are; long enough for heartbeats on a busy machine.
 const SESSION: &str = "1500ms";
@@ -41,7 +42,7 @@ impl ZooKeeperStore {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let store = |name, parameters| {
             let mut descriptor = runtime.block_on(async {
-                let backend = connect(host, "lockkit-probe", parameters).await?;
+                let backend = first(host, parameters).await?;
                 let descriptor = backend.descriptor().clone();
                 backend.close().await?;
                 admin(host).await?.delete("/lockkit-probe/mutex", None).await?;
@@ -279,6 +280,17 @@ fn host_of(url: &str) -> Result<SocketAddr, BoxError> {
 async fn connect(host: SocketAddr, prefix: &str, parameters: &str) -> Result<ZooKeeper, BoxError> {
     let url = format!("zk://{host}/?prefix={prefix}&session_timeout={SESSION}&{parameters}");
     Ok(ZooKeeper::connect(Config::from_url(StoreUrl::parse(&url)?)?).await?)
+}
+
+/// A server that has just started may take longer for its first requests than the short sessions here allow.
+async fn first(host: SocketAddr, parameters: &str) -> Result<ZooKeeper, BoxError> {
+    let start = Instant::now();
+    loop {
+        match connect(host, "lockkit-probe", parameters).await {
+            Err(_) if start.elapsed() < Duration::from_secs(30) => sleep(Duration::from_millis(50)).await,
+            answer => return answer,
+        }
+    }
 }
 
 async fn admin(host: SocketAddr) -> Result<Client, BoxError> {
