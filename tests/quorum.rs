@@ -290,21 +290,30 @@ async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() 
             five.silence(&[0, 2, 3]);
         }
         for bound in [None, Some(ms(300)), Some(ms(2_500))] {
-            meter.restart();
-            let start = Instant::now();
-            let answer = match bound {
-                None => mutex.try_lock().await,
-                Some(bound) => mutex.lock_timeout(bound).await,
-            };
-            let (took, error) = (start.elapsed(), answer.unwrap_err());
-            let most = bound.unwrap_or(LONG_TIMEOUT) + ms(200) + meter.longest() * 3;
-            assert!(took < most, "{bound:?}: {took:?} of {most:?}");
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-            println!("{bound:?}, after {took:?}: {error}");
-            if bound != Some(ms(300)) || !silent {
+            let in_doubt = silent && bound == Some(ms(300));
+            // What is slow to answer may leave one in doubt, but not each one.
+            for asked in 1.. {
+                meter.restart();
+                let start = Instant::now();
+                let answer = match bound {
+                    None => mutex.try_lock().await,
+                    Some(bound) => mutex.lock_timeout(bound).await,
+                };
+                let (took, error) = (start.elapsed(), answer.unwrap_err());
+                let most = bound.unwrap_or(LONG_TIMEOUT) + ms(200) + meter.longest() * 3;
+                assert!(took < most, "{bound:?}: {took:?} of {most:?}");
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+                println!("{bound:?}, after {took:?}: {error}");
+                if in_doubt {
+                    break;
+                }
+                if error.is_outcome_unknown() && asked < 10 {
+                    continue;
+                }
                 let text = error.to_string();
                 assert!(text.contains(" of 5 members granted, 3 are needed: member 1 (redis://"), "{text}");
                 assert!(!text.contains('\n') && !error.is_outcome_unknown(), "{text}");
+                break;
             }
         }
         let start = Instant::now();
@@ -344,8 +353,10 @@ async fn c8_members_that_are_down_at_the_start_come_later() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_two_silent_members_cost_no_time() {
+    // No stall makes a request fail, and who waits for a silent member waits for long.
+    let (ttl, op_timeout) = (TTL * 4, OP_TIMEOUT * 4);
     let five = Five::start().await;
-    let locker = five.locker().await;
+    let locker = five.locker_with(ttl, op_timeout).await;
     let mutex = locker.mutex("x").unwrap();
     let meter = StallMeter::start();
     let times = async |what: &str| {
@@ -377,7 +388,7 @@ async fn c8_two_silent_members_cost_no_time() {
     assert!(silent[50] < most, "{:?} instead of {:?}", silent[50], healthy[50]);
     // One that waits for a silent member does so each time, or each time that the line comes to it. A server may stand
     // still by itself.
-    assert!(silent[95] < OP_TIMEOUT / 2 + meter.longest(), "{silent:?}");
+    assert!(silent[95] < op_timeout / 4 + meter.longest(), "{silent:?}");
     locker.shutdown().await.unwrap();
 }
 

@@ -21,6 +21,12 @@ pub(crate) fn between(duration: Duration, low: f64, high: f64) -> Duration {
     duration.mul_f64(low + (high - low) * draw(|rng| rng.random::<f64>()))
 }
 
+/// For a storm of a test that can be repeated.
+#[cfg(test)]
+pub(crate) fn below(limit: u64) -> u64 {
+    draw(|rng| rng.random_range(0..limit))
+}
+
 #[cfg(any(test, feature = "simulation"))]
 fn draw<T>(draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
     seeded::draw(draw)
