@@ -46,7 +46,8 @@ impl Place {
     /// `lockkit`, with the store's URL in its environment.
     pub(crate) fn lockkit<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         let mut command = bare(arguments);
-        command.env("LOCKKIT_URL", self.redis.url());
+        // A server that a stall holds up answers all the same.
+        command.env("LOCKKIT_URL", format!("{}?connect_timeout=15s", self.redis.url()));
         command
     }
 
