@@ -79,8 +79,11 @@ impl Memory {
     /// Makes an empty store on another clock; a locker on it must use the same one.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
-        let store = Mutex::new(Store::new(wall_clock_micros()));
-        Self { shared: Arc::new(Shared { clock, store }) }
+        Self::with_tokens_after(clock, wall_clock_micros())
+    }
+
+    pub(crate) fn with_tokens_after(clock: Clock, last: u64) -> Self {
+        Self { shared: Arc::new(Shared { clock, store: Mutex::new(Store::new(last)) }) }
     }
 
     /// The number of names that somebody holds or waits for now.

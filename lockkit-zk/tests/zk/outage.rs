@@ -7,12 +7,13 @@ use tokio::time::sleep;
 
 use crate::support::*;
 
-const SESSION: &str = "session_timeout=6s";
+const SESSION: Duration = Duration::from_secs(8);
+const QUERY: &str = "session_timeout=8s";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c3_a_pause_shorter_than_the_lease_is_survived_and_a_longer_one_is_told_in_time() {
     let bed = Bed::own(options());
-    let (holding, waiting) = (bed.locker(SESSION).await, bed.locker(SESSION).await);
+    let (holding, waiting) = (bed.locker(QUERY).await, bed.locker(QUERY).await);
     let holder = holding.mutex("a").unwrap().lock().await.unwrap();
     let before = holder.fencing_token();
     let next = tokio::spawn({
@@ -23,7 +24,8 @@ async fn c3_a_pause_shorter_than_the_lease_is_survived_and_a_longer_one_is_told_
     let folder = bed.folder(Kind::Mutex, "a");
     until("the other waits", async || admin.children(&folder).await.len() == 2).await;
 
-    for pause in [1_000, 2_500] {
+    // A proof is up to a third of the timeout old, and the next one takes a quarter: what is left is for a busy machine.
+    for pause in [1_000, 2_000] {
         bed.server.pause().unwrap();
         let paused = Instant::now();
         while paused.elapsed() < Duration::from_millis(pause) {
@@ -32,7 +34,7 @@ async fn c3_a_pause_shorter_than_the_lease_is_survived_and_a_longer_one_is_told_
         }
         bed.server.resume().unwrap();
         // The lease is full again.
-        until("the session is proven", async || holder.remaining() > Duration::from_millis(3_500)).await;
+        until("the session is proven", async || holder.remaining() > SESSION * 7 / 12).await;
         assert!(holder.is_held() && !next.is_finished());
     }
 
@@ -50,7 +52,7 @@ async fn c3_a_pause_shorter_than_the_lease_is_survived_and_a_longer_one_is_told_
     bed.server.resume().unwrap();
     assert!(!is_early, "nobody can get it from a server that is paused");
     let (told, seen) = (told.unwrap(), seen.unwrap());
-    assert!(told < Duration::from_secs(6) && seen < Duration::from_secs(6), "{told:?} {seen:?}");
+    assert!(told < SESSION && seen < SESSION, "{told:?} {seen:?}");
     let (next, _) = next.await.unwrap();
     assert!(next.fencing_token() > before && !holder.is_held());
     assert!(matches!(next.release().await, Ok(Released::Freed)));

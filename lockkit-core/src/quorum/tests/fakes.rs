@@ -19,6 +19,8 @@ use crate::{
 
 pub(super) const TTL: Duration = Duration::from_secs(30);
 pub(super) const OP_TIMEOUT: Duration = Duration::from_secs(2);
+/// What each fake gave before.
+const LAST_TOKEN: u64 = 1_000_000;
 
 pub(super) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -68,7 +70,8 @@ pub(super) struct Fake {
 
 impl Fake {
     pub(super) fn new() -> Self {
-        let memory = Memory::with_clock(Clock::Tokio);
+        // Whoever is ahead of whom is for the test to say, and not for how long it takes to make them.
+        let memory = Memory::with_tokens_after(Clock::Tokio, LAST_TOKEN);
         let descriptor = Descriptor::new("fake").with_capabilities(memory.descriptor().capabilities);
         let script = Script { acts: Vec::new(), default: Act::Pass, log: Vec::new() };
         Self { memory, script: Arc::new(Mutex::new(script)), descriptor }
