@@ -10,7 +10,7 @@ use std::{
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{
-    task::JoinSet,
+    task::{JoinSet, unconstrained},
     time::{self, Instant},
 };
 
@@ -262,8 +262,9 @@ async fn c6_to_leave_a_long_line_costs_little() {
     let world = World::gated(Kind::Queue);
     let guard = world.mutex("a").lock().await.unwrap();
     let mutex = world.mutex("a");
-    let mut waiters: Vec<_> =
-        (0..10_000).map(|_| mutex.clone()).map(|mutex| Box::pin(async move { mutex.lock().await })).collect();
+    // Unconstrained: else all but the first 128 of them give way to others instead of getting into line.
+    let wait = |mutex: crate::Mutex| Box::pin(unconstrained(async move { mutex.lock().await }));
+    let mut waiters: Vec<_> = (0..10_000).map(|_| wait(mutex.clone())).collect();
     for waiter in &mut waiters {
         assert!(poll!(waiter).is_pending());
     }
