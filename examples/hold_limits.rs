@@ -21,7 +21,7 @@ async fn work_in_steps(guard: LockGuard) -> Result<()> {
         }
     };
     println!("{steps} steps are done, and {left:?} are left to tidy up");
-    assert!(guard.is_held() && steps > 0);
+    assert!(steps > 0 && (guard.is_held() || left.is_zero())); // a machine that stood still is warned too late
     println!("the release says: {:?}", guard.release().await?);
     Ok(())
 }
