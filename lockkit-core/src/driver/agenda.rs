@@ -326,9 +326,13 @@ impl Agenda {
             // The task may go with its runtime meanwhile, and what it had to do is what this waits for.
             let _ = Keeper::attend(self);
             tokio::select! {
-                biased; // a runtime that takes no tasks any more has no timers either: no turn without a wait
                 () = self.clock.sleep_until(end) => return self.live_claims() == 0,
                 () = quiet => {}
+            }
+            // A runtime that is about to go drops a new task at once, which rings here again: it waits for this one to
+            // pause, and so would this one for it.
+            if self.live_claims() > 0 {
+                self.clock.sleep_until(self.clock.now().after(Duration::from_millis(1))).await;
             }
         }
     }

@@ -5,7 +5,9 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc,
     },
+    thread,
     time::Duration,
 };
 
@@ -14,7 +16,7 @@ use tokio::{runtime::Builder, time};
 use super::{
     fakes::{Fake, KINDS, Kind},
     ms, options,
-    runtimes::{single, world},
+    runtimes::{single, threads, world},
     secs,
     store::{Store, lock},
 };
@@ -114,4 +116,29 @@ fn c6_a_shutdown_outlives_the_runtime_of_the_keeper() {
             assert_eq!(world.store.holders(), 0, "{kind:?}");
         });
     }
+}
+
+/// A runtime that goes takes no new task, and waits until each of its own has paused.
+#[test]
+fn c6_a_shutdown_in_a_runtime_that_goes_lets_it_go() {
+    let (world, runtime) = (world(Kind::Ttl), threads());
+    let mutex = world.mutex_with("a", options().with_ttl(secs(100)));
+    let guard = runtime.block_on(mutex.lock()).unwrap();
+    runtime.spawn(async move {
+        time::sleep(secs(100)).await;
+        drop(guard);
+    });
+    let (begin, begun) = mpsc::channel();
+    let (locker, ends) = (world.locker.clone(), Arc::new(()));
+    let ended = Arc::downgrade(&ends);
+    runtime.spawn(async move {
+        let _ends = ends;
+        begin.send(()).unwrap();
+        // The runtime is going, and can't take this thread away.
+        thread::sleep(ms(300));
+        locker.shutdown().await
+    });
+    begun.recv().unwrap();
+    runtime.shutdown_timeout(secs(30));
+    assert_eq!(ended.strong_count(), 0, "it never paused");
 }
