@@ -86,9 +86,10 @@ pub(super) enum End {
 impl End {
     /// What a failed request for the end says; `None` if only that the server has refused it.
     ///
-    /// A server that answers had the request, so its connection was there: that it is gone a moment later is our own doing,
-    /// as we close it. So nobody is asked then. Only a farewell says that the transaction ended without us, and only to a
-    /// statement before the `COMMIT`: one that is killed while it commits gets the same answer.
+    /// Where the server has answered, nobody is asked whether it had lost the connection before: that it is gone a moment
+    /// later is our own doing, as we close it. Only a farewell says that the transaction ended without us, be it before the
+    /// request came or after, and only in place of a statement before the `COMMIT`: one that is killed while it commits gets
+    /// the same answer.
     fn of(Failure { error, is_before_end }: &Failure) -> Option<Self> {
         if error::code(error).is_none() {
             return Some(Self::Broken);

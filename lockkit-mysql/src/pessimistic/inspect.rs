@@ -234,3 +234,18 @@ fn void(error: Error) -> Error {
         format!("the grant is void, but whether its row is free by now is not known: {}", error.context());
     error::ours(error.kind(), reason).with_status(error.status()).with_source(error).with_outcome_unknown()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c14_a_void_grant_whose_row_may_be_locked_says_both() {
+        let error = void(error::ours(ErrorKind::PermissionDenied, "run: KILL 7"));
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::PermissionDenied, true));
+        assert!(
+            error.context().starts_with("the grant is void, ") && error.context().ends_with("KILL 7"),
+            "{error}"
+        );
+    }
+}
