@@ -74,6 +74,14 @@ pub(crate) enum Killed {
     WasThere,
 }
 
+/// How a script went wrong that was to end a transaction.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: my::Error,
+    /// The server has refused a statement before the end, which was not run then.
+    pub(crate) is_before_end: bool,
+}
+
 /// One statement of a script.
 #[derive(Debug)]
 pub(crate) struct Step {
@@ -145,11 +153,17 @@ impl Connection {
 
     /// As [`script`](Self::script), for one that ends a transaction and tidies up after that: what was asked for is done
     /// once the end was answered, whatever comes of the rest.
-    pub(crate) async fn script_to_end(&mut self, sql: &str) -> Result<Vec<Step>, my::Error> {
+    pub(crate) async fn script_to_end(&mut self, sql: &str) -> Result<Vec<Step>, Failure> {
         let mut steps = Vec::new();
         let answer = self.steps(sql, &mut steps).await;
         let end = sql.split(';').position(|statement| matches!(statement, "COMMIT" | "ROLLBACK"));
-        if end.is_some_and(|end| steps.len() > end) { Ok(steps) } else { answer.map(|()| steps) }
+        match answer {
+            Err(error) if end.is_none_or(|end| steps.len() <= end) => {
+                let is_before_end = error::code(&error).is_some() && end.is_some_and(|end| steps.len() < end);
+                Err(Failure { error, is_before_end })
+            }
+            Ok(()) | Err(_) => Ok(steps),
+        }
     }
 
     async fn steps(&mut self, sql: &str, steps: &mut Vec<Step>) -> Result<(), my::Error> {
@@ -304,10 +318,16 @@ async fn script(conn: &mut Conn, sql: &str, steps: &mut Vec<Step>) -> Result<(),
     loop {
         let outcome =
             Outcome { id: results.last_insert_id().unwrap_or(0), affected: results.affected_rows() };
-        let is_last = results.is_empty();
-        // Also where there is nothing left: the error of a later statement is found here only.
-        let rows = results.collect().await?;
+        let (is_last, has_columns) = (results.is_empty(), !results.columns_ref().is_empty());
+        // Also where there is nothing left: the refusal of a later statement is found here only, as if it were the answer.
+        let (rows, answer) = match results.collect().await {
+            Ok(rows) => (rows, Ok(())),
+            // That one was answered, and it broke on the way to the next.
+            Err(error) if !has_columns && error::code(&error).is_none() => (Vec::new(), Err(error)),
+            Err(error) => return Err(error),
+        };
         steps.push(Step { rows, outcome });
+        answer?;
         if is_last {
             return Ok(());
         }

@@ -20,6 +20,8 @@ pub(crate) enum Phase {
 
 /// Server errors after which the connection is gone, or will be: the server shuts down, or somebody killed us.
 const FATAL: [u16; 14] = [1040, 1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1184, 1317, 1927, 3169, 4031];
+/// Of those, what it says when it ends a connection by itself: it shuts down, or somebody killed us, or we were idle.
+const FAREWELL: [u16; 3] = [1053, 1927, 4031];
 /// It went wrong when it was to be committed, and another server of the cluster may have it already.
 const IN_DOUBT: [u16; 2] = [1180, 3100];
 pub(crate) const NO_SUCH_TABLE: u16 = 1146;
@@ -40,6 +42,12 @@ pub(crate) fn code(error: &my::Error) -> Option<u16> {
 /// The connection is of no use any more, and what was sent on it may have been applied.
 pub(crate) fn is_fatal(error: &my::Error) -> bool {
     code(error).is_none_or(|code| FATAL.contains(&code) || IN_DOUBT.contains(&code))
+}
+
+/// The server has ended the connection, and what was open on it. It says so also to a statement that was run, so that
+/// it tells nothing of that one; those after it were not run.
+pub(crate) fn is_farewell(error: &my::Error) -> bool {
+    code(error).is_some_and(|code| FAREWELL.contains(&code))
 }
 
 /// The statement lost a race for rows and was rolled back whole: asking again is the answer.

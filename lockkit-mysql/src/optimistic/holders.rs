@@ -133,13 +133,19 @@ impl HoldersSql {
         asked: &Asked<'_>,
         floor: u64,
     ) -> Result<Option<u64>, my::Error> {
+        let steps = connection.script(&self.raising(asked, floor)).await?;
+        let row = steps.iter().rev().find_map(|step| step.rows.first());
+        Ok(row.and_then(|row| value::<u64>(row, 0)).filter(|fence| *fence > 0))
+    }
+
+    fn raising(&self, asked: &Asked<'_>, floor: u64) -> String {
         let Self { lock, holder, .. } = self;
         let (kind, name) = (literal(asked.kind.as_bytes()), literal(asked.name.as_bytes()));
         let this = format!("kind={kind} AND name={name}");
         let ours =
             format!("{this} AND owner={} AND expires_us>@lockkit_now", literal(asked.owner.as_bytes()));
         // In the order in which an acquisition locks them.
-        let script = format!(
+        format!(
             "START TRANSACTION;\
              INSERT INTO {lock}(kind,name,fence,touched_us) VALUES({kind},{name},{NOW},{NOW}) \
              ON DUPLICATE KEY UPDATE touched_us=GREATEST(touched_us,{NOW});\
@@ -149,10 +155,7 @@ impl HoldersSql {
              UPDATE {lock} SET fence=GREATEST(fence,COALESCE(@lockkit_ours,0)) WHERE {this};\
              SELECT CAST(COALESCE(@lockkit_ours,0) AS UNSIGNED);\
              COMMIT"
-        );
-        let steps = connection.script(&script).await?;
-        let row = steps.iter().rev().find_map(|step| step.rows.first());
-        Ok(row.and_then(|row| value::<u64>(row, 0)).filter(|fence| *fence > 0))
+        )
     }
 
     /// Reads without any lock.
@@ -226,14 +229,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c5_nothing_comes_after_the_commit_of_an_acquisition() {
+    fn c5_nothing_comes_after_the_commit_of_an_acquisition_or_a_raised_fence() {
         let sql = HoldersSql::new(&Tables::new("lockkit"));
         let one = NonZeroU32::MIN;
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: one, limit: one }] {
             let (kind, name, owner, label, lease_us, not_after_us) = ("k", "n", "o", "", 1, 1);
             let asked = Asked { kind, name, owner, label, lease_us, not_after_us, waits: true, client: 1 };
-            let script = sql.acquisition(mode, &asked);
-            assert!(script.ends_with(";COMMIT") && script.matches("COMMIT").count() == 1, "{script}");
+            for script in [sql.acquisition(mode, &asked), sql.raising(&asked, 1)] {
+                assert!(script.ends_with(";COMMIT") && script.matches("COMMIT").count() == 1, "{script}");
+            }
         }
     }
 }

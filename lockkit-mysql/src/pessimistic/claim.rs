@@ -242,6 +242,7 @@ impl RowClaim {
         let end = match timeout(self.spec.op_timeout / 2, hold.finish(keep)).await {
             Ok(end) => self.store.pool.checked(end, Phase::Write, "ending the transaction")?,
             Err(_) => {
+                // Killed by us from now on: that it has gone says nothing.
                 hold.close();
                 End::Unknown
             }
@@ -255,9 +256,10 @@ impl RowClaim {
                 self.stage = Stage::Nothing;
                 Ok(Released::NotHeld)
             }
-            End::Unknown => {
+            End::Broken | End::Unknown => {
                 let is_used = hold.is_used() && keep;
-                if !is_used && self.store.had_gone(hold.server(), self.spec.op_timeout * 3 / 4).await {
+                let may_have_gone = end == End::Broken && !is_used;
+                if may_have_gone && self.store.had_gone(hold.server(), self.spec.op_timeout * 3 / 4).await {
                     self.stage = Stage::Nothing;
                     return Ok(Released::NotHeld);
                 }

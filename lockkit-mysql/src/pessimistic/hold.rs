@@ -11,7 +11,7 @@ use super::{
     sql::{Key, Sql, whole_seconds},
 };
 use crate::{
-    connection::{Session, Step},
+    connection::{Failure, Session, Step},
     error,
     pool::Checkout,
     server::{Server, value},
@@ -48,7 +48,7 @@ struct Reply {
     checkout: Checkout,
     question: Question,
     sent: Tick,
-    answer: Result<Vec<Step>, my::Error>,
+    answer: Result<Vec<Step>, Failure>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +77,28 @@ pub(super) enum End {
     Done,
     /// It had ended before.
     Gone,
-    /// The last answer never came: the server may have the lock until it notices.
+    /// Its connection broke without a word of the server's, which alone may know whether that was before the request.
+    Broken,
+    /// It may have come to its end by our request or not, and the server may have the lock until it notices.
     Unknown,
+}
+
+impl End {
+    /// What a failed request for the end says; `None` if only that the server has refused it.
+    ///
+    /// Where the server has answered, nobody is asked whether it had lost the connection before: that it is gone a moment
+    /// later is our own doing, as we close it. Only a farewell says that the transaction ended without us, be it before the
+    /// request came or after, and only in place of a statement before the `COMMIT`: one that is killed while it commits gets
+    /// the same answer.
+    fn of(Failure { error, is_before_end }: &Failure) -> Option<Self> {
+        if error::code(error).is_none() {
+            return Some(Self::Broken);
+        }
+        if *is_before_end && error::is_farewell(error) {
+            return Some(Self::Gone);
+        }
+        error::is_fatal(error).then_some(Self::Unknown)
+    }
 }
 
 impl Hold {
@@ -304,7 +324,7 @@ impl Hold {
             (false, true) => self.key.commit(sql, heir),
             (false, false) => self.key.undo(),
         };
-        let Some((_, answer)) = self.ask(Question::Finish, script).await else { return Ok(End::Gone) };
+        let Some((_, answer)) = self.put(Question::Finish, script).await else { return Ok(End::Gone) };
         match answer {
             Ok(steps) => {
                 let is_gone = asks && !self.is_ours(&steps);
@@ -317,8 +337,7 @@ impl Hold {
                 }
                 Ok(if is_gone { End::Gone } else { End::Done })
             }
-            Err(error) if error::is_fatal(&error) => Ok(End::Unknown),
-            Err(error) => Err(error),
+            Err(failure) => End::of(&failure).ok_or(failure.error),
         }
     }
 
@@ -360,6 +379,15 @@ impl Hold {
         question: Question,
         script: String,
     ) -> Option<(Tick, Result<Vec<Step>, my::Error>)> {
+        let (sent, answer) = self.put(question, script).await?;
+        Some((sent, answer.map_err(|failure| failure.error)))
+    }
+
+    async fn put(
+        &mut self,
+        question: Question,
+        script: String,
+    ) -> Option<(Tick, Result<Vec<Step>, Failure>)> {
         loop {
             if let Line::Idle(_) = self.line {
                 self.start(question, script.clone());
@@ -377,7 +405,10 @@ impl Hold {
                 let sent = Clock::Boot.now();
                 let answer = match question {
                     Question::Finish => checkout.script_to_end(&script).await,
-                    _ => checkout.script(&script).await,
+                    _ => {
+                        let answer = checkout.script(&script).await;
+                        answer.map_err(|error| Failure { error, is_before_end: false })
+                    }
                 };
                 Reply { checkout, question, sent, answer }
             }));
@@ -385,10 +416,10 @@ impl Hold {
     }
 
     /// Waits for what is in flight; `None` if nothing is.
-    async fn answer(&mut self) -> Option<(Question, Tick, Result<Vec<Step>, my::Error>)> {
+    async fn answer(&mut self) -> Option<(Question, Tick, Result<Vec<Step>, Failure>)> {
         let Line::Asking(asking) = &mut self.line else { return None };
         let Reply { checkout, question, sent, answer } = asking.await;
-        let is_lost = answer.as_ref().err().is_some_and(error::is_fatal);
+        let is_lost = answer.as_ref().is_err_and(|failure| error::is_fatal(&failure.error));
         self.line = if is_lost { Line::Gone } else { Line::Idle(checkout) };
         Some((question, sent, answer))
     }
@@ -401,5 +432,32 @@ fn set_idle(idle_s: u64) -> String {
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hold").field("fence", &self.fence).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end_of(code: u16, is_before_end: bool) -> Option<End> {
+        let (message, state) = (String::new(), "HY000".to_owned());
+        let error = my::Error::Server(my::ServerError { code, message, state });
+        End::of(&Failure { error, is_before_end })
+    }
+
+    #[test]
+    fn c7_only_a_connection_that_breaks_without_a_word_may_have_gone_before() {
+        let error = my::Error::Driver(my::DriverError::ConnectionClosed);
+        assert_eq!(End::of(&Failure { error, is_before_end: false }), Some(End::Broken));
+        for code in [1053, 1927, 4031] {
+            assert_eq!(end_of(code, true), Some(End::Gone), "{code}");
+            assert_eq!(end_of(code, false), Some(End::Unknown), "{code}");
+        }
+        for code in [1180, 1317, 3100] {
+            for is_before_end in [true, false] {
+                assert_eq!(end_of(code, is_before_end), Some(End::Unknown), "{code}");
+            }
+        }
+        assert_eq!(end_of(1205, true), None);
     }
 }

@@ -99,9 +99,10 @@ impl Store {
         if steps.first().is_none_or(|step| step.outcome.affected == 0) {
             return Ok(Released::NotHeld);
         }
-        // Asked again, it would say that there is no such grant.
-        self.see_it_given_up(&mut side, name, &last).await.map_err(Error::with_outcome_unknown)?;
+        let given_up = self.see_it_given_up(&mut side, name, &last).await;
+        // Whatever that says: the next one may stand in the server's line now.
         self.waiters.call_first(name);
+        given_up.map_err(void)?;
         Ok(Released::Freed)
     }
 
@@ -115,13 +116,13 @@ impl Store {
         if self.is_given_up(side, name, last.fence, KILLED).await? {
             return Ok(());
         }
-        let reason = "the grant is void, but its row is still locked: by a client that is no lockkit, or by a \
-                      transaction that the server is still rolling back";
+        let reason = "it was still locked when it was looked at last, by a client that is no lockkit, or by a transaction that \
+                      the server was still rolling back";
         Err(error::ours(ErrorKind::Unavailable, reason))
     }
 
-    /// Whether the server does not know a connection any more that failed just now: most likely it had ended before it was
-    /// used again, and the lock with it. False if that can't be said.
+    /// Whether the server does not know a connection any more that broke just now, without an answer of the server's: most
+    /// likely it had ended before it was used again, and the lock with it. False if that can't be said.
     pub(super) async fn had_gone(&self, server: &Server, patience: Duration) -> bool {
         let Ok(mut side) = self.pool.get_side(patience).await else { return false };
         if !side.server().is_same_run(server) {
@@ -223,5 +224,28 @@ impl Store {
             })
         };
         read().map(Some).ok_or_else(|| error::nonsense(what))
+    }
+}
+
+/// For a grant that is void for certain, while it is not known whether its row is free. Asked again, the server would say
+/// that there is no such grant.
+fn void(error: Error) -> Error {
+    let reason =
+        format!("the grant is void, but whether its row is free by now is not known: {}", error.context());
+    error::ours(error.kind(), reason).with_status(error.status()).with_source(error).with_outcome_unknown()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c14_a_void_grant_whose_row_may_be_locked_says_both() {
+        let error = void(error::ours(ErrorKind::PermissionDenied, "run: KILL 7"));
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::PermissionDenied, true));
+        assert!(
+            error.context().starts_with("the grant is void, ") && error.context().ends_with("KILL 7"),
+            "{error}"
+        );
     }
 }

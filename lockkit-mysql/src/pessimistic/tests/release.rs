@@ -1,0 +1,110 @@
+//! Releases that go wrong on their way.
+
+use std::time::Duration;
+
+use lockkit_core::{
+    Kind, LockName,
+    spi::{Attempt, Backend as _, Released, Wait},
+};
+use lockkit_fixture::{SqlFlavor, mysql_is_there};
+use mysql_async::prelude::Queryable as _;
+
+use super::{OP_TIMEOUT, World, spec};
+
+const LONG: Duration = Duration::from_secs(60);
+
+on_each! {
+    c7_what_fails_behind_the_commit_undoes_no_release,
+    c7_a_connection_that_breaks_behind_the_commit_undoes_no_release,
+    c7_a_release_that_the_server_has_refused_is_unknown_even_if_its_connection_goes_at_once,
+}
+
+/// Catches a release that was committed, and is told as one that was refused.
+async fn c7_what_fails_behind_the_commit_undoes_no_release(flavor: SqlFlavor) {
+    let world = World::start(flavor).await;
+    for (script, is_done) in [
+        ("START TRANSACTION;SELECT 1;COMMIT;SELECT nothing", true),
+        ("START TRANSACTION;SELECT 1;ROLLBACK;SELECT nothing", true),
+        ("START TRANSACTION;SELECT nothing;COMMIT;SELECT 1", false),
+        ("START TRANSACTION;SELECT 1;SELECT nothing", false),
+    ] {
+        let mut connection = world.store().pool.get(OP_TIMEOUT).await.unwrap();
+        let answer = connection.script_to_end(script).await;
+        assert_eq!(answer.is_ok_and(|steps| steps.len() == 3), is_done, "{script}");
+        assert!(!connection.is_clean(), "what has failed is not used again: {script}");
+    }
+    // Of a server that says why, it is known which statement it was.
+    for (script, is_before_end) in [
+        ("SELECT nothing;COMMIT", true),
+        ("SELECT 1;DO 1;SELECT nothing;COMMIT", true),
+        ("XA START 'a';COMMIT", false),
+        ("XA START 'a';SELECT 1;COMMIT;SELECT 1", false),
+        ("SELECT 1;SELECT nothing", false),
+    ] {
+        let mut connection = world.store().pool.get(OP_TIMEOUT).await.unwrap();
+        let failure = connection.script_to_end(script).await.unwrap_err();
+        assert_eq!(failure.is_before_end, is_before_end, "{script}");
+    }
+}
+
+async fn c7_a_connection_that_breaks_behind_the_commit_undoes_no_release(flavor: SqlFlavor) {
+    let world = World::start(flavor).await;
+    for (script, is_done) in
+        [("DO 1;COMMIT;DO SLEEP(60)", true), ("DO 1;SELECT 1;DO SLEEP(60);COMMIT;DO 1", false)]
+    {
+        let mut connection = world.store().pool.get(OP_TIMEOUT).await.unwrap();
+        let thread = connection.server().thread;
+        let asked = tokio::spawn(async move { connection.script_to_end(script).await });
+        let sleeps = format!(
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID={thread} AND STATE='User sleep'"
+        );
+        let mut admin = world.admin().await;
+        while admin.query_first::<u64, _>(&sleeps).await.unwrap() != Some(1) {
+            tokio::task::yield_now().await;
+        }
+        world.kill(thread).await;
+        assert_eq!(asked.await.unwrap().is_ok(), is_done, "{script}");
+    }
+}
+
+/// Catches a server that is asked whether it still knows a connection which it has just answered on: it does not, because we
+/// have closed it.
+async fn c7_a_release_that_the_server_has_refused_is_unknown_even_if_its_connection_goes_at_once(
+    flavor: SqlFlavor,
+) {
+    let world = World::start_with(flavor, "&strict_lease=true").await;
+    let pool = &world.store().pool;
+    // The end of the lease waits for the row of the fence, and is refused there.
+    for (refusal, is_known) in [("KILL QUERY", false), ("KILL CONNECTION", true)] {
+        let mut spec = spec();
+        (spec.name, spec.op_timeout, spec.ttl) = (LockName::new(Kind::Mutex, refusal).unwrap(), LONG, LONG);
+        let mut claim = world.backend.claim(spec).unwrap();
+        assert!(matches!(claim.attempt(Wait::Block(LONG)).await.unwrap(), Attempt::Granted(_)));
+        let mut admin = world.admin().await;
+        let thread = format!("SELECT thread FROM lockkit_fence WHERE name='{refusal}'");
+        let thread: u64 = admin.query_first(thread).await.unwrap().unwrap();
+        admin.query_drop("BEGIN").await.unwrap();
+        admin.query_drop("SELECT * FROM lockkit_fence FOR UPDATE").await.unwrap();
+        // Until the connection has gone, nobody can be asked about it.
+        let mut sides = Vec::new();
+        while let Ok(side) = pool.get_side(Duration::from_millis(100)).await {
+            sides.push(side);
+        }
+        let release = tokio::spawn(async move {
+            let first = claim.release().await;
+            (claim, first)
+        });
+        world.until_waits(Some(thread)).await;
+        world.admin().await.query_drop(format!("{refusal} {thread}")).await.unwrap();
+        world.until_gone(thread).await;
+        drop(sides);
+        let (mut claim, first) = release.await.unwrap();
+        match first {
+            Ok(released) => assert!(is_known && released == Released::NotHeld, "{refusal}: {released:?}"),
+            Err(error) => assert!(!is_known && error.is_outcome_unknown(), "{refusal}: {error}"),
+        }
+        admin.query_drop("ROLLBACK").await.unwrap();
+        // What an earlier request may have freed.
+        assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    }
+}
