@@ -8,7 +8,7 @@ use std::{
 };
 
 use lockkit_core::{
-    Error, ErrorKind, FencingToken, LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
+    FencingToken, LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
     spi::{Backend, Claim, ClaimSpec, Descriptor, LeaseScope, Mode, Released},
 };
 
@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use crate::{
     faulty::{Faulty, Line},
     harness::{Harness, Link},
+    late::Late,
     lock::{AnyLock, Flavor},
     wait::{eventually, ms, soon},
 };
@@ -64,7 +65,12 @@ impl Env {
     /// This many milliseconds, or what comes nearest to it of what the store can give. What a case waits for and
     /// asserts is to be derived from the answer.
     pub(crate) fn ttl(&self, wanted: u64) -> Duration {
-        let (wanted, shortest) = (ms(wanted), self.descriptor().min_ttl);
+        self.at_least(ms(wanted))
+    }
+
+    /// The store's own lease, where it gives no other, or this one if it can be so short.
+    pub(crate) fn at_least(&self, wanted: Duration) -> Duration {
+        let shortest = self.descriptor().min_ttl;
         // A session's timeout is the same for each claim on it.
         if self.has_session_leases() && !shortest.is_zero() { shortest } else { wanted.max(shortest) }
     }
@@ -188,18 +194,21 @@ pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
 /// A try that must get it, with a lease and so with requests so short that a busy machine alone may be too slow for one:
 /// it is asked again.
 pub(crate) async fn take_soon(lock: &AnyLock) -> LockGuard {
-    let (mut got, mut late) = (None, false);
-    eventually(soon(), async || match lock.try_lock().await {
-        Ok(Some(guard)) => {
-            got = Some(guard);
-            Ok(())
-        }
-        // What came late may have been applied, and is being taken back.
-        Ok(None) if late => Err(format!("{} stays taken", lock.name())),
-        Ok(None) => panic!("{} is taken", lock.name()),
-        Err(error) => {
-            late = true;
-            Err(too_slow(error))
+    let (mut got, mut was_late, late) = (None, false, Late::watch());
+    eventually(soon(), async || {
+        late.ask();
+        match lock.try_lock().await {
+            Ok(Some(guard)) => {
+                got = Some(guard);
+                Ok(())
+            }
+            // What came late may have been applied, and is being taken back.
+            Ok(None) if was_late => Err(format!("{} stays taken", lock.name())),
+            Ok(None) => panic!("{} is taken", lock.name()),
+            Err(error) => {
+                was_late = true;
+                Err(late.too_slow(error))
+            }
         }
     })
     .await;
@@ -208,28 +217,28 @@ pub(crate) async fn take_soon(lock: &AnyLock) -> LockGuard {
 
 /// Waits for the lock, with requests as short as [`take_soon`]'s.
 pub(crate) async fn lock_soon(lock: &AnyLock) -> LockGuard {
-    let start = Instant::now();
+    let (start, late) = (Instant::now(), Late::watch());
     loop {
-        match lock.lock().await.map_err(too_slow) {
+        late.ask();
+        match lock.lock().await {
             Ok(guard) => return guard,
-            Err(late) => assert!(start.elapsed() < soon(), "{late}"),
+            Err(error) => {
+                let why = late.too_slow(error);
+                assert!(start.elapsed() < soon(), "{why}");
+            }
         }
     }
 }
 
 /// Waits for what another one holds, which the store must refuse once it has the time to answer.
 pub(crate) async fn is_refused<T>(wait: impl AsyncFn() -> lockkit_core::Result<Option<T>>) {
+    let late = Late::watch();
     eventually(soon(), async || {
-        assert!(wait().await.map_err(too_slow)?.is_none(), "C1: granted twice");
+        late.ask();
+        assert!(wait().await.map_err(|error| late.too_slow(error))?.is_none(), "C1: granted twice");
         Ok(())
     })
     .await;
-}
-
-/// Anything but an answer that did not come in time is a failure at once.
-fn too_slow(error: Error) -> String {
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-    error.to_string()
 }
 
 /// A release of what must still be held.

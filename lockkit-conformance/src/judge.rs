@@ -7,12 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockkit_core::{LockGuard, LockOptions, Locker, Renewal};
+use lockkit_core::{Error, ErrorKind, LockGuard, LockOptions, Locker, Renewal, Result as StoreResult};
 
-use crate::{env::Env, faulty::Line, lock::AnyLock, stall::StallMeter};
+use crate::{env::Env, faulty::Line, lock::AnyLock, pinger::Pinger, stall::StallMeter};
 
 /// How many times longer than at first a lease may become.
-const MOST: u64 = 16;
+const MOST: u32 = 16;
 
 /// What the holder of a short lease has lost, and when: to be judged.
 pub(crate) type Loss = String;
@@ -23,6 +23,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) ttl: Duration,
     pub(crate) name: String,
     meter: StallMeter,
+    pinger: &'a Pinger,
     lines: RefCell<Vec<Arc<Line>>>,
     slowest_answer: Cell<Duration>,
 }
@@ -30,23 +31,29 @@ pub(crate) struct Turn<'a> {
 /// Runs a case that must not lose a lease of [about](Env::ttl) so many milliseconds.
 ///
 /// A loss fails the case if nothing stood still for long enough. Else it has another turn, with a lease of twice the
-/// length: what was at fault loses that one, too.
+/// length: what was at fault loses that one, too. Where each lease is the session's, it has one more turn with the same.
 pub(crate) async fn judged(env: &Env, wanted: u64, case: impl AsyncFn(&Turn<'_>) -> Result<(), Loss>) {
+    let shortest = env.ttl(wanted);
+    let pinger = Pinger::start(env, shortest).await;
     let mut times = 1;
     loop {
-        let turn = Turn::begin(env, wanted, times);
-        let Err(loss) = case(&turn).await else { return };
-        assert!(turn.may_lose_it() && times < MOST, "{loss}; {turn}");
+        let turn = Turn::begin(env, &pinger, shortest, times);
+        let Err(loss) = case(&turn).await else { break };
+        let last = if turn.ttl > shortest || times == 1 { MOST } else { times };
+        assert!(turn.may_lose_it() && times < last, "{loss}; {turn}");
         times *= 2;
     }
+    pinger.end().await;
 }
 
 impl<'a> Turn<'a> {
-    fn begin(env: &'a Env, wanted: u64, times: u64) -> Self {
+    fn begin(env: &'a Env, pinger: &'a Pinger, shortest: Duration, times: u32) -> Self {
         // What is left of the turn before does not get in the way.
         let name = if times == 1 { "x".to_owned() } else { format!("x{times}") };
         let (lines, slowest_answer) = (RefCell::default(), Cell::default());
-        Self { env, ttl: env.ttl(wanted * times), name, meter: StallMeter::start(), lines, slowest_answer }
+        let ttl = env.at_least(shortest * times);
+        pinger.restart();
+        Self { env, ttl, name, meter: StallMeter::start(), pinger, lines, slowest_answer }
     }
 
     /// A lease that is renewed, for two thirds of it at worst. To send that and to hear of it takes some turns of threads
@@ -55,9 +62,10 @@ impl<'a> Turn<'a> {
         self.meter.longest() + self.slowest() >= self.ttl / 6
     }
 
+    /// What kept others waiting, too. No renewal counts: one that hangs would excuse the loss that it leads to.
     fn slowest(&self) -> Duration {
         let of_lines = self.lines.borrow().iter().map(|line| line.slowest()).max();
-        self.slowest_answer.get().max(of_lines.unwrap_or_default())
+        self.slowest_answer.get().max(of_lines.unwrap_or_default()).max(self.pinger.slowest())
     }
 
     /// A locker with a connection of its own, whose answers are timed.
@@ -91,16 +99,41 @@ impl<'a> Turn<'a> {
         Ok(got.unwrap_or_else(|| panic!("{} is taken", lock.name())))
     }
 
-    /// Times an answer; an error may come of a lease or a request that the machine was too slow for.
-    pub(crate) async fn answer<T, E: fmt::Display>(
-        &self,
-        request: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, Loss> {
+    /// Times an answer, which must not be that to a renewal; an error may come of a lease or a request that the machine
+    /// was too slow for.
+    pub(crate) async fn answer<T>(&self, request: impl Future<Output = StoreResult<T>>) -> Result<T, Loss> {
         let asked = Instant::now();
         let answer = request.await;
         self.slowest_answer.set(self.slowest_answer.get().max(asked.elapsed()));
-        answer.map_err(|error| error.to_string())
+        answer.map_err(loss_of)
     }
+
+    /// Whether another one, who asks now, is granted what these hold.
+    ///
+    /// The store's grant came before its answer: so it came too early if a holder had until then when it was asked, or
+    /// thinks so still.
+    pub(crate) async fn is_granted_beside<T>(
+        &self,
+        holders: &[LockGuard],
+        request: impl Future<Output = StoreResult<Option<T>>>,
+    ) -> Result<bool, Loss> {
+        let asked = Instant::now();
+        let promised = holders.iter().filter_map(|guard| asked.checked_add(guard.remaining())).max();
+        let granted = self.answer(request).await?.is_some();
+        let answered = Instant::now();
+        if granted {
+            assert!(!holders.iter().any(LockGuard::is_held), "C1: granted to another one beside its holder");
+            let early = promised.map_or(Duration::ZERO, |end| end.saturating_duration_since(answered));
+            assert!(early.is_zero(), "C1: granted to another one {early:?} before its holder's deadline");
+        }
+        Ok(granted)
+    }
+}
+
+/// What an error says that may come of a machine that stood still; any other is a failure at once.
+pub(crate) fn loss_of(error: Error) -> Loss {
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Lost), "{error:?}");
+    error.to_string()
 }
 
 impl fmt::Display for Turn<'_> {
@@ -109,7 +142,7 @@ impl fmt::Display for Turn<'_> {
         let (stall, slowest) = (self.meter.longest(), self.slowest());
         write!(
             f,
-            "the lease is {ttl:?}; the longest stall was {stall:?}, the slowest answer took {slowest:?}"
+            "the lease is {ttl:?}; the longest stall was {stall:?}, the slowest answer to others took {slowest:?}"
         )
     }
 }

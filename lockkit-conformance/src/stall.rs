@@ -43,17 +43,17 @@ struct Shared {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Gaps {
+pub(crate) struct Gaps {
     last_turn: Instant,
-    longest: Duration,
+    pub(crate) longest: Duration,
 }
 
 impl Gaps {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { last_turn: Instant::now(), longest: Duration::ZERO }
     }
 
-    fn take_turn(&mut self) {
+    pub(crate) fn take_turn(&mut self) {
         let now = Instant::now();
         self.longest = self.longest.max(now.saturating_duration_since(self.last_turn));
         self.last_turn = now;

@@ -13,7 +13,7 @@ use crate::{
     env::{Env, becomes_free, give_back, long, take, take_soon},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
-    judge::judged,
+    judge::{judged, loss_of},
     wait::{Asked, eventually, ms, soon, within},
     witness::{Stay, Witness},
 };
@@ -112,12 +112,11 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
     let healthy = env.locker().await;
     let options = LockOptions::new().with_ttl(env.ttl(600));
     let witness = Witness::default();
-    let start = Instant::now();
     let guard = take_soon(&env.lock(&cut_off, "x", options.clone())).await;
     link.set(Faults::SILENCE);
-    let mut stay = Stay::begin(&guard);
+    let (mut stay, promised) = (Stay::begin(&guard), deadline(&guard));
     let next = env.lock(&healthy, "x", long());
-    let (next, told) = tokio::join!(
+    let (next, early) = tokio::join!(
         async {
             let next = next.lock().await.unwrap();
             (Stay::begin(&next), next)
@@ -131,13 +130,11 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
             let lost = guard.lost();
             let (reason, ()) = tokio::join!(within(options.ttl, "the loss", lost.wait()), watch);
             assert_eq!(reason, LossReason::Expired);
-            start.elapsed()
+            promised.saturating_duration_since(Instant::now())
         }
     );
-    assert!(
-        told >= options.ttl / 4,
-        "a renewal went through within the first third, so the lease lasts for two more"
-    );
+    // Give or take what two clocks differ by.
+    assert!(early <= ms(5), "C3: given up {early:?} before the end of a lease that was confirmed");
     let (mut later, next) = next;
     later.look(&next);
     witness.record(stay);
@@ -159,7 +156,7 @@ async fn c3_the_store_keeps_what_it_confirmed(env: Env) {
         // So that the grant is no proof any more of what the renewal confirms.
         sleep(options.ttl / 4).await;
         let asked = Asked::now();
-        let Pulse::Alive(lease) = turn.answer(mine.keep_alive()).await? else {
+        let Pulse::Alive(lease) = mine.keep_alive().await.map_err(loss_of)? else {
             return Err("C10: lost in a quarter of its lease".to_owned());
         };
         link.set(Faults::SILENCE);

@@ -18,7 +18,7 @@ use crate::{
     case::{Ability, Needs, cases},
     env::{Env, is_refused, long},
     harness::Hook,
-    judge::{Loss, Turn, judged},
+    judge::{Loss, Turn, judged, loss_of},
     wait::{eventually, ms, soon, within},
     witness::{Stay, Witness},
 };
@@ -273,7 +273,7 @@ async fn lost_and_fought_for_again(env: &Env, turn: &Turn<'_>) -> Result<(), Los
         assert!(lost.is_lost());
     }
     let output = within(ttl + env.poll(), "the last term", leading).await.unwrap();
-    let output = output.map_err(|error| error.to_string())?;
+    let output = output.map_err(loss_of)?;
     assert_eq!(output, TERMS);
     assert_eq!(living.load(SeqCst), 0);
     assert!(terms.lock().unwrap().windows(2).all(|pair| pair[0].0 < pair[1].0), "C4: terms must rise");

@@ -16,7 +16,7 @@ use crate::{
     case::{Needs, cases},
     env::{Env, becomes_free, give_back, long, take},
     faulty::Op,
-    judge::judged,
+    judge::{judged, loss_of},
     stall::StallMeter,
     wait::{ms, slack, soon, within},
     witness::{Stay, Witness},
@@ -213,7 +213,7 @@ async fn c3_a_loss_while_the_set_waits_ends_the_call(env: Env) {
         give_back(busy).await;
         match (freed, error.kind(), error.name().map(|name| name.as_str())) {
             (Released::Freed, ErrorKind::Lost, Some("b")) => Ok(()),
-            _ => Err(format!("C10: it ended by itself: {error}")),
+            _ => Err(format!("C10: it ended by itself: {}", loss_of(error))),
         }
     })
     .await;

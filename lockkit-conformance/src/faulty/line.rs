@@ -137,7 +137,7 @@ impl Line {
         mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How long the core has waited for an answer, at most, whether it came or not.
+    /// How long the core has waited for an answer, at most, whether it came or not: to anything but a renewal.
     pub(crate) fn slowest(&self) -> Duration {
         *self.slowest.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -161,7 +161,7 @@ impl Line {
         op: Op,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let _timed = Timed { line: self, asked: Instant::now() };
+        let _timed = Timed { line: self, op, asked: Instant::now() };
         let cuts = self.state.borrow().cuts;
         let mut state = self.state.subscribe();
         let faults = state.borrow().faults;
@@ -210,11 +210,16 @@ impl Link for Line {
 /// Times an answer, also one that its caller gives up.
 struct Timed<'a> {
     line: &'a Line,
+    op: Op,
     asked: Instant,
 }
 
 impl Drop for Timed<'_> {
     fn drop(&mut self) {
+        // One that hangs would excuse the loss that it leads to.
+        if matches!(self.op, Op::KeepAlive | Op::Extend) {
+            return;
+        }
         let mut slowest = self.line.slowest.lock().unwrap_or_else(PoisonError::into_inner);
         *slowest = slowest.max(self.asked.elapsed());
     }

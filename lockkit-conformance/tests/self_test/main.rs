@@ -61,6 +61,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
         ],
     ),
     (Flaw::RetryReportsWholeLease, &["c5_a_retry_reports_a_lease_that_the_store_has"]),
+    (Flaw::SlowRenewal, &["c10_a_live_holder_keeps_it_for_many_leases"]),
     (Flaw::TokenSharedByPermits, &["c4_no_two_permits_share_a_token"]),
 ];
 

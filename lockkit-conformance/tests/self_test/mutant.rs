@@ -20,6 +20,9 @@ use lockkit_core::{
 /// A day of 2026.
 const FROZEN: Duration = Duration::from_secs(1_790_000_000);
 
+/// Too long for a renewal of the leases of the cases, however quick all else is.
+const SLOW: Duration = Duration::from_millis(1_500);
+
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
@@ -49,6 +52,7 @@ pub(crate) enum Flaw {
     RenewalRecreates,
     RenewsOnce,
     RetryReportsWholeLease,
+    SlowRenewal,
     TokenSharedByPermits,
 }
 
@@ -296,6 +300,9 @@ impl Claim for MutantClaim {
         let alive = Ok(Pulse::Alive(Lease::For(self.spec.ttl)));
         if self.flaw == Flaw::RenewalOfNothing {
             return alive;
+        }
+        if self.flaw == Flaw::SlowRenewal {
+            tokio::time::sleep(SLOW).await;
         }
         self.renewals += 1;
         if self.flaw == Flaw::RenewsOnce && self.renewals > 1 {

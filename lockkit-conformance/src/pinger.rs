@@ -1,0 +1,93 @@
+//! How slowly the store answers, whatever becomes of the locks of a case.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use lockkit_core::spi::{Claim, Wait};
+use tokio::{
+    sync::oneshot::{self, Receiver, Sender},
+    task::JoinHandle,
+    time::timeout,
+};
+
+use crate::{env::Env, stall::Gaps, wait::soon};
+
+const NAME: &str = "ping";
+
+/// Takes a lock of its own and gives it back, again and again, on a connection of its own.
+///
+/// Both are writes: a store that is slow to put on disk what it is told, may answer a reader at once. Neither is a
+/// renewal: a backend that hangs in these must not be taken for a store that stands still.
+pub(crate) struct Pinger {
+    gaps: Arc<Mutex<Gaps>>,
+    stop: Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Pinger {
+    /// Begins once the store has answered, as to connect to it takes longer than what comes after it.
+    pub(crate) async fn start(env: &Env, ttl: Duration) -> Self {
+        let (backend, options) = (env.backend().await, env.fleeting(0).with_ttl(ttl));
+        let claim = {
+            let env = env.clone();
+            move || env.claim(&*backend, NAME, &options)
+        };
+        let mut first = claim();
+        // What it is answered is not the case's business, only when.
+        drop((first.attempt(Wait::No).await, first.release().await));
+        drop(first);
+        let gaps = Arc::new(Mutex::new(Gaps::new()));
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(ping(claim, ttl / 20, Arc::clone(&gaps), stopped));
+        Self { gaps, stop, task }
+    }
+
+    pub(crate) fn restart(&self) {
+        *locked(&self.gaps) = Gaps::new();
+    }
+
+    /// The longest time between two answers since the last [`restart`](Self::restart), with the one that may be going
+    /// on.
+    pub(crate) fn slowest(&self) -> Duration {
+        let mut gaps = *locked(&self.gaps);
+        gaps.take_turn();
+        gaps.longest
+    }
+
+    pub(crate) async fn end(self) {
+        drop(self.stop);
+        timeout(soon(), self.task).await.expect("C6: a request on a connection of its own hangs").unwrap();
+    }
+}
+
+impl fmt::Debug for Pinger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pinger").field(&self.gaps).finish()
+    }
+}
+
+async fn ping(
+    claim: impl Fn() -> Box<dyn Claim>,
+    nap: Duration,
+    gaps: Arc<Mutex<Gaps>>,
+    mut stopped: Receiver<()>,
+) {
+    loop {
+        let mut claim = claim();
+        drop(claim.attempt(Wait::No).await);
+        locked(&gaps).take_turn();
+        let over = timeout(nap, &mut stopped).await.is_ok();
+        drop(claim.release().await);
+        locked(&gaps).take_turn();
+        if over || timeout(nap, &mut stopped).await.is_ok() {
+            return;
+        }
+    }
+}
+
+fn locked(gaps: &Mutex<Gaps>) -> MutexGuard<'_, Gaps> {
+    gaps.lock().unwrap_or_else(PoisonError::into_inner)
+}
