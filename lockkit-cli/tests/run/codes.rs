@@ -3,12 +3,13 @@
 use std::{fs, os::unix::process::ExitStatusExt as _};
 
 use libtest_mimic::Failed;
+use lockkit::{Kind, LockName};
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
     Test,
-    support::{Place, Running, run, runtime, said},
+    support::{Place, Running, run, runtime, said, until},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -137,7 +138,11 @@ fn lost_at_the_end() -> Result<(), Failed> {
     );
     let run = Running::start(place.lockkit(["run", "--ttl=60s", &option, "job", "sh", "-c", &line]));
     place.text("up");
-    // Whoever frees it by force tells its holder, too, who would stop the command.
+    // Else it is the note of its start that finds it lost. And whoever frees it by force tells its holder, who would stop
+    // the command.
+    let (runtime, name) = (runtime(), LockName::new(Kind::Mutex, "job")?);
+    let locker = runtime.block_on(place.locker());
+    until("the note", || (!runtime.block_on(locker.note(&name)).unwrap().text.is_empty()).then_some(()));
     place.redis.ask(["FLUSHALL"])?;
     fs::write(go, "")?;
     let output = run.output();
