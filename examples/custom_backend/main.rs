@@ -8,7 +8,7 @@ mod table;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use lockkit::{Connector, Released, Renewal, Result, spi::Backend, url::StoreUrl};
+use lockkit::{Connector, LockOptions, Released, Renewal, Result, spi::Backend, url::StoreUrl};
 
 use crate::table::Table;
 
@@ -41,7 +41,7 @@ async fn main() -> Result<()> {
     println!("held with token {} for three times its ttl", guard.fencing_token());
     assert_eq!(guard.release().await?, Released::Freed);
 
-    let options = locker.defaults().clone().with_renewal(Renewal::Manual);
+    let options = LockOptions::new().with_renewal(Renewal::Manual);
     let paused = mutex.clone().with_options(options)?.lock().await?;
     let next = mutex.lock().await?;
     assert!(!paused.is_held() && paused.fencing_token() < next.fencing_token(), "two holders");

@@ -55,7 +55,7 @@ pub(crate) async fn ask(
     reason: &str,
     patience: Duration,
 ) -> Result<LockGuard> {
-    let options = LockOptions::clone(locker.defaults()).with_label(label(aim, reason));
+    let options = LockOptions::new().with_label(label(aim, reason));
     let mutex = locker.mutex(&ask_name(name))?.with_options(options)?;
     let guard = mutex.lock_timeout(patience).await?;
     guard.ok_or_else(|| {

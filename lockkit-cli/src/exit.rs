@@ -12,6 +12,8 @@ pub(crate) enum Exit {
     Done,
     /// `doctor` found what weakens locks.
     Findings,
+    /// Nobody holds the lock that `show --exit-code` looked at.
+    Free,
     /// The lock was busy, or not free within the bound on waiting; `-E` chooses another code.
     Busy(u8),
     /// The lock was lost while the child ran; it was stopped.
@@ -37,7 +39,7 @@ impl Exit {
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
-            Self::Findings => 1,
+            Self::Findings | Self::Free => 1,
             Self::Busy(code) | Self::Child(code) => code,
             Self::Lost => 123,
             Self::MaxRun => 124,

@@ -1,8 +1,9 @@
 //! The two outputs. Neither is worth a panic: standard error may be closed or full, and a reader may go.
 
 use std::{
+    env,
     fmt::Display,
-    io::{self, ErrorKind, Write as _},
+    io::{self, ErrorKind, IsTerminal as _, Write as _},
 };
 
 use serde::Serialize;
@@ -29,6 +30,11 @@ pub(crate) fn whole(text: &[u8]) -> Result<()> {
         ErrorKind::BrokenPipe => Error::reader_gone(),
         _ => Error::of("standard output can't be written", error),
     })
+}
+
+/// Whether standard output is a terminal whose user wants colors (<https://no-color.org>).
+pub(crate) fn has_colors() -> bool {
+    io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Writes a line of JSON.

@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,12 +12,16 @@ use lockkit::{Kind, LockName, LockOptions, Locker};
 use crate::{
     cli::StoreArguments,
     error::{Error, Result},
+    renewals::Renewals,
+    variables,
 };
 
 /// A store that is connected, and the namespace that names stand in.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) locker: Locker,
+    /// How the renewals of the locks of `locker` went.
+    pub(crate) renewals: Arc<Renewals>,
     prefix: String,
 }
 
@@ -53,9 +58,14 @@ impl Address {
     /// would run the job.
     pub(crate) fn new(arguments: &StoreArguments) -> Result<Self> {
         let url = url(arguments)?.ok_or_else(|| {
-            Error::new(
-                "no store: give --url, LOCKKIT_URL, LOCKKIT_URL_FILE, or --local for locks of this host alone",
-            )
+            let wanted = "no store: give --url, LOCKKIT_URL, LOCKKIT_URL_FILE, or --local for locks of this host alone";
+            match env::var_os(variables::MARK) {
+                None => Error::new(wanted),
+                Some(_) => Error::new(format!(
+                    "{wanted}; the lockkit that runs this command does not pass its own URL on, as that may hold a \
+                     password: set LOCKKIT_URL_FILE, which is passed on"
+                )),
+            }
         })?;
         if url.starts_with("memory:") {
             return Err(Error::new("memory:// is known to one process only: every host would run the job"));
@@ -69,7 +79,9 @@ impl Address {
 
     /// Connects, once.
     pub(crate) async fn connect(&self) -> lockkit::Result<Store> {
-        Ok(Store { locker: lockkit::connect(&self.url).await?, prefix: self.prefix.clone() })
+        let renewals = Arc::new(Renewals::default());
+        let locker = lockkit::connect(&self.url).await?.with_observer(renewals.clone());
+        Ok(Store { locker, renewals, prefix: self.prefix.clone() })
     }
 
     /// For how long a wait without a bound outlasts a store that is away: as the library's own do, whose options are
@@ -77,7 +89,7 @@ impl Address {
     pub(crate) fn patience(&self, ttl: Option<Duration>) -> Duration {
         let mut url = lockkit::url::StoreUrl::parse(&self.url).ok();
         let mut of_url = |name| url.as_mut()?.params.duration(name).ok()?;
-        let ttl = ttl.or_else(|| of_url("ttl")).unwrap_or(LockOptions::new().ttl);
+        let ttl = ttl.or_else(|| of_url("ttl")).unwrap_or(LockOptions::new().ttl());
         // What follows from the ttl is a third of it at most.
         let op_timeout = of_url("op_timeout").unwrap_or_default();
         ttl.max(op_timeout.saturating_mul(3))
@@ -99,12 +111,12 @@ pub(crate) fn url(arguments: &StoreArguments) -> Result<Option<String>> {
 }
 
 fn of_environment() -> Result<Option<String>> {
-    match env::var_os("LOCKKIT_URL").filter(|url| !url.is_empty()) {
+    match env::var_os(variables::URL).filter(|url| !url.is_empty()) {
         Some(url) => match url.into_string() {
             Ok(url) => Ok(Some(url)),
             Err(_) => Err(Error::new("LOCKKIT_URL is no UTF-8")),
         },
-        None => env::var_os("LOCKKIT_URL_FILE").map(|file| first_line(Path::new(&file))).transpose(),
+        None => env::var_os(variables::URL_FILE).map(|file| first_line(Path::new(&file))).transpose(),
     }
 }
 

@@ -24,10 +24,18 @@ impl<const N: usize> Table<N> {
 
     /// Writes it to standard output; nothing if there are no rows below the heading.
     pub(crate) fn print(&self) -> Result<()> {
+        self.print_with(|_, line| line)
+    }
+
+    /// As [`print`](Self::print), with each line below the heading as `paint` makes it of the row's first word and the line.
+    pub(crate) fn print_with(&self, paint: impl Fn(&str, String) -> String) -> Result<()> {
         if self.rows.len() < 2 {
             return Ok(());
         }
-        self.lines().try_for_each(output::line)
+        let mut lines = self.lines();
+        lines.by_ref().take(1).try_for_each(output::line)?;
+        let words = self.rows.iter().skip(1).filter_map(|row| row.first());
+        words.zip(lines).try_for_each(|(word, line)| output::line(paint(word, line)))
     }
 
     fn lines(&self) -> impl Iterator<Item = String> {

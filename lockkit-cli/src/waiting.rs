@@ -119,11 +119,11 @@ fn text(wanted: Wanted<'_>, waited: Duration, inspection: Option<&Inspection>) -
     let queue = queue.map(|waiters| format!("; {waiters} wait")).unwrap_or_default();
     let bound = wanted.bound.map(|bound| bound.saturating_sub(waited));
     let bound = bound.map(|left| format!("; gives up in {}", seconds(left))).unwrap_or_default();
-    format!("lockkit: waiting for {:?} since {}: {who}{queue}{bound}", wanted.short, seconds(waited))
+    format!("lockkit: waiting for {:?} for {}: {who}{queue}{bound}", wanted.short, seconds(waited))
 }
 
 /// Who holds it, since when, and with which token.
-fn describe(inspection: &Inspection) -> String {
+pub(crate) fn describe(inspection: &Inspection) -> String {
     let Some(first) = inspection.holders.first() else { return "nobody holds it now".to_owned() };
     let label = first.label.clone().unwrap_or_else(|| "somebody".to_owned());
     let label: String = label.chars().map(|c| if c.is_control() { '?' } else { c }).collect();

@@ -1,8 +1,18 @@
 //! The lease clock: one value per Locker, never mixed silently.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::OnceLock,
+    task::Poll,
+    time::Duration,
+};
 
-use tokio::time;
+use tokio::{
+    runtime::Handle,
+    time::{self, Sleep},
+};
 
 use crate::chance;
 
@@ -110,9 +120,44 @@ impl Clock {
             if left.is_zero() {
                 return;
             }
-            time::sleep(left.min(slice)).await;
+            sleep(left.min(slice)).await;
         }
     }
+}
+
+/// As [`time::sleep`], for a future that may move to another runtime: a timer panics once its own runtime has ended. False
+/// if the timer's runtime is no longer the one here: the caller begins anew, with a timer of the present runtime. Where
+/// there is none, a new timer waits for the next poll.
+pub(crate) async fn sleep(duration: Duration) -> bool {
+    let here = || Handle::try_current().map(|runtime| runtime.id()).ok();
+    let mut home = None;
+    // Boxed: calls that need no timer are smaller by it.
+    let mut timer: Option<Pin<Box<Sleep>>> = None;
+    poll_fn(|cx| {
+        if timer.is_some() && here() != home {
+            return Poll::Ready(false);
+        }
+        let is_new = timer.is_none();
+        // Also a runtime that is here may have no timers, or may have ended.
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            if is_new {
+                home = here();
+                home?;
+                timer = Some(Box::pin(time::sleep(duration)));
+            }
+            timer.as_mut().map(|timer| timer.as_mut().poll(cx))
+        }));
+        match polled {
+            Ok(Some(polled)) => polled.map(|()| true),
+            Ok(None) => Poll::Pending,
+            Err(_) if is_new => {
+                timer = None;
+                Poll::Pending
+            }
+            Err(_) => Poll::Ready(false),
+        }
+    })
+    .await
 }
 
 fn saturating_nanos(duration: Duration) -> u64 {

@@ -1,6 +1,6 @@
 //! The one error type: what was attempted, on what, what the store said, whether asking again can help.
 
-use std::{borrow::Cow, error::Error as StdError, fmt, result};
+use std::{borrow::Cow, error::Error as StdError, fmt, result, sync::Arc};
 
 use crate::name::LockName;
 
@@ -88,6 +88,7 @@ pub enum ErrorStatus {
 /// ```
 pub struct Error(Box<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     status: ErrorStatus,
@@ -96,7 +97,7 @@ struct Inner {
     backend: Option<&'static str>,
     name: Option<LockName>,
     context: Cow<'static, str>,
-    source: Option<Source>,
+    source: Option<Arc<dyn StdError + Send + Sync + 'static>>,
 }
 
 impl Error {
@@ -127,6 +128,11 @@ impl Error {
     /// What a backend says that lacks a capability.
     pub(crate) fn unsupported(what: &str) -> Self {
         Self::new(ErrorKind::Unsupported, format!("this backend has no {what}"))
+    }
+
+    /// For another caller who met the same trouble.
+    pub(crate) fn copy(&self) -> Self {
+        Self(self.0.clone())
     }
 
     /// Sets the status.
@@ -167,7 +173,7 @@ impl Error {
     /// Attaches the error of the layer below.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
-        self.0.source = Some(source.into());
+        self.0.source = Some(Arc::from(source.into()));
         self
     }
 
@@ -234,13 +240,12 @@ impl fmt::Display for Error {
             f.write_str(": ")?;
         }
         f.write_str(&inner.context)?;
-        if inner.status == ErrorStatus::Persistent {
-            f.write_str(" (it lasted through all retries)")?;
+        match (inner.status == ErrorStatus::Persistent, inner.outcome_unknown) {
+            (true, true) => f.write_str(" (every retry failed too, and a request may have been applied)"),
+            (true, false) => f.write_str(" (every retry failed too)"),
+            (false, true) => f.write_str(" (the request may have been applied)"),
+            (false, false) => Ok(()),
         }
-        if inner.outcome_unknown {
-            f.write_str(" (the request may have been applied)")?;
-        }
-        Ok(())
     }
 }
 

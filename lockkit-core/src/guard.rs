@@ -101,6 +101,7 @@ impl LockGuard {
     /// Whether the lease still stands, by the local clock and without I/O.
     ///
     /// Once false it stays false. It turns false before the store can grant the lock to someone else.
+    #[doc(alias = "is_valid")]
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.is_held()
@@ -108,6 +109,7 @@ impl LockGuard {
 
     /// How long the lease still stands without another renewal; zero once the lock is lost, [`Duration::MAX`] where
     /// the store has no leases.
+    #[doc(alias = "ttl")]
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
@@ -265,6 +267,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, the release is finished in the background.
+    #[doc(alias = "unlock")]
     pub async fn release(mut self) -> Result<Released> {
         self.give_back().await
     }

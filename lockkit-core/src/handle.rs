@@ -32,7 +32,7 @@ impl Handle {
     }
 
     pub(crate) fn with_options(mut self, options: LockOptions) -> Result<Self> {
-        self.options = Arc::new(CheckedOptions::new(options)?);
+        self.options = Arc::new(CheckedOptions::new(options.over(&self.options.options))?);
         Ok(self)
     }
 
@@ -62,7 +62,7 @@ impl Handle {
 
     /// The bound of the options has passed.
     pub(crate) fn timeout(&self) -> Error {
-        let wait = self.options.options.wait.unwrap_or_default();
+        let wait = self.options.options.wait().unwrap_or_default();
         let timeout = Error::new(ErrorKind::Timeout, format!("it was not free within {wait:?}"));
         self.explain(timeout, "lock")
     }
@@ -98,7 +98,7 @@ impl Handle {
 
     /// How long the options have it wait.
     pub(crate) fn bound(&self) -> Bound {
-        self.options.options.wait.map_or(Bound::Forever, Bound::Within)
+        self.options.options.wait().map_or(Bound::Forever, Bound::Within)
     }
 
     pub(crate) fn op_timeout(&self) -> Duration {

@@ -11,7 +11,8 @@ use crate::{
 
 /// Hears what a locker does, for metrics or tests.
 ///
-/// Called inline, from the task that does the work: it must be quick and must not block.
+/// Called inline, from the task that does the work: it must be quick and must not block. A panic of one observer is
+/// caught, and the others still hear the event; a program that is built with `panic = "abort"` ends.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU32, Ordering}};

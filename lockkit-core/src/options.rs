@@ -44,8 +44,8 @@ pub enum Renewal {
 
 /// Options of a lock.
 ///
-/// A lock with options of its own takes all of them from here, none from the locker's defaults or the URL. To change
-/// one and keep the others, start from [`Locker::defaults`](crate::Locker::defaults).
+/// An option that is not set stays what it was: the locker's default, which comes from the URL or from
+/// [`Locker::with_defaults`](crate::Locker::with_defaults), or else the one below.
 ///
 /// ```
 /// use std::time::Duration;
@@ -73,29 +73,17 @@ pub enum Renewal {
 /// * `label`: `None`
 /// * `max_hold`: `None`, for as long as the guard lives
 /// * `group`: `None`
-#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOptions {
-    /// The lease: how long the store keeps the lock for a holder that no longer renews it
-    /// ([C9](crate::contract#c9-crash)). 10 ms to 24 h.
-    pub ttl: Duration,
-    /// How long [`lock`](crate::Mutex::lock) waits at most; `None` is for ever.
-    pub wait: Option<Duration>,
-    /// Who renews the lease.
-    pub renewal: Renewal,
-    /// How long one request to the store may take; at most half of `ttl`.
-    pub op_timeout: Option<Duration>,
-    /// A text for humans who inspect the lock: 1 to 255 bytes without control characters.
-    pub label: Option<Arc<str>>,
-    /// How long one hold may last, however often it is renewed; at least `ttl`. At its end the lock is
-    /// [lost](crate::LossReason::MaxHold) and freed in the store. `None` is for as long as the guard lives.
-    ///
-    /// A holder that dies shortly before that end leaves its last lease behind: for others the lock is taken for at
-    /// most `max_hold` + `ttl`, or until the end of a longer lease that [`extend`](crate::LockGuard::extend) asked for.
-    pub max_hold: Option<Duration>,
-    /// What metrics and traces file the lock under, such as `orders`: 1 to 255 bytes without control characters. Use
-    /// few of them: each is a time series of its own, which names would be too many for.
-    pub group: Option<Arc<str>>,
+    ttl: Option<Duration>,
+    /// [`Duration::MAX`] for ever.
+    wait: Option<Duration>,
+    renewal: Option<Renewal>,
+    op_timeout: Option<Duration>,
+    pub(crate) label: Option<Arc<str>>,
+    /// [`Duration::MAX`] for ever.
+    max_hold: Option<Duration>,
+    pub(crate) group: Option<Arc<str>>,
 }
 
 impl Default for LockOptions {
@@ -105,13 +93,13 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
-    /// The defaults.
+    /// Options of which none is set.
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            ttl: DEFAULT_TTL,
+            ttl: None,
             wait: None,
-            renewal: Renewal::Auto,
+            renewal: None,
             op_timeout: None,
             label: None,
             max_hold: None,
@@ -119,49 +107,55 @@ impl LockOptions {
         }
     }
 
-    /// Sets the lease.
+    /// Sets the lease: how long the store keeps the lock for a holder that no longer renews it
+    /// ([C9](crate::contract#c9-crash)). 10 ms to 24 h.
     #[must_use]
     pub const fn with_ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
+        self.ttl = Some(ttl);
         self
     }
 
-    /// Bounds the wait of `lock()`.
+    /// Bounds the wait of [`lock`](crate::Mutex::lock).
     #[must_use]
     pub const fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Lets `lock()` wait for ever.
+    /// Lets [`lock`](crate::Mutex::lock) wait for ever.
     #[must_use]
     pub const fn without_wait_bound(mut self) -> Self {
-        self.wait = None;
+        self.wait = Some(Duration::MAX);
         self
     }
 
     /// Says who renews the lease.
     #[must_use]
     pub const fn with_renewal(mut self, renewal: Renewal) -> Self {
-        self.renewal = renewal;
+        self.renewal = Some(renewal);
         self
     }
 
-    /// Bounds one request to the store.
+    /// Bounds one request to the store: at most half of the ttl. A default that is longer than half of a lock's own ttl
+    /// counts as not set for that lock.
     #[must_use]
     pub const fn with_op_timeout(mut self, op_timeout: Duration) -> Self {
         self.op_timeout = Some(op_timeout);
         self
     }
 
-    /// Sets the text that inspection shows.
+    /// Sets the text that inspection shows to humans: 1 to 255 bytes without control characters.
     #[must_use]
     pub fn with_label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Ends each hold after this long, however often it is renewed.
+    /// Ends each hold after this long, however often it is renewed; at least the ttl. At its end the lock is
+    /// [lost](crate::LossReason::MaxHold) and freed in the store.
+    ///
+    /// A holder that dies shortly before that end leaves its last lease behind: for others the lock is taken for at
+    /// most `max_hold` + `ttl`, or until the end of a longer lease that [`extend`](crate::LockGuard::extend) asked for.
     #[must_use]
     pub const fn with_max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
@@ -171,15 +165,75 @@ impl LockOptions {
     /// Lets a hold last for as long as its guard lives.
     #[must_use]
     pub const fn without_max_hold(mut self) -> Self {
-        self.max_hold = None;
+        self.max_hold = Some(Duration::MAX);
         self
     }
 
-    /// Sets what metrics and traces file the lock under.
+    /// Sets what metrics and traces file the lock under, such as `orders`: 1 to 255 bytes without control characters.
+    /// Use few of them: each is a time series of its own, which names would be too many for.
     #[must_use]
     pub fn with_group(mut self, group: impl Into<Arc<str>>) -> Self {
         self.group = Some(group.into());
         self
+    }
+
+    /// The lease.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.ttl.unwrap_or(DEFAULT_TTL)
+    }
+
+    /// How long [`lock`](crate::Mutex::lock) waits at most; `None` is for ever.
+    #[must_use]
+    pub fn wait(&self) -> Option<Duration> {
+        self.wait.filter(|wait| *wait < Duration::MAX)
+    }
+
+    /// Who renews the lease.
+    #[must_use]
+    pub fn renewal(&self) -> Renewal {
+        self.renewal.unwrap_or_default()
+    }
+
+    /// How long one request to the store may take; `None` is 3 s or a third of the ttl, whichever is shorter.
+    #[must_use]
+    pub const fn op_timeout(&self) -> Option<Duration> {
+        self.op_timeout
+    }
+
+    /// The text that inspection shows.
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        self.label.as_deref()
+    }
+
+    /// How long one hold may last; `None` is for as long as the guard lives.
+    #[must_use]
+    pub fn max_hold(&self) -> Option<Duration> {
+        self.max_hold.filter(|max_hold| *max_hold < Duration::MAX)
+    }
+
+    /// What metrics and traces file the lock under.
+    #[must_use]
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    /// These options, and where they are not set, those of `base`, as a lock takes what it does not set itself from its
+    /// locker's defaults.
+    #[must_use]
+    pub fn over(self, base: &Self) -> Self {
+        let ttl = self.ttl.or(base.ttl);
+        let fits = |op_timeout: &Duration| ttl.is_none_or(|ttl| *op_timeout <= ttl / 2);
+        Self {
+            ttl,
+            wait: self.wait.or(base.wait),
+            renewal: self.renewal.or(base.renewal),
+            op_timeout: self.op_timeout.or(base.op_timeout.filter(fits)),
+            label: self.label.or_else(|| base.label.clone()),
+            max_hold: self.max_hold.or(base.max_hold),
+            group: self.group.or_else(|| base.group.clone()),
+        }
     }
 
     /// Checks all options together and fills in what follows from others.
@@ -188,18 +242,19 @@ impl LockOptions {
     /// [`ErrorKind::InvalidOption`] with the relation that does not hold.
     pub(crate) fn check(&self) -> Result<Limits> {
         let invalid = |reason: String| Err(Error::new(ErrorKind::InvalidOption, reason));
-        let Self { ttl, op_timeout, label, max_hold, group, wait: _, renewal: _ } = self;
-        if !(MIN_TTL..=MAX_TTL).contains(ttl) {
+        let Self { op_timeout, label, max_hold, group, .. } = self;
+        let ttl = self.ttl();
+        if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
             return invalid(format!(
                 "ttl is {ttl:?}, it must be between {MIN_TTL:?} and 24 h; renewal keeps a lock for longer"
             ));
         }
-        let derived = LONGEST_DEFAULT_OP_TIMEOUT.min(*ttl / 3);
+        let derived = LONGEST_DEFAULT_OP_TIMEOUT.min(ttl / 3);
         let op_timeout = op_timeout.unwrap_or(derived);
         if op_timeout < Duration::from_millis(1) {
             return invalid(format!("op_timeout is {op_timeout:?}, it must be at least 1 ms"));
         }
-        if op_timeout > *ttl / 2 {
+        if op_timeout > ttl / 2 {
             return invalid(format!(
                 "op_timeout is {op_timeout:?}, it must be at most half of ttl ({ttl:?}), else a lease can end \
                  before one renewal could have failed"
@@ -211,7 +266,7 @@ impl LockOptions {
             return invalid(reason);
         }
         if let Some(max_hold) = max_hold
-            && max_hold < ttl
+            && *max_hold < ttl
         {
             return invalid(format!(
                 "max_hold is {max_hold:?}, it must be at least ttl ({ttl:?}), else a holder that dies keeps the lock \
@@ -223,7 +278,7 @@ impl LockOptions {
         {
             return invalid(reason);
         }
-        Ok(Limits { ttl: *ttl, op_timeout, max_hold: max_hold.unwrap_or(Duration::MAX) })
+        Ok(Limits { ttl, op_timeout, max_hold: max_hold.unwrap_or(Duration::MAX) })
     }
 }
 
@@ -287,6 +342,29 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::InvalidOption);
             assert!(error.to_string().contains(reason), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_not_set_is_left_to_the_others() {
+        let all = LockOptions::new()
+            .with_ttl(ms(100))
+            .with_wait(ms(7))
+            .with_renewal(Renewal::Manual)
+            .with_op_timeout(ms(10))
+            .with_label("a")
+            .with_max_hold(ms(200))
+            .with_group("g");
+        assert_eq!(LockOptions::new().over(&all), all);
+        assert_eq!(all.clone().over(&LockOptions::new()), all);
+        let others = LockOptions::new().with_ttl(ms(300)).with_label("b").with_renewal(Renewal::Auto);
+        let others = others.without_wait_bound().without_max_hold().over(&all);
+        assert_eq!((others.ttl(), others.label(), others.renewal()), (ms(300), Some("b"), Renewal::Auto));
+        assert_eq!((others.wait(), others.max_hold()), (None, None));
+        assert_eq!((others.op_timeout(), others.group()), (Some(ms(10)), Some("g")));
+        let short = LockOptions::new().with_ttl(ms(19));
+        assert_eq!(short.clone().over(&all).op_timeout(), None, "it is longer than half of this ttl");
+        let both = short.with_op_timeout(ms(10)).over(&all);
+        assert_eq!(both.check().unwrap_err().kind(), ErrorKind::InvalidOption);
     }
 
     #[test]

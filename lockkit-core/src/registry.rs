@@ -72,7 +72,7 @@ pub trait Connector: Send + Sync + 'static {
 /// # async fn main() -> lockkit_core::Result<()> {
 /// let registry = Registry::new();
 /// let locker = registry.connect("memory://?ttl=10s&label=billing").await?;
-/// assert_eq!(locker.defaults().ttl, Duration::from_secs(10));
+/// assert_eq!(locker.defaults().ttl(), Duration::from_secs(10));
 /// let error = registry.connect("carrier-pigeon://loft/").await.unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::UnknownScheme);
 /// # locker.shutdown().await
@@ -217,12 +217,21 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_defaults_of_a_url_can_be_built_upon() {
+    async fn the_defaults_of_a_url_stay_where_an_option_is_not_set() {
         let locker = Registry::new().connect("memory://?ttl=5s&label=cron&max_hold=1m").await.unwrap();
-        let options = locker.defaults().clone().with_wait(Duration::from_secs(1));
-        assert_eq!((options.ttl, options.label.as_deref()), (Duration::from_secs(5), Some("cron")));
-        assert_eq!(options.max_hold, Some(Duration::from_secs(60)));
-        locker.mutex("a").unwrap().with_options(options).unwrap();
+        let wait = LockOptions::new().with_wait(Duration::from_secs(1));
+        let mutex = locker.mutex("a").unwrap().with_options(wait).unwrap();
+        let guard = mutex.with_options(LockOptions::new().with_group("g")).unwrap().lock().await.unwrap();
+        assert!(guard.remaining() <= Duration::from_secs(5));
+        let seen = locker.inspect(guard.name()).await.unwrap();
+        assert_eq!(seen.holders[0].label.as_deref(), Some("cron"));
+        drop(guard);
+        let longer =
+            locker.clone().with_defaults(LockOptions::new().with_ttl(Duration::from_secs(9))).unwrap();
+        let options = longer.defaults();
+        assert_eq!((options.ttl(), options.label()), (Duration::from_secs(9), Some("cron")));
+        assert_eq!(options.max_hold(), Some(Duration::from_secs(60)));
+        locker.shutdown().await.unwrap();
     }
 
     #[tokio::test]

@@ -43,7 +43,7 @@ impl RwLock {
         Self { handle }
     }
 
-    /// Uses options of its own instead of the locker's defaults.
+    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's default.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if the options contradict each other.

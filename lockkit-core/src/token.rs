@@ -1,6 +1,10 @@
 //! Fencing tokens (C4) and owner ids (C2).
 
-use std::{fmt, num::ParseIntError, str::FromStr};
+use std::{
+    fmt,
+    num::{ParseIntError, TryFromIntError},
+    str::FromStr,
+};
 
 use crate::chance;
 
@@ -64,6 +68,15 @@ impl fmt::Display for FencingToken {
 impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> Self {
         token.0
+    }
+}
+
+/// For a `BIGINT` column, and for databases whose integers are signed. No store of lockkit's gives a token that does not fit.
+impl TryFrom<FencingToken> for i64 {
+    type Error = TryFromIntError;
+
+    fn try_from(token: FencingToken) -> Result<Self, TryFromIntError> {
+        Self::try_from(token.0)
     }
 }
 
@@ -138,6 +151,13 @@ pub struct ParseOwnerIdError;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_is_a_signed_number_where_it_fits() {
+        assert_eq!(i64::try_from(FencingToken::new(7)), Ok(7));
+        assert_eq!(i64::try_from(FencingToken::new(u64::MAX >> 1)), Ok(i64::MAX));
+        assert!(i64::try_from(FencingToken::new(1 << 63)).is_err());
+    }
 
     #[test]
     fn c2_owner_ids_are_fresh_and_survive_a_trip_through_text() {

@@ -6,8 +6,7 @@ use tokio::time;
 
 use crate::{
     config::{Config, Strategy},
-    error::{self, Phase},
-    pool::without_secret,
+    error,
     server::SETTINGS,
 };
 
@@ -33,7 +32,7 @@ impl Config {
             let reason = format!("{what}: no answer within connect_timeout ({:?})", self.connect_timeout);
             return Err(error::ours(ErrorKind::Unavailable, reason));
         };
-        answer.map_err(|error| without_secret(error::from_mysql(error, Phase::Open, &what), self))
+        answer.map_err(|error| error::opening(error, &what, self.secret()))
     }
 
     /// How locks are held.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use futures_util::FutureExt as _;
-use lockkit_core::{Clock, Result, Tick};
+use lockkit_core::{Clock, ErrorKind, Result, Tick};
 use mysql_async::{
     self as my, Conn, Params, Row, Statement, Value, consts::StatusFlags, prelude::Queryable as _,
 };
@@ -27,6 +27,8 @@ pub(crate) struct Connection {
     prepared: Vec<(Box<str>, Statement)>,
     /// What the server said last, or may be if a script failed.
     in_transaction: bool,
+    /// What the server said last: whether a statement is a transaction of its own.
+    autocommit: bool,
     session: Session,
     /// Of all connections of this process.
     number: u64,
@@ -34,6 +36,10 @@ pub(crate) struct Connection {
     runtime: Id,
     used: Tick,
 }
+
+/// Around the statements of a [`transaction`](Connection::transaction).
+const BEGIN: &str = "START TRANSACTION;SET autocommit=0;SAVEPOINT lockkit;";
+const END: &str = "RELEASE SAVEPOINT lockkit;COMMIT;SET autocommit=1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -97,6 +103,7 @@ impl Connection {
             state: State::Idle,
             prepared: Vec::new(),
             in_transaction: false,
+            autocommit: true,
             session: Session::FRESH,
             number,
             server,
@@ -151,6 +158,35 @@ impl Connection {
         self.steps(sql, &mut steps).await.map(|()| steps)
     }
 
+    /// Runs several statements as one transaction, in one request: all of them are done, or none.
+    ///
+    /// Galera may roll a transaction back between two of its statements, does not report that, and runs the rest. So
+    /// autocommit is off until the end: the rest can't be committed piece by piece. The savepoint ends with its
+    /// transaction: without the savepoint, nothing of the rest is committed. If Galera rolls back after that look at the
+    /// savepoint, there is nothing to commit, and the last answer is a deadlock. To restore autocommit with the commit, in
+    /// one statement, would not do: Galera may repeat a commit, and then forgets the rest of such a statement.
+    ///
+    /// # Errors
+    /// Nothing was done if it is an error of the server that is not fatal. Call [`roll_back`](Self::roll_back) then.
+    pub(crate) async fn transaction(&mut self, sql: &str) -> Result<Vec<Step>, my::Error> {
+        let mut steps = self.script(&format!("{BEGIN}{sql};{END}")).await?;
+        if !self.is_clean() {
+            // The server stopped before the end, and did not say so.
+            self.state = State::Dead;
+            return Err(my::Error::Driver(my::DriverError::ConnectionClosed));
+        }
+        let first = BEGIN.matches(';').count();
+        Ok(steps.drain(..).skip(first).collect())
+    }
+
+    /// Undoes a transaction that failed midway. A single statement has rolled itself back.
+    pub(crate) async fn roll_back(&mut self) -> Result<(), my::Error> {
+        if self.in_transaction || !self.autocommit {
+            self.script("ROLLBACK;SET autocommit=1").await?;
+        }
+        Ok(())
+    }
+
     /// As [`script`](Self::script), for one that ends a transaction and tidies up after that: what was asked for is done
     /// once the end was answered, whatever comes of the rest.
     pub(crate) async fn script_to_end(&mut self, sql: &str) -> Result<Vec<Step>, Failure> {
@@ -192,6 +228,13 @@ impl Connection {
         self.settle(None);
     }
 
+    /// What to say when the server has told that it is no primary, to a user whom it lets write. The next connection may
+    /// lead to another server.
+    pub(crate) fn demoted(&mut self) -> my::Error {
+        self.state = State::Dead;
+        error::demoted()
+    }
+
     fn begin(&mut self) -> Result<&mut Conn, my::Error> {
         let conn = self.conn.as_mut().filter(|_| self.state == State::Idle);
         let conn = conn.ok_or(my::Error::Driver(my::DriverError::ConnectionClosed))?;
@@ -202,11 +245,13 @@ impl Connection {
     fn settle(&mut self, error: Option<&my::Error>) {
         self.used = Clock::Boot.now();
         self.state = match error {
-            Some(error) if error::is_fatal(error) => State::Dead,
+            // A demoted server answers, and is of no use: the next connection may lead to the new primary.
+            Some(error) if error::is_fatal(error) || error::is_demotion(error) => State::Dead,
             _ => State::Idle,
         };
         if let Some(packet) = self.conn.as_ref().and_then(Conn::last_ok_packet) {
             self.in_transaction = packet.status_flags().contains(StatusFlags::SERVER_STATUS_IN_TRANS);
+            self.autocommit = packet.status_flags().contains(StatusFlags::SERVER_STATUS_AUTOCOMMIT);
         }
     }
 
@@ -217,7 +262,7 @@ impl Connection {
 
     /// Whether the next user may have it.
     pub(crate) fn is_clean(&self) -> bool {
-        self.conn.is_some() && self.state == State::Idle && !self.in_transaction
+        self.conn.is_some() && self.state == State::Idle && !self.in_transaction && self.autocommit
     }
 
     /// Whether it can be used here: a socket dies with its runtime.
@@ -249,6 +294,7 @@ impl Connection {
 
     /// The server's number of it, where that is another one than before: a proxy gives its own for those that it has.
     pub(crate) fn set_thread(&mut self, thread: u64) {
+        self.server.is_direct &= thread == self.server.thread;
         self.server.thread = thread;
     }
 
@@ -272,7 +318,15 @@ impl Connection {
     }
 
     /// Ends another connection of the same server.
+    ///
+    /// # Errors
+    /// What the server says; or that there is a proxy, on which the number may be that of somebody else's connection.
     pub(crate) async fn kill(&mut self, thread: u64) -> Result<Killed> {
+        if !self.server.is_direct {
+            let reason = "ending a connection: a proxy between this client and the server numbers connections in its own \
+                          way, so a KILL could end another client's; the server's timeouts end it instead";
+            return Err(error::ours(ErrorKind::Unsupported, reason));
+        }
         match self.script(&format!("KILL CONNECTION {thread}")).await {
             Ok(_) => Ok(Killed::WasThere),
             Err(error) if error::code(&error) == Some(error::NO_SUCH_THREAD) => {

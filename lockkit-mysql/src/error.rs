@@ -30,7 +30,11 @@ pub(crate) const TABLE_DENIED: u16 = 1142;
 pub(crate) const NO_SUCH_THREAD: u16 = 1094;
 pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
 pub(crate) const LOCK_NOWAIT: u16 = 3572;
+const READ_ONLY: u16 = 1290;
 const DEADLOCK: u16 = 1213;
+/// Galera has rolled a transaction back, and its savepoint with it: see
+/// [`transaction`](crate::connection::Connection::transaction).
+const SAVEPOINT_GONE: u16 = 1305;
 /// Another primary of the group was faster: this one's transaction was rolled back when it was to be committed.
 const CERTIFICATION: u16 = 3101;
 
@@ -52,7 +56,18 @@ pub(crate) fn is_farewell(error: &my::Error) -> bool {
 
 /// The statement lost a race for rows and was rolled back whole: asking again is the answer.
 pub(crate) fn is_race(error: &my::Error) -> bool {
-    matches!(code(error), Some(DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT))
+    matches!(code(error), Some(DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT | SAVEPOINT_GONE))
+}
+
+/// The server is no primary any more, and refuses to write.
+pub(crate) fn is_demotion(error: &my::Error) -> bool {
+    code(error).is_some_and(|code| of_server(code).0 == ErrorKind::ReadOnly)
+}
+
+/// What a server says that is no primary, to those whom it does not let write.
+pub(crate) fn demoted() -> my::Error {
+    let (message, state) = ("read_only is set".to_owned(), "HY000".to_owned());
+    my::Error::Server(my::ServerError { code: READ_ONLY, message, state })
 }
 
 /// The row is locked by somebody else, for longer than was asked to wait.
@@ -72,6 +87,28 @@ pub(crate) fn from_mysql(error: my::Error, phase: Phase, what: &str) -> Error {
     if unknown { ours.with_outcome_unknown() } else { ours }
 }
 
+/// Translates why no connection could be opened. Some refusals repeat what the server was sent, and a user's name may be
+/// the password as well. Then the server's words are left out: stars in them would show where a short password occurs.
+pub(crate) fn opening(error: my::Error, what: &str, secret: Option<&str>) -> Error {
+    let number = code(&error);
+    let told = from_mysql(error, Phase::Open, what);
+    let has_secret = |text: &str| secret.is_some_and(|secret| text.contains(secret));
+    if !has_secret(&told.to_string()) {
+        return told;
+    }
+    let mut text = "connecting failed, and the server's reason has the password in it".to_owned();
+    if let Some(number) = number {
+        let (_, advice) = of_server(number);
+        let longer = format!(
+            "connecting failed with error {number}; {advice} (the server's words have the password in them)"
+        );
+        if !has_secret(&longer) {
+            text = longer;
+        }
+    }
+    ours(told.kind(), text)
+}
+
 fn of_server(code: u16) -> (ErrorKind, &'static str) {
     use ErrorKind as K;
     match code {
@@ -86,7 +123,7 @@ fn of_server(code: u16) -> (ErrorKind, &'static str) {
         1054 | 1136 | 1264 | 1292 | 1364 | 1366 | 1406 => {
             (K::WrongType, "the table has another form than this version of lockkit knows")
         }
-        1209 | 1290 | 1792 | 1836 | 3100 => {
+        1209 | READ_ONLY | 1792 | 1836 | 3100 => {
             (K::ReadOnly, "the server is not a primary, or was demoted; name the primary in the URL")
         }
         1021 | 1030 | 1041 | 1114 | 1118 | 1598 => (K::StoreFull, "free space on the server"),
@@ -100,7 +137,7 @@ fn of_server(code: u16) -> (ErrorKind, &'static str) {
         1969 | 3024 => (K::Unavailable, "the statement took longer than the server allows"),
         1180 => (K::Unavailable, "the server failed while it committed; its log says why"),
         1047 => (K::Unavailable, "the node is not ready: it has lost its cluster, or joins it"),
-        DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | 1020 | 1412 | 1615 => {
+        DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | SAVEPOINT_GONE | 1020 | 1412 | 1615 => {
             (K::Unavailable, "others were at work on the same row")
         }
         code if FATAL.contains(&code) => (K::Unavailable, "the server closed the connection"),
@@ -181,6 +218,20 @@ mod tests {
     fn server(code: u16) -> my::Error {
         let (message, state) = ("no\nway".to_owned(), "HY000".to_owned());
         my::Error::Server(my::ServerError { code, message, state })
+    }
+
+    #[test]
+    fn c13_a_refused_login_says_what_to_do_also_where_the_user_name_is_the_password() {
+        let refusal = || {
+            let message = "Access denied for user 'lockkit'@'localhost' (using password: YES)".to_owned();
+            my::Error::Server(my::ServerError { code: 1045, message, state: "28000".to_owned() })
+        };
+        let told = |secret| opening(refusal(), "connecting to 127.0.0.1:3306", Some(secret)).to_string();
+        assert!(told("hunter2").contains("Access denied"), "{}", told("hunter2"));
+        let hidden = told("lockkit");
+        assert!(!hidden.contains("lockkit"), "{hidden}");
+        assert!(hidden.contains("error 1045") && hidden.contains("check the ones in the URL"), "{hidden}");
+        assert!(!told("URL").contains("URL"), "{}", told("URL"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::{
     error::{self, Phase},
     pool::Pool,
     server::value,
-    sql::literal,
+    sql::{WRITABLE, literal},
 };
 
 /// How many names one request finds at most.
@@ -30,7 +30,7 @@ pub(crate) async fn held(
     let (mut found, mut from) = (Vec::new(), format!("name>={}", literal(prefix.as_bytes())));
     loop {
         let page = format!(
-            "SELECT DISTINCT name FROM {table} WHERE kind={kind_is} AND {from}{before} AND {held} \
+            "SELECT DISTINCT name FROM {table} WHERE kind={kind_is} AND {from}{before} AND {held} AND {WRITABLE} \
              ORDER BY name LIMIT {PAGE}"
         );
         // Not one of those that hold locks, or wait for them.
@@ -39,6 +39,10 @@ pub(crate) async fn held(
         let rows = steps.iter().flat_map(|step| &step.rows);
         let names: Option<Vec<Vec<u8>>> = rows.map(|row| value(row, 0)).collect();
         let names = names.ok_or_else(|| error::nonsense(WHAT))?;
+        if names.is_empty() {
+            // A demoted server does not know any more which are held.
+            pool.ask_time(&mut side).await?;
+        }
         // What is no name was written by others.
         let valid = names.iter().filter_map(|name| LockName::new(kind, str::from_utf8(name).ok()?).ok());
         found.extend(valid);

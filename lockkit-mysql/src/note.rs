@@ -11,7 +11,7 @@ use crate::{
     error::{self, Phase},
     pool::Pool,
     server::value,
-    sql::{NOW, literal, this},
+    sql::{NOW, WRITABLE, literal, this},
 };
 
 /// How often a statement that lost a race is sent again at once.
@@ -19,7 +19,7 @@ const RACES: u32 = 4;
 const WRITTEN: u64 = 1;
 const OUTDATED: u64 = 2;
 /// Its place among the statements of a write.
-const INSERT: usize = 2;
+const INSERT: usize = 1;
 
 /// Where a grant stands.
 #[derive(Debug)]
@@ -65,12 +65,15 @@ pub(crate) async fn write(
         let script = script(&table, proof, note, not_after);
         let mut races = 0;
         let steps = loop {
-            let answer: Result<_, my::Error> = connection.script(&script).await;
+            let answer: Result<_, my::Error> = connection.transaction(&script).await;
             match answer {
                 Err(error) if error::is_race(&error) && races < RACES => {
                     races += 1;
-                    let undone = connection.script("ROLLBACK").await;
-                    pool.checked(undone, Phase::Read, "undoing a note that lost a race")?;
+                    pool.checked(
+                        connection.roll_back().await,
+                        Phase::Read,
+                        "undoing a note that lost a race",
+                    )?;
                 }
                 answer => break pool.checked(answer, Phase::Write, "writing the note")?,
             }
@@ -88,7 +91,7 @@ pub(crate) async fn write(
 
 /// The row of the grant is locked first, and looked at as it is then. Assignments are made from left to right, so what is
 /// decided by `revision` comes before its own. The answer is what `LAST_INSERT_ID()` was set to last; 0 if there is no such
-/// grant, or it is too late.
+/// grant, it is too late, or the server is no primary.
 fn script(table: &str, proof: &Proof<'_>, note: &Note, not_after_us: u64) -> String {
     let Proof { name, table: source, held, touch } = proof;
     let (this, revision, text) = (this(name), note.revision, literal(note.text.as_bytes()));
@@ -98,13 +101,13 @@ fn script(table: &str, proof: &Proof<'_>, note: &Note, not_after_us: u64) -> Str
         Noted::NotHeld | Noted::Outdated => (OUTDATED, "''"),
     };
     format!(
-        "SET @lockkit_note={text};START TRANSACTION;\
+        "SET @lockkit_note={text};\
          INSERT INTO {table}(kind,name,revision,content) \
          SELECT kind,name,{revision}+0*LAST_INSERT_ID({first}),{content} FROM {source} \
-         WHERE {this} AND {held} AND {NOW}<={not_after_us} FOR UPDATE \
+         WHERE {this} AND {held} AND {NOW}<={not_after_us} AND {WRITABLE} FOR UPDATE \
          ON DUPLICATE KEY UPDATE content=IF(revision<{revision},@lockkit_note,content),\
          revision=IF(revision<{revision},{revision}+0*LAST_INSERT_ID({WRITTEN}),revision+0*LAST_INSERT_ID(\
-         IF(revision={revision} AND content=@lockkit_note,{WRITTEN},{OUTDATED})));\
-         {touch}COMMIT"
+         IF(revision={revision} AND content=@lockkit_note,{WRITTEN},{OUTDATED})))\
+         {touch}"
     )
 }

@@ -29,7 +29,7 @@ use crate::{
     error::{self, Phase},
     reaper::Reaper,
     server::{self, Server, value},
-    sql::NOW,
+    sql::{NOW, WRITABLE},
 };
 
 /// For `KILL`, and for tokens: what must not wait behind locks that are held. One for so many of the others.
@@ -155,13 +155,17 @@ impl Pool {
     /// Asks the server for its time, and learns from it.
     ///
     /// # Errors
-    /// What the server says.
+    /// What the server says, or that it is no primary any more: a request that did nothing may have failed by that.
     pub(crate) async fn ask_time(&self, connection: &mut Connection) -> Result<u64> {
+        let what = "asking for the time";
         let sent = Clock::Boot.now();
-        let answer = connection.rows(&format!("SELECT {NOW}"), Vec::new()).await;
-        let rows = self.checked(answer, Phase::Read, "asking for the time")?;
-        let now = rows.first().and_then(|row| value(row, 0));
-        let now = now.ok_or_else(|| error::nonsense("asking for the time"))?;
+        let answer = connection.rows(&format!("SELECT {NOW},{WRITABLE}"), Vec::new()).await;
+        let rows = self.checked(answer, Phase::Read, what)?;
+        let read = || rows.first().and_then(|row| Some((value(row, 0)?, value::<bool>(row, 1)?)));
+        let (now, is_primary) = read().ok_or_else(|| error::nonsense(what))?;
+        if !is_primary {
+            return self.checked(Err(connection.demoted()), Phase::Read, what);
+        }
         self.observe(sent, now);
         Ok(now)
     }
@@ -271,8 +275,7 @@ impl Manager for Maker {
         let Shared { config, clock, numbers, .. } = &*self.0;
         let what = || format!("connecting to {}", config.address());
         let conn = Conn::new(config.opts()).await;
-        let conn =
-            conn.map_err(|error| without_secret(error::from_mysql(error, Phase::Open, &what()), config))?;
+        let conn = conn.map_err(|error| error::opening(error, &what(), config.secret()))?;
         server::introduce(conn, numbers.fetch_add(1, Relaxed), config.strategy, clock).await
     }
 
@@ -353,14 +356,4 @@ fn refused(error: PoolError<Error>, config: &Config, size: usize, full: &str) ->
 
 fn unusable(error: &dyn fmt::Display) -> Error {
     error::ours(ErrorKind::Unexpected, format!("the pool of connections can't be made: {error}"))
-}
-
-/// Servers repeat what they were sent in some refusals.
-pub(crate) fn without_secret(error: Error, config: &Config) -> Error {
-    match config.secret() {
-        Some(secret) if error.to_string().contains(secret) => {
-            error::ours(error.kind(), "connecting failed, and the server's reason has the password in it")
-        }
-        _ => error,
-    }
 }

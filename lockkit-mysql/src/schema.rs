@@ -170,7 +170,8 @@ async fn create(connection: &mut Connection, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Asks for every column that this version uses, and for the engine: others than InnoDB have no row locks.
+/// Asks for every column that this version uses, for the engine, as others than InnoDB have no row locks, and for what
+/// makes one lock of a name.
 async fn check_form(connection: &mut Connection, config: &Config) -> Result<()> {
     let own: [(&str, &str); 2] = match config.strategy {
         Strategy::Optimistic => [
@@ -193,21 +194,58 @@ async fn check_form(connection: &mut Connection, config: &Config) -> Result<()> 
             Some(error::NO_SUCH_TABLE | error::NO_SUCH_COLUMN) => missing(config).with_source(error),
             _ => error::from_mysql(error, Phase::Read, &what),
         })?;
-        let name = table.trim_matches('`').as_bytes();
-        let question = format!(
-            "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME={}",
-            literal(name)
-        );
-        let rows = asked(connection.rows(&question, Vec::new()).await, Phase::Read, &what)?;
-        let engine: Option<String> = rows.first().and_then(|row| value(row, 0));
-        if let Some(engine) = engine.filter(|engine| !engine.eq_ignore_ascii_case("InnoDB")) {
-            let reason = format!(
-                "{table} is kept by the engine {engine}, which has no row locks: ALTER TABLE {table} ENGINE=InnoDB"
-            );
-            return Err(error::ours(ErrorKind::WrongType, reason));
-        }
+        let key = if columns.contains(",mode,") { "kind,name,owner" } else { "kind,name" };
+        check_keys(connection, &table, key, columns).await?;
     }
     Ok(())
+}
+
+/// The columns that names and owners are found by, with their types: those are compared byte by byte, and as they are.
+const COMPARED: [(&str, &str); 3] =
+    [("kind", "VARBINARY(16) NOT NULL"), ("name", "VARBINARY(255) NOT NULL"), ("owner", OWNER)];
+const OWNER: &str = "VARBINARY(64) NOT NULL DEFAULT ''";
+
+/// Without the primary key one name would have several rows, each of which is granted. And text is compared without
+/// regard to case or to blanks at the end, which makes one lock of several names.
+async fn check_keys(connection: &mut Connection, table: &str, key: &str, columns: &str) -> Result<()> {
+    let what = format!("looking at {table}");
+    let this =
+        format!("TABLE_SCHEMA=DATABASE() AND TABLE_NAME={}", literal(table.trim_matches('`').as_bytes()));
+    let question = format!(
+        "SELECT (SELECT ENGINE FROM information_schema.TABLES WHERE {this}),\
+         (SELECT GROUP_CONCAT(LOWER(COLUMN_NAME),IF(SUB_PART IS NULL,'','*') ORDER BY SEQ_IN_INDEX) \
+         FROM information_schema.STATISTICS WHERE {this} AND INDEX_NAME='PRIMARY'),\
+         (SELECT GROUP_CONCAT(LOWER(COLUMN_NAME)) FROM information_schema.COLUMNS WHERE {this} AND DATA_TYPE<>'varbinary')"
+    );
+    let rows = asked(connection.rows(&question, Vec::new()).await, Phase::Read, &what)?;
+    let text = |index| rows.first().and_then(|row| value::<Option<String>>(row, index)).flatten();
+    if let Some(engine) = text(0).filter(|engine| !engine.eq_ignore_ascii_case("InnoDB")) {
+        let reason = format!(
+            "{table} is kept by the engine {engine}, which has no row locks: ALTER TABLE {table} ENGINE=InnoDB"
+        );
+        return Err(error::ours(ErrorKind::WrongType, reason));
+    }
+    let others = text(2).unwrap_or_default();
+    let is_wrong = |column: &str| others.split(',').any(|other| other == column);
+    let used = COMPARED.iter().filter(|(column, _)| columns.split(',').any(|used| used == *column));
+    let mut changes: Vec<String> = used
+        .filter(|(column, _)| is_wrong(column))
+        .map(|(column, form)| format!("MODIFY {column} {form}"))
+        .collect();
+    let found = text(1);
+    if found.as_deref() != Some(key) {
+        changes.extend(found.as_ref().map(|_| "DROP PRIMARY KEY".to_owned()));
+        changes.push(format!("ADD PRIMARY KEY ({key})"));
+    }
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let reason = format!(
+        "{table} lets two names or two owners pass for one, or one name have several rows, each of which would be granted; \
+         stop all clients and run: ALTER TABLE {table} {}",
+        changes.join(",")
+    );
+    Err(error::ours(ErrorKind::WrongType, reason))
 }
 
 fn asked<T>(answer: Result<T, mysql_async::Error>, phase: Phase, what: &str) -> Result<T> {

@@ -22,7 +22,8 @@ pub(crate) const SETTINGS: &str = "SET NAMES utf8mb4;SET SESSION TRANSACTION ISO
     SET SESSION TRANSACTION READ WRITE;\
     SET autocommit=1,completion_type='NO_CHAIN',sql_safe_updates=0,sql_select_limit=DEFAULT,timestamp=DEFAULT,\
     sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',innodb_lock_wait_timeout=1,lock_wait_timeout=3,\
-    wait_timeout=28800/*!50708,max_execution_time=0*//*M!100300,max_statement_time=0,idle_transaction_timeout=0*/;";
+    wait_timeout=28800/*!50708,max_execution_time=0*//*M!100300,max_statement_time=0,idle_transaction_timeout=0,\
+    idle_readonly_transaction_timeout=0,idle_write_transaction_timeout=0*/;";
 
 const FACTS: &str = "SHOW GLOBAL STATUS LIKE 'Uptime';\
     SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname','port','read_only','super_read_only','innodb_read_only',\
@@ -50,6 +51,8 @@ pub(crate) struct Server {
     started_us: u64,
     /// The server's number of the connection, for `KILL`. They begin anew with the server.
     pub(crate) thread: u64,
+    /// Nobody has another number for it.
+    pub(crate) is_direct: bool,
 }
 
 impl Server {
@@ -88,7 +91,9 @@ pub(crate) async fn introduce(
     strategy: Strategy,
     clock: &std::sync::OnceLock<ServerClock>,
 ) -> Result<Connection> {
-    let nobody = Server { host: String::new(), port: String::new(), started_us: 0, thread: 0 };
+    let nobody =
+        Server { host: String::new(), port: String::new(), started_us: 0, thread: 0, is_direct: false };
+    let greeted = u64::from(conn.id());
     let mut connection = Connection::new(conn, number, nobody);
     let answer = connection.script(SETTINGS).await;
     answer.map_err(|error| error::from_mysql(error, Phase::Open, "setting up the session"))?;
@@ -101,7 +106,9 @@ pub(crate) async fn introduce(
     observe(clock, sent, facts.now_us);
     let started_us = facts.now_us.saturating_sub(facts.uptime_s.saturating_mul(1_000_000));
     let (host, port) = (facts.text("hostname"), facts.text("port"));
-    connection.set_server(Server { host, port, started_us, thread: facts.thread });
+    // A proxy greets with a number of its own, and takes that of a KILL for one of those. The greeting has room for 32 bits.
+    let is_direct = greeted == facts.thread & u64::from(u32::MAX);
+    connection.set_server(Server { host, port, started_us, thread: facts.thread, is_direct });
     Ok(connection)
 }
 
@@ -212,7 +219,13 @@ mod tests {
 
     #[test]
     fn a_restarted_server_is_another_run() {
-        let server = |started_us| Server { host: "a".into(), port: "1".into(), started_us, thread: 1 };
+        let server = |started_us| Server {
+            host: "a".into(),
+            port: "1".into(),
+            started_us,
+            thread: 1,
+            is_direct: true,
+        };
         assert!(server(10_000_000).is_same_run(&server(11_500_000)));
         assert!(!server(10_000_000).is_same_run(&server(12_500_000)));
         assert!(server(12_500_000).is_later_run(&server(10_000_000)));

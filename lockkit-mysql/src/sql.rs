@@ -8,6 +8,10 @@ use lockkit_core::LockName;
 /// statement.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 
+/// Whether the server is a primary. `super_read_only` sets `read_only`, too. Those who may bypass it could write to a
+/// demoted server, and the new primary would know nothing of what they are granted there. Newer servers tell it as a word.
+pub(crate) const WRITABLE: &str = "CONCAT(@@GLOBAL.read_only) IN('0','OFF')";
+
 /// A fence is at least the server's time of its grant, so a smaller number in its place means something else.
 pub(crate) const LEAST_FENCE: u64 = 1_000_000_000_000_000;
 

@@ -15,10 +15,14 @@ mod cut;
 mod diagnosis;
 #[path = "mysql/format.rs"]
 mod format;
+#[path = "mysql/galera.rs"]
+mod galera;
 #[path = "mysql/gc.rs"]
 mod gc;
 #[path = "mysql/hand_over.rs"]
 mod hand_over;
+#[path = "mysql/many.rs"]
+mod many;
 #[path = "mysql/names.rs"]
 mod names;
 #[path = "mysql/note.rs"]

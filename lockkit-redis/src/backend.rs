@@ -54,8 +54,9 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers,
     /// [`Authentication`](lockkit_core::ErrorKind::Authentication), [`ReadOnly`](lockkit_core::ErrorKind::ReadOnly) for a
-    /// replica, and [`Unsupported`](lockkit_core::ErrorKind::Unsupported) if the server may evict keys and the
-    /// configuration is strict.
+    /// replica, [`Unsupported`](lockkit_core::ErrorKind::Unsupported) if the server may evict keys and the
+    /// configuration is strict, and [`InvalidOption`](lockkit_core::ErrorKind::InvalidOption) if the prefix is in use with
+    /// other keys: raw ones beside escaped ones.
     ///
     /// [`ErrorKind::Authentication`]: lockkit_core::ErrorKind::Authentication
     /// [`ErrorKind::ReadOnly`]: lockkit_core::ErrorKind::ReadOnly
@@ -67,7 +68,8 @@ impl Redis {
     pub async fn connect(config: Config) -> Result<Self> {
         let keyspace = config.keyspace();
         let store = Arc::new(Store::new(config));
-        let link = store.route(0).next().await?.link;
+        let (_, slot) = keyspace.strategy_key();
+        let link = store.route(slot).next().await?.link;
         let (min, max) = if link.pushes() { SLOW_POLL } else { FAST_POLL };
         let mut capabilities = Capabilities::none()
             .with_exclusive()

@@ -20,7 +20,7 @@ use redis::{RedisResult, Value};
 
 use crate::{
     error::{self, Phase},
-    family::{self, ALL, Family, Permits, Waits},
+    family::{self, ALL, Family, Permits},
     keys::Keys,
     reply::Acquired,
     script::{self, Arg, Call},
@@ -172,7 +172,6 @@ impl RedisClaim {
         let not_after = stop.link.clock().at(deadline);
         self.strays.attempt(stop.sender().number(), not_after);
         let (publish, channels) = self.store.channels(&stop.link, &self.keys);
-        let waits = if self.place.is_some() { Waits::of(self.spec.mode) } else { Waits::Not };
         let liveness = millis(waiting::liveness(self.window()));
         let permits = self.permits.unwrap_or(Permits { count: 0, limit: 0 });
         let args = [
@@ -180,7 +179,7 @@ impl RedisClaim {
             Arg::Number(self.lease),
             Arg::Number(not_after),
             Arg::Text(self.member.as_deref().unwrap_or_default()),
-            Arg::Number(waits.code()),
+            Arg::Number(self.place.is_some().into()),
             Arg::Number(liveness),
             Arg::Text(publish),
             Arg::Text(&channels),
@@ -200,7 +199,7 @@ impl RedisClaim {
         };
         let released = self.release().await;
         // Not before: it is this server that has the lock.
-        self.store.doubt();
+        self.store.doubt(self.keys.slot);
         match released {
             Ok(Released::Freed) => Err(error),
             // Not there: another server may have answered, one that has taken over meanwhile.

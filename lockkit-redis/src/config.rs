@@ -156,6 +156,8 @@ impl Config {
     /// Uses the name of a mutex as its lock key, as it is, to share it with programs that lock with
     /// `SET name … NX PX`. Helper keys and the other kinds keep the prefix.
     ///
+    /// All lockers of a prefix must use the same keys: those with others are refused when they connect.
+    ///
     /// A mutex name must then not start with `<prefix>:`. Whatever else is kept in the same database under such a
     /// name is in the way, the helper keys of a locker with another prefix included.
     #[must_use]

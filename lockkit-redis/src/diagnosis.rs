@@ -8,7 +8,7 @@ use lockkit_core::{
 };
 use redis::{Cmd, RedisResult, Value};
 
-use crate::{error::Phase, servers::Link, store::Store};
+use crate::{error::Phase, role, servers::Link, store::Store};
 
 const SETTINGS: [&str; 4] = ["appendfsync", "maxmemory", "maxmemory-policy", "min-replicas-to-write"];
 
@@ -40,6 +40,11 @@ struct Facts {
 }
 
 impl Facts {
+    /// What a replica says tells nothing of the server that grants.
+    fn of_primary(self) -> RedisResult<Self> {
+        if self.info("role") == Some("slave") { Err(role::replica()) } else { Ok(self) }
+    }
+
     fn info(&self, name: &str) -> Option<&str> {
         self.info.as_ref()?.get(name).map(String::as_str)
     }
@@ -55,7 +60,7 @@ async fn ask(store: &Store, slot: u16) -> Result<Facts> {
     let mut route = store.route(slot);
     loop {
         let stop = route.next().await?;
-        let answer = facts_of(&stop.link).await;
+        let answer = facts_of(&stop.link).await.and_then(Facts::of_primary);
         if let Some(facts) = route.arrive(&stop, answer, Phase::Read).await? {
             return Ok(facts);
         }

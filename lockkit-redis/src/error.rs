@@ -37,6 +37,8 @@ pub(crate) enum OpenError {
     Replica,
     Silent,
     Strange,
+    /// Other lockers of the prefix use other keys for mutexes: what they have written.
+    Strategy(String),
 }
 
 impl From<RedisError> for OpenError {
@@ -94,11 +96,31 @@ fn opening_at(at: &str, error: &OpenError, config: &Config) -> Error {
                 config.connect_timeout
             ),
         ),
+        OpenError::Strategy(theirs) => return other_keys(theirs, config),
         OpenError::Strange => {
             (ErrorKind::Unexpected, format!("the server at {at} does not answer like a Redis server"))
         }
     };
     Error::new(kind, context).with_backend(BACKEND)
+}
+
+fn other_keys(theirs: &str, config: &Config) -> Error {
+    let keyspace = config.keyspace();
+    let ((key, _), own) = (keyspace.strategy_key(), keyspace.strategy());
+    if is_newer(theirs.as_bytes()) {
+        return newer(&key);
+    }
+    let reason = format!(
+        "the prefix {:?} is used with keys={theirs} and can't be used with keys={own} as well: mutexes of the two would not \
+         exclude each other; use another prefix, or, if no program uses keys={theirs} any more, delete the key {key:?}",
+        keyspace.prefix
+    );
+    ours(ErrorKind::InvalidOption, reason)
+}
+
+/// True for what a newer lockkit has written.
+pub(crate) fn is_newer(value: &[u8]) -> bool {
+    value.strip_prefix(b"lockkit/").and_then(<[u8]>::first).is_some_and(u8::is_ascii_digit)
 }
 
 pub(crate) fn may_evict(policy: &str) -> String {
@@ -172,7 +194,8 @@ fn said(error: &RedisError) -> String {
             format!("{code} {detail}")
         }
         (Some(code), None) => code.to_owned(),
-        (None, _) => error.to_string(),
+        // The client's parser explains itself in several lines.
+        (None, _) => error.to_string().lines().next().unwrap_or_default().to_owned(),
     }
 }
 
@@ -193,7 +216,11 @@ fn meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         ClientKind::AuthenticationFailed => (ErrorKind::Authentication, WRONG_LOGIN),
         ClientKind::Io => io_meaning(error),
         ClientKind::InvalidClientConfig => (ErrorKind::Unavailable, "the address can't be used"),
-        ClientKind::Parse | ClientKind::UnexpectedReturnType | ClientKind::Client => {
+        ClientKind::Parse => (
+            ErrorKind::Unexpected,
+            "the server does not speak Redis's protocol; is this the port of a Redis?",
+        ),
+        ClientKind::UnexpectedReturnType | ClientKind::Client => {
             (ErrorKind::Unexpected, "the server gave an answer that makes no sense here")
         }
         ClientKind::RESP3NotSupported => (ErrorKind::Unsupported, "the server does not speak RESP3"),
@@ -239,9 +266,9 @@ fn server_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
 
 const NO_RIGHTS: &str = "the user lacks rights; lockkit needs ~<prefix>:* &<prefix>:* +eval +evalsha +time +role \
                          +config|get +command|info +scan +exists +get +set +del +pttl +pexpire +zadd +zcount +zrange \
-                         +zrangebyscore +zrem +zremrangebyscore +zscore +hget +hmget +hgetall +hexists +hset +hmset \
-                         +hdel +publish +subscribe, on a cluster also +cluster|slots +asking +spublish +ssubscribe \
-                         +sunsubscribe, and with wait_replicas +wait";
+                         +zrangebyscore +zrem +zscore +hget +hmget +hgetall +hexists +hset +hmset +hdel +publish \
+                         +subscribe +pubsub|numsub, on a cluster also +cluster|slots +asking +spublish +ssubscribe \
+                         +sunsubscribe +pubsub|shardnumsub, and with wait_replicas +wait";
 
 /// Some errors have no code of their own, depending on the server's version.
 fn plain_meaning(detail: &str) -> (ErrorKind, &'static str) {

@@ -2,8 +2,6 @@
 
 use std::{fmt::Write as _, sync::LazyLock};
 
-use lockkit_core::spi::Mode;
-
 use crate::script::Source;
 
 /// How a lock is kept in the store.
@@ -38,25 +36,32 @@ macro_rules! source {
 }
 
 static EXCLUSIVE: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: source!("exclusive/acquire_free", "clock", "exclusive/hand_over", "exclusive/acquire"),
+    acquire: source!(
+        "exclusive/acquire_free",
+        "clock",
+        "queue",
+        "places",
+        "exclusive/hand_over",
+        "exclusive/acquire"
+    ),
     extend: source!("exclusive/extend"),
-    release: source!("exclusive/release_free", "clock", "exclusive/hand_over", "exclusive/release"),
-    refresh: source!("clock", "exclusive/hand_over", "exclusive/refresh"),
+    release: source!("exclusive/release_free", "clock", "queue", "exclusive/hand_over", "exclusive/release"),
+    refresh: source!("clock", "queue", "places", "exclusive/hand_over", "exclusive/refresh"),
     inspect: source!("clock", "exclusive/inspect"),
-    force_release: source!("clock", "exclusive/hand_over", "exclusive/force_release"),
+    force_release: source!("clock", "queue", "exclusive/hand_over", "exclusive/force_release"),
     raise_fence: source!("clock", "exclusive/raise_fence"),
-    reissue: Some(source!("clock", "exclusive/hand_over", "exclusive/reissue")),
+    reissue: Some(source!("clock", "queue", "exclusive/hand_over", "exclusive/reissue")),
     write_note: Some(source!("clock", "exclusive/write_note")),
     read_note: Some(source!("exclusive/read_note")),
 });
 static COUNTED: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: source!("clock", "counted/hand_over", "counted/acquire"),
-    extend: source!("clock", "counted/hand_over", "counted/extend"),
-    release: source!("clock", "counted/hand_over", "counted/release"),
-    refresh: source!("clock", "counted/hand_over", "counted/refresh"),
+    acquire: source!("clock", "queue", "places", "counted/hand_over", "counted/acquire"),
+    extend: source!("clock", "queue", "counted/hand_over", "counted/extend"),
+    release: source!("clock", "queue", "counted/hand_over", "counted/release"),
+    refresh: source!("clock", "queue", "places", "counted/hand_over", "counted/refresh"),
     inspect: source!("clock", "counted/inspect"),
-    force_release: source!("clock", "counted/hand_over", "counted/force_release"),
-    raise_fence: source!("clock", "counted/hand_over", "counted/raise_fence"),
+    force_release: source!("clock", "queue", "counted/hand_over", "counted/force_release"),
+    raise_fence: source!("clock", "queue", "counted/hand_over", "counted/raise_fence"),
     reissue: None,
     write_note: None,
     read_note: None,
@@ -80,30 +85,6 @@ pub(crate) struct Permits {
 
 /// All permits of a read/write lock.
 pub(crate) const ALL: u32 = 0x7fff_ffff;
-
-/// What a waiter leaves in the store while it waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
-    Not,
-    InOrder,
-    /// A reader: all of them get in when no writer waits any more.
-    OutsideTheOrder,
-}
-
-impl Waits {
-    pub(crate) fn code(self) -> i64 {
-        match self {
-            Self::Not => 0,
-            Self::InOrder => 1,
-            Self::OutsideTheOrder => 2,
-        }
-    }
-
-    /// How a waiter for a lock of this mode waits.
-    pub(crate) fn of(mode: Mode) -> Self {
-        if mode == Mode::Shared { Self::OutsideTheOrder } else { Self::InOrder }
-    }
-}
 
 /// A waiter, as it stands in the store: `client:window in ms:owner`, with the number of permits before the owner where
 /// that counts.

@@ -61,8 +61,7 @@ fn is_newer(reply: &Value, family: Family) -> bool {
         Family::Counted => 1,
     };
     let Value::Array(fields) = reply else { return false };
-    let Some(Value::BulkString(fence)) = fields.get(at) else { return false };
-    fence.strip_prefix(b"lockkit/").and_then(<[u8]>::first).is_some_and(u8::is_ascii_digit)
+    matches!(fields.get(at), Some(Value::BulkString(fence)) if error::is_newer(fence))
 }
 
 /// What the script of a family says.

@@ -59,6 +59,18 @@ impl Keyspace {
         Ok(Keys { base: base.into(), lock, fence, queue, live, holders, slot })
     }
 
+    /// Where all lockers of a prefix agree on the keys of mutexes, and the slot of that.
+    pub(crate) fn strategy_key(&self) -> (String, u16) {
+        let key = [&self.prefix, ":keys"].concat();
+        let slot = if self.cluster { slot(&key) } else { 0 };
+        (key, slot)
+    }
+
+    /// What this locker writes there.
+    pub(crate) fn strategy(&self) -> &'static str {
+        if self.raw { "raw" } else { "escaped" }
+    }
+
     /// What the channels of the clients start with, elsewhere.
     pub(crate) fn channels(&self) -> String {
         [&self.prefix, ":wake:"].concat()

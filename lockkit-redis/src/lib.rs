@@ -41,6 +41,7 @@
 //! | `…:fence` | the last token | a day after the lease |
 //! | `…:queue`, `…:live` | who waits | as long as somebody does |
 //! | `…:note` | the note of a mutex or an election: a hash of `revision` and `text` | until somebody deletes it |
+//! | `<prefix>:keys` | `escaped` or `raw`: the lockers of a prefix have the same keys for mutexes | until somebody deletes it |
 //!
 //! This is format 1. A newer one writes `lockkit/` and its number to the fence first, and a note has a field `format` then: what
 //! is marked so is refused with [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat), and left as it is.
@@ -52,12 +53,12 @@
 //! ```text
 //! # One server
 //! ~lockkit:* &lockkit:* +eval +evalsha +time +role +config|get +command|info +scan +exists +get +set +del +pttl +pexpire
-//! +zadd +zcount +zrange +zrangebyscore +zrem +zremrangebyscore +zscore +hget +hmget +hgetall +hexists +hset +hmset
-//! +hdel +publish +subscribe
+//! +zadd +zcount +zrange +zrangebyscore +zrem +zscore +hget +hmget +hgetall +hexists +hset +hmset +hdel
+//! +publish +subscribe +pubsub|numsub
 //! ```
 //! ```text
 //! # A cluster
-//! +cluster|slots +asking +spublish +ssubscribe +sunsubscribe
+//! +cluster|slots +asking +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub
 //! ```
 //!
 //! Besides them, `+select` for a database number, `+wait` for `wait_replicas`, the names of mutexes for `keys=raw`, and on
@@ -84,6 +85,7 @@ mod keys;
 mod listing;
 mod note;
 mod reply;
+mod role;
 mod script;
 mod servers;
 mod shared;

@@ -7,13 +7,13 @@ use lockkit_core::{
     ErrorKind, Kind, LockName, Result,
     spi::{Inspection, Role},
 };
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Pipeline, RedisResult, Value};
 
 use crate::{
     error::Phase,
     inspect,
     keys::{Keys, Keyspace, Sign},
-    script,
+    role, script,
     servers::{Link, Stop},
     store::Store,
 };
@@ -62,12 +62,17 @@ pub(crate) async fn names(
     names.buffer_unordered(LOOKS).try_filter_map(async |name| Ok(name)).try_collect().await
 }
 
-/// `[cursor, keys]`
+/// `[cursor, keys]`, of a server that is still the primary.
 async fn scan(stop: &Stop, cursor: &[u8], pattern: &str) -> RedisResult<(Vec<u8>, Vec<Vec<u8>>)> {
-    let mut scan = Cmd::new();
-    scan.arg("SCAN").arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE);
-    let page = stop.link.ask(&scan).await?;
-    redis::from_redis_value(page).map_err(Into::into)
+    let mut questions = Pipeline::with_capacity(2);
+    questions.cmd("SCAN").arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE).cmd("ROLE");
+    let [page, role] = both(stop.link.send_all(&questions).await?)?;
+    role::check(role.extract_error())?;
+    redis::from_redis_value(page.extract_error()?).map_err(Into::into)
+}
+
+fn both(answers: Vec<Value>) -> RedisResult<[Value; 2]> {
+    <[Value; 2]>::try_from(answers).map_err(|all| script::strange(&Value::Array(all)))
 }
 
 /// Keys of those who died stay for a while.
@@ -90,7 +95,7 @@ pub(crate) async fn probe(store: &Store, keys: &Keys) -> Result<Role> {
         let Some(role) = route.arrive(&stop, answer, Phase::Read).await? else { continue };
         if role == Role::Replica {
             // Somebody else is the primary by now.
-            store.doubt();
+            store.doubt(keys.slot);
         }
         return Ok(role);
     }
@@ -99,15 +104,7 @@ pub(crate) async fn probe(store: &Store, keys: &Keys) -> Result<Role> {
 async fn role_of(link: &Link, key: &str) -> RedisResult<Role> {
     let mut questions = Pipeline::with_capacity(2);
     questions.cmd("EXISTS").arg(key).cmd("ROLE");
-    let answers = link.send_all(&questions).await?;
-    let [exists, role] =
-        <[Value; 2]>::try_from(answers).map_err(|all| script::strange(&Value::Array(all)))?;
+    let [exists, role] = both(link.send_all(&questions).await?)?;
     exists.extract_error()?;
-    // It may not tell.
-    let Ok(Value::Array(role)) = role.extract_error() else { return Ok(Role::Unknown) };
-    Ok(match role.first() {
-        Some(Value::BulkString(name)) if name == b"master" => Role::Primary,
-        Some(Value::BulkString(name)) if name == b"slave" => Role::Replica,
-        _ => Role::Unknown,
-    })
+    Ok(role::of(role.extract_error()))
 }

@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use lockkit_core::{Clock, Result};
 use redis::Value;
 use tokio::time;
@@ -59,8 +60,8 @@ impl Store {
     }
 
     /// Too few replicas have confirmed a write: they may follow another primary by now.
-    pub(crate) fn doubt(&self) {
-        self.topology.doubt();
+    pub(crate) fn doubt(&self, slot: u16) {
+        self.topology.doubt(slot);
     }
 
     /// The way to the node that has this slot.
@@ -121,10 +122,13 @@ impl Store {
         Ok(())
     }
 
+    /// All at once: one after the other, they would take longer than a waiter has.
     async fn refresh_apart(&self, batch: Batch, base: &str) -> Result<()> {
-        for batch in batch.apart() {
-            match self.refresh_batch(&batch).await {
-                Err(error) if batch.base() == base => return Err(error),
+        let answers = batch.apart().map(async |batch| (self.refresh_batch(&batch).await, batch));
+        let mut own = Ok(());
+        for (answer, batch) in join_all(answers).await {
+            match answer {
+                Err(error) if batch.base() == base => own = Err(error),
                 Err(error) => {
                     tracing::debug!(target: "lockkit", %error, "waiters can't be kept alive");
                     self.rooms().put_off(&batch);
@@ -132,7 +136,7 @@ impl Store {
                 Ok(()) => {}
             }
         }
-        Ok(())
+        own
     }
 
     /// Others wait for it, and the caller may be very patient: it ends when the connection is trusted no more.

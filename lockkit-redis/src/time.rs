@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockkit_core::Result;
-use redis::{Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Pipeline, RedisResult, Value};
 
-use crate::{error::Phase, script, servers::Link, store::Store};
+use crate::{error::Phase, role, script, servers::Link, store::Store};
 
 /// Of a cluster, the one of the node that has this slot.
 const SLOT: u16 = 0;
@@ -29,18 +29,8 @@ async fn time_of(link: &Link) -> RedisResult<SystemTime> {
     let answers = link.send_all(&questions).await?;
     let [time, role] = <[Value; 2]>::try_from(answers).map_err(|all| script::strange(&Value::Array(all)))?;
     let time = time.extract_error()?;
-    // It may not tell.
-    if let Ok(Value::Array(role)) = role.extract_error()
-        && matches!(role.first(), Some(Value::BulkString(name)) if name == b"slave")
-    {
-        return Err(replica());
-    }
+    role::check(role.extract_error())?;
     let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;
     let since = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
     UNIX_EPOCH.checked_add(since).ok_or_else(|| script::strange(&Value::Nil))
-}
-
-fn replica() -> RedisError {
-    (redis::ErrorKind::Server(ServerErrorKind::ReadOnly), "the server that was asked is a replica by now")
-        .into()
 }

@@ -76,7 +76,7 @@ impl QueueClaim {
         let session = Arc::clone(room.session());
         let config = self.pool.config();
         config.check_ttl(self.spec.ttl, session.timeout())?;
-        session.ready().await?;
+        session.ready(self.spec.op_timeout).await?;
         let client = session.client()?;
         let place = self.place.insert(Place::new(room));
         place.owe(Debt::Place { folder: self.folder.clone(), stem, path: None });
@@ -107,7 +107,7 @@ impl QueueClaim {
     /// Looks whether it is our turn, and sets a watch if not. `None`: somebody has deleted our node.
     async fn look(&mut self, mut children: Option<Vec<String>>, wait: Wait) -> Result<Option<Attempt>> {
         let Some(stand) = self.place.as_ref().and_then(Stand::of) else { return Ok(None) };
-        stand.session.ready().await?;
+        stand.session.ready(self.spec.op_timeout).await?;
         if children.is_none() && !self.granted {
             match self.news(&stand).await? {
                 News::Nothing => return Ok(Some(QUEUED)),
@@ -210,13 +210,10 @@ impl QueueClaim {
     /// Whether a try would find itself behind others: one read, and no write.
     async fn is_taken(&mut self) -> Result<bool> {
         let session = self.pool.session().await?;
-        session.ready().await?;
+        session.ready(self.spec.op_timeout).await?;
         let client = session.client()?;
         let failed = |error| session.failed(error, Phase::Read, "looking into", &self.folder);
-        if matches!(self.role, Role::Lock | Role::Write) {
-            let folder = client.check_stat(&self.folder).await.map_err(failed)?;
-            return Ok(folder.is_some_and(|folder| folder.num_children > 0));
-        }
+        // Not only the number of nodes: a node of another program is an error, and no holder.
         let children = match client.list_children(&self.folder).await {
             Ok(children) => children,
             Err(ZkError::NoNode) => return Ok(false),
@@ -266,6 +263,13 @@ impl Claim for QueueClaim {
         }
         let reason = format!("our node in {:?} is deleted as soon as it is made", self.folder);
         Err(error::ours(ErrorKind::Unavailable, reason))
+    }
+
+    fn known_pulse(&mut self) -> Option<Result<Pulse>> {
+        Some(match self.place.as_ref().filter(|place| !place.is_gone()) {
+            Some(place) => place.session().pulse(self.spec.clock),
+            None => Ok(Pulse::Lost(self.loss())),
+        })
     }
 
     async fn keep_alive(&mut self) -> Result<Pulse> {

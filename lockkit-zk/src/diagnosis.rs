@@ -6,7 +6,7 @@ use lockkit_core::{
 };
 
 use crate::{
-    config::{Acl, Config},
+    config::{Acl, Config, Heartbeat},
     session::Session,
 };
 
@@ -18,7 +18,12 @@ pub(crate) async fn diagnose(session: &Session, config: &Config) -> Result<Vec<F
     let client = session.client()?;
     // A server before 3.5 has none, and another one may not show it to everybody.
     let members = client.get_data(MEMBERS).await.ok().and_then(|(data, _)| voters(&data));
-    Ok(vec![ensemble(members), timeout(session, config), acl(config.acl)])
+    Ok(vec![
+        ensemble(members),
+        timeout(session, config),
+        heartbeat(config.heartbeat, members),
+        acl(config.acl),
+    ])
 }
 
 /// How many servers of a dynamic configuration have a vote: `server.1=host:port:port:participant;clientport`.
@@ -63,6 +68,18 @@ fn timeout(session: &Session, config: &Config) -> Finding {
     )
 }
 
+/// A server does not tell its `syncLimit` to clients.
+fn heartbeat(heartbeat: Heartbeat, voters: Option<usize>) -> Finding {
+    match heartbeat {
+        Heartbeat::Write => Finding::new(Grade::Good, "heartbeat", "write"),
+        Heartbeat::Sync if voters == Some(1) => Finding::new(Grade::Good, "heartbeat", "sync"),
+        Heartbeat::Sync => Finding::new(Grade::Weak, "heartbeat", "sync").with_advice(
+            "a leader that lost its followers answers it for up to syncLimit × tickTime (10 s by default); if that is more \
+             than a third of the session timeout, two can hold one lock; use heartbeat=write",
+        ),
+    }
+}
+
 fn acl(acl: Acl) -> Finding {
     match acl {
         Acl::Creator => Finding::new(Grade::Good, "acl", "creator"),
@@ -84,6 +101,14 @@ mod tests {
         assert_eq!(voters(config), Some(2));
         assert_eq!(voters(b"version=0"), Some(1), "a server on its own");
         assert_eq!(voters(b"\xff"), None);
+    }
+
+    #[test]
+    fn heartbeats_by_sync_are_weak_unless_there_is_one_server() {
+        let grades = [None, Some(1), Some(3)]
+            .map(|voters| [Heartbeat::Sync, Heartbeat::Write].map(|kind| heartbeat(kind, voters).grade));
+        let (good, weak) = (Grade::Good, Grade::Weak);
+        assert_eq!(grades, [[weak, good], [good, good], [weak, good]]);
     }
 
     #[test]

@@ -112,8 +112,8 @@ pub(crate) fn stranger(folder: &str, name: &str) -> Error {
         return newer(&format!("{folder}/{name}"));
     }
     let reason = format!(
-        "{folder:?} holds {name:?}, which is no node of this kind of lock: it is another program's folder, or \
-         another one uses fair=false; use another prefix"
+        "{folder:?} holds {name:?}, which is no node of this kind of lock: another program uses the folder (kazoo's locks \
+         are not supported), or another lockkit uses fair=false; use another prefix"
     );
     ours(ErrorKind::WrongType, reason)
 }

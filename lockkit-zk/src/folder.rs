@@ -18,7 +18,7 @@ use crate::{
 /// Written to the folder of all mutexes, and of all elections, by those who do without a queue.
 const UNFAIR: &[u8] = b"lockkit/1 unfair";
 
-/// How many folders are remembered before all are forgotten, which costs one request for each that is used again.
+/// How many folders are remembered before half are forgotten, which costs one request for each that is used again.
 const MOST_KNOWN: usize = 10_000;
 
 /// The folders of locks that were there when they were last used: the others are made on the way, in the same trip.
@@ -36,7 +36,12 @@ impl Known {
             return;
         }
         if known.len() >= MOST_KNOWN {
-            known.clear();
+            // Half of them, whichever: who uses more names than that does not begin anew all at once.
+            let mut keep = false;
+            known.retain(|_| {
+                keep = !keep;
+                keep
+            });
         }
         known.insert(folder.into());
     }
@@ -181,5 +186,20 @@ async fn create(
         // A parent that may not be written to is looked at first, so that it needs no right to create.
         Err(Error::NoAuth) if matches!(client.check_stat(path).await, Ok(Some(_))) => Ok(()),
         Err(error) => Err(from_zk(error, Phase::Write, "creating", path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_too_many_folders_stay_known() {
+        let known = Known::default();
+        let folders: Vec<_> = (0..=MOST_KNOWN).map(|n| format!("/lockkit/mutex/{n}")).collect();
+        folders.iter().for_each(|folder| known.insert(folder));
+        let left = folders.iter().filter(|folder| known.contains(folder)).count();
+        assert_eq!(left, MOST_KNOWN / 2 + 1);
+        assert!(known.contains(folders.last().unwrap()));
     }
 }

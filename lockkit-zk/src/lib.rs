@@ -15,8 +15,13 @@
 //! Curator's `LeaderSelector` on `/lockkit/election/…` is such a mutex, too: it and lockkit's candidates get their turns in
 //! one queue. A Java leader has no term, so lockkit's observers see nobody while it leads.
 //!
+//! A Java thread may take the read lock while it holds the write lock, and then give back the write lock, only with
+//! Curator 5.5 or later. Older versions make a reader's node behind those who wait (CURATOR-621), so the next writer gets
+//! the lock beside that reader, whether that writer uses lockkit or Curator.
+//!
 //! Inspection shows a Java holder by the data of its node alone, and `force_release` leaves it alone. Semaphores, and
-//! mutexes and elections with `fair=false`, are lockkit's own.
+//! mutexes and elections with `fair=false`, are lockkit's own. Locks of kazoo (Python) are not supported: where a folder holds
+//! such a node, all calls fail as [`WrongType`](lockkit_core::ErrorKind::WrongType).
 //!
 //! ```text
 //! zk://[user:password@]host[:port][,host[:port]…][/chroot][?parameter=value&…]
@@ -26,7 +31,7 @@
 //! |---|---|---|
 //! | `session_timeout` | `10s` | after how long the servers free what a dead process held; they have bounds of their own |
 //! | `prefix` | `lockkit` | the folder of all locks: `/<prefix>/<kind>/<name>`, where `/`, `%` and what ZooKeeper forbids are escaped |
-//! | `heartbeat` | `sync` | with `write`, each heartbeat is agreed on by a quorum; see [`Heartbeat`] |
+//! | `heartbeat` | `write` | a majority agrees to each heartbeat; `sync` costs less and is weaker, see [`Heartbeat`] |
 //! | `fair` | `true` | with `false`, mutexes and elections have no queue; see [`Config::with_unfair_mutexes`] |
 //! | `acl` | `open` | with `creator`, only the credentials of the URL may touch the locks |
 //! | `connect_timeout` | 2/9 of the session timeout per server, at most `2s` | for how long one server is asked |
@@ -41,7 +46,7 @@
 //! | `<kind>/<name>` | the folder of a lock, and in it those who hold it or wait | a container: the servers delete it when it is idle |
 //! | `note/<kind>/<name>` | the note beside a mutex or an election: `lockkit/1 <revision>`, and its text on the next line | until somebody deletes it |
 //! | `clock` | nothing: it is written to be told the leader's time | as `note` |
-//! | `session/…` | with `heartbeat=write`, the nodes that are written | their session |
+//! | `session/…` | the nodes that heartbeats write to, not with `heartbeat=sync` | their session |
 //!
 //! The locks of a locker live on one session, or several where very many wait, which end with the process. The session
 //! timeout, not the ttl, decides when the servers free what a dead process held; a ttl below it is refused.
@@ -49,8 +54,8 @@
 //! What can break it:
 //! * An ensemble that is rebuilt or restored from a backup forgets locks and its count of transactions, and with it the
 //!   order of fencing tokens; `token_base` mends that.
-//! * With `heartbeat=sync`, leases assume that a deposed leader stops answering within a third of the session timeout;
-//!   `heartbeat=write` does not.
+//! * With `heartbeat=sync`, leases assume that a deposed leader stops answering within a third of the session timeout. The
+//!   default heartbeat assumes nothing.
 //! * Leases assume a session timeout of two server ticks at least, which holds unless `minSessionTimeout` was lowered;
 //!   no observer master; and that nobody lowers `maxSessionTimeout` below the session timeout while clients run.
 //!

@@ -7,6 +7,10 @@
 //! | `_c_<id>-__READ__<sequence>`, `_c_<id>-__WRIT__<sequence>` | shared, and exclusive beside it |
 //! | `_c_<id>-permits-<count>of<limit>-<sequence>` | some of a number of permits |
 //!
+//! The server gives each node a number of its own, with one exception: if a Java thread takes the read lock while it
+//! holds the write lock, Curator 5.5 and later give the reader's node the number of the writer's node (CURATOR-621). Such
+//! a reader is ahead of everybody who waits already.
+//!
 //! The limit of a semaphore stands in each node, so that those who disagree meet each other, and an idle name keeps
 //! nothing.
 
@@ -137,7 +141,8 @@ pub(crate) enum Turn {
 /// What a waiter waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// Once this one is gone, the lock is held: no node with a lower number can appear.
+    /// Once this one is gone, the lock is held. A writer never waits for this: a reader may take the place of a Java
+    /// writer, so the writer has to list again.
     Last(String),
     /// Once this one is gone or changed, it is worth another look.
     Next(String),
@@ -159,7 +164,8 @@ impl Queue {
         }
         // The counter overflows, so numbers are compared by their distance, in one direction from a common base.
         if let Some(base) = members.first().map(|member| member.sequence) {
-            members.sort_by_key(|member| member.sequence.wrapping_sub(base));
+            // A reader with a writer's number stands behind that writer.
+            members.sort_by_key(|member| (member.sequence.wrapping_sub(base), member.role == Role::Read));
         }
         Ok(Self(members))
     }
@@ -184,11 +190,13 @@ impl Queue {
 
     /// Those who hold the lock now, and how many wait for it.
     pub(crate) fn holders(&self) -> (&[Member], usize) {
-        let holders = match self.0.first().map(|first| first.role) {
-            None => 0,
-            Some(Role::Lock | Role::Write) => 1,
-            Some(Role::Read) => self.0.iter().take_while(|member| member.role == Role::Read).count(),
-            Some(Role::Permits { limit, .. }) => {
+        let Some(first) = self.0.first() else { return (&[], 0) };
+        let holders = match first.role {
+            Role::Lock => 1,
+            // With the read lock that the same Java thread has taken.
+            Role::Write => self.0.iter().take_while(|member| member.sequence == first.sequence).count(),
+            Role::Read => self.0.iter().take_while(|member| member.role == Role::Read).count(),
+            Role::Permits { limit, .. } => {
                 let mut taken = 0;
                 self.0
                     .iter()
@@ -208,7 +216,7 @@ fn turn(ahead: &[Member], role: Role) -> Turn {
     match role {
         Role::Lock | Role::Write => match ahead {
             [] => Turn::Granted,
-            [only] => Turn::After(Obstacle::Last(only.name.clone())),
+            [only] if role == Role::Lock => Turn::After(Obstacle::Last(only.name.clone())),
             [.., next] => Turn::After(Obstacle::Next(next.name.clone())),
         },
         Role::Read => {

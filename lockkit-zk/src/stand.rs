@@ -65,8 +65,7 @@ impl Stand {
         if !self.is_there().await? {
             return Ok(None);
         }
-        self.session.check_proof()?;
-        Ok(Some(Pulse::Alive(self.session.lease(clock))))
+        self.session.pulse(clock).map(Some)
     }
 
     /// A failed request leaves it open what becomes of the claim, whose node may be there.

@@ -54,7 +54,7 @@ impl UnfairClaim {
             if let Some(stand) = known.then(|| Stand::of(place)).flatten()
                 && stand.is_there().await?
             {
-                stand.session.ready().await?;
+                stand.session.ready(self.spec.op_timeout).await?;
                 let children = stand.list(&self.folder).await?.unwrap_or_default();
                 return self.grant(&stand, &children).map(Some);
             }
@@ -130,6 +130,11 @@ impl UnfairClaim {
         }
     }
 
+    fn loss(&self) -> LossReason {
+        let over = self.place.as_ref().is_some_and(|place| place.session().is_over());
+        if over { LossReason::SessionLost } else { LossReason::Evicted }
+    }
+
     async fn is_taken(&mut self, session: &Session) -> Result<bool> {
         match session.client()?.check_stat(&self.path).await {
             Ok(stat) => Ok(stat.is_some()),
@@ -149,7 +154,7 @@ impl Claim for UnfairClaim {
             let room = self.pool.room(0).await?;
             let session = Arc::clone(room.session());
             self.pool.config().check_ttl(self.spec.ttl, session.timeout())?;
-            session.ready().await?;
+            session.ready(self.spec.op_timeout).await?;
             if wait == Wait::No && self.is_taken(&session).await? {
                 return Ok(TAKEN);
             }
@@ -164,12 +169,17 @@ impl Claim for UnfairClaim {
         Ok(Attempt::Busy { queued: false, retry_after: Some(std::time::Duration::ZERO) })
     }
 
+    fn known_pulse(&mut self) -> Option<Result<Pulse>> {
+        Some(match self.place.as_ref().filter(|place| !place.is_gone()) {
+            Some(place) => place.session().pulse(self.spec.clock),
+            None => Ok(Pulse::Lost(self.loss())),
+        })
+    }
+
     async fn keep_alive(&mut self) -> Result<Pulse> {
-        let over = self.place.as_ref().is_some_and(|place| place.session().is_over());
-        let lost = Pulse::Lost(if over { LossReason::SessionLost } else { LossReason::Evicted });
         let stand = self.place.as_ref().filter(|place| !place.is_gone()).and_then(Stand::of);
-        let Some(stand) = stand else { return Ok(lost) };
-        stand.pulse(self.spec.clock).await.map(|alive| alive.unwrap_or(lost))
+        let Some(stand) = stand else { return Ok(Pulse::Lost(self.loss())) };
+        stand.pulse(self.spec.clock).await.map(|alive| alive.unwrap_or_else(|| Pulse::Lost(self.loss())))
     }
 
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {

@@ -157,6 +157,29 @@ async fn c1_a_waiting_lockkit_writer_blocks_the_java_readers_behind_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn c1_a_lockkit_writer_waits_for_a_java_writer_that_became_a_reader() {
+    let both = Both::start().await;
+    let lock = both.locker.rw_lock("table").unwrap();
+    let path = both.path("rwlock", "table");
+    assert_eq!(both.java.acquire("a", "write", &path).await, "acquired");
+    let mut writer = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.write().await.unwrap() }
+    });
+    both.until_waiters(|| lock.inspect(), 1).await;
+    assert_eq!(both.java.tell("a", &format!("downgrade {path}")).await, "downgraded");
+    both.java.release("a").await;
+    // The writer hears of that release at once, and must not take it for its turn.
+    let granted = timeout(Duration::from_millis(BRIEFLY), &mut writer).await;
+    assert!(granted.is_err(), "a writer beside a reader: {granted:?}");
+    let seen = lock.inspect().await.unwrap();
+    assert_eq!((seen.holders.len(), seen.holders[0].mode, seen.waiters), (1, Mode::Shared, Some(1)));
+    both.java.release("a").await;
+    timeout(SOON, writer).await.unwrap().unwrap().release().await.unwrap();
+    both.until_empty(&path).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c9_what_a_killed_java_process_held_comes_with_the_end_of_its_session() {
     let both = Both::start().await;
     let mutex = both.locker.mutex("orphan").unwrap();

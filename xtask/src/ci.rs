@@ -47,7 +47,7 @@ pub(crate) fn run() -> Result<()> {
     examples()?;
     command_line()?;
     compose::check()?;
-    test::run(&[test::LOCKED.to_owned()])
+    test::run(test::Tier::Everyday, &[test::LOCKED.to_owned()])
 }
 
 fn lints(members: &[Member]) -> Result<()> {
@@ -126,6 +126,9 @@ fn examples() -> Result<()> {
             &mut cargo(&["run", "--locked", "--features", "metrics", "--example", &name]),
         )?;
     }
+    // It needs SQLite, and stands apart so that no other example has to wait for it.
+    let inventory = ["run", "--locked", "--package", "lockkit-example-service", "--example", "inventory"];
+    step("example inventory", &mut cargo(&inventory))?;
     two_quickstarts()?;
     // As a newcomer runs it.
     step("quickstart", &mut cargo(&["run", "--locked", "--example", "quickstart"]))

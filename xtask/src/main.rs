@@ -7,7 +7,6 @@ mod compose;
 mod deny;
 mod docs;
 mod examples;
-mod failures;
 mod files;
 mod folder;
 mod install;
@@ -20,7 +19,6 @@ mod policy;
 mod quotes;
 mod run;
 mod server;
-mod tally;
 mod test;
 mod torture;
 mod up;
@@ -40,8 +38,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Installs the servers that are missing (Debian, as root) and runs all tests
+    /// Installs the servers that are missing (Debian, as root) and runs the tests
     Test {
+        /// All tests, with topologies of many servers, storms, mutants and models: before a change is submitted
+        #[arg(long, conflicts_with = "stress")]
+        all: bool,
+        /// The tests of everyday, so many times, beside busy loops and a busy disk, on servers that stall
+        #[arg(long, value_name = "TIMES", conflicts_with = "arguments")]
+        stress: Option<u32>,
         /// Handed to `cargo test`: `cargo xtask test -- c2_`
         #[arg(last = true)]
         arguments: Vec<String>,
@@ -74,7 +78,9 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Test { arguments } => test::run(&arguments),
+        Command::Test { stress: Some(times), .. } => test::stress(times),
+        Command::Test { all: true, arguments, .. } => test::run(test::Tier::Thorough, &arguments),
+        Command::Test { arguments, .. } => test::run(test::Tier::Everyday, &arguments),
         Command::Ci => ci::run(),
         Command::Package { no_verify } => package::run(!no_verify),
         Command::Api { bless: true } => api::run(api::Purpose::Bless),

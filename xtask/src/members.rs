@@ -8,12 +8,13 @@ use serde_json::Value;
 use crate::run::{cargo, shown};
 
 /// Crates of a test run and programs of their own: no user's process holds them.
-const APART: [&str; 7] = [
+const APART: [&str; 8] = [
     "lockkit-bench",
     "lockkit-cli",
     "lockkit-conformance",
     "lockkit-example-service",
     "lockkit-fixture",
+    "lockkit-stores",
     "lockkit-torture",
     "xtask",
 ];

@@ -29,6 +29,8 @@ pub(crate) enum Part {
     Program(&'static [&'static str]),
     /// A Java library, where Debian puts it, or anywhere on the class path that the variable holds.
     Jar { name: &'static str, class_path_variable: &'static str },
+    /// Any one of these files is enough.
+    File(&'static [&'static str]),
 }
 
 const REDIS: Server = Server {
@@ -64,6 +66,14 @@ const MARIADB: Server = Server {
     ],
     packages: &["mariadb-server-core", "mariadb-client-core"],
     url_variable: Some("LOCKKIT_TEST_MYSQL_URL"),
+    only_for_root: false,
+};
+
+const GALERA: Server = Server {
+    name: "Galera (tests of clusters with several primaries)",
+    parts: &[Part::File(&lockkit_fixture::GALERA_LIBRARIES)],
+    packages: &["galera-4"],
+    url_variable: None,
     only_for_root: false,
 };
 
@@ -105,7 +115,7 @@ pub(crate) const SHELLCHECK: Server = Server {
 };
 
 /// All that the test suite needs.
-pub(crate) const ALL: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB, &CURATOR, &NETWORKS];
+pub(crate) const ALL: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB, &GALERA, &CURATOR, &NETWORKS];
 /// What serving a Redis needs.
 pub(crate) const FOR_REDIS: &[&Server] = &[&REDIS];
 /// What serving a MariaDB needs.
@@ -141,6 +151,7 @@ impl Part {
             Self::Jar { name, class_path_variable } => {
                 is_set(class_path_variable) || jars.join(name).is_file()
             }
+            Self::File(paths) => paths.iter().any(|path| Path::new(path).is_file()),
         }
     }
 }

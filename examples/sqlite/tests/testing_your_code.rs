@@ -97,7 +97,7 @@ async fn work_ends_in_time_when_the_store_falls_silent() -> lockkit::Result<()> 
     line.set(Faults::SILENCE);
     let silent = Clock::Tokio.now();
     assert_eq!(guard.lost().await, LossReason::Expired);
-    assert!(silent.until(Clock::Tokio.now()) <= LockOptions::new().ttl);
+    assert!(silent.until(Clock::Tokio.now()) <= LockOptions::new().ttl());
     line.heal();
     Ok(())
 }

@@ -18,7 +18,7 @@ pub(crate) struct RunArguments {
     #[arg(long, short, conflicts_with_all = ["write", "permits"])]
     pub(crate) shared: bool,
     /// Take the read/write lock NAME alone
-    #[arg(long, conflicts_with = "permits")]
+    #[arg(long, short = 'x', visible_alias = "exclusive", conflicts_with = "permits")]
     pub(crate) write: bool,
     /// Take K of the N permits of the semaphore NAME; all who use it must say the same N
     #[arg(long, value_name = "K/N")]
@@ -38,7 +38,7 @@ pub(crate) struct WaitArguments {
     #[arg(long, short = 'n', alias = "nb", conflicts_with = "wait")]
     pub(crate) nonblock: bool,
     /// Wait for at most so long; without it, for as long as it takes
-    #[arg(long, short, value_name = "TIME", value_parser = duration)]
+    #[arg(long, short, visible_alias = "timeout", value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
     /// The exit code when the lock was busy
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = Exit::BUSY)]

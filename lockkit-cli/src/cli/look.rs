@@ -20,6 +20,15 @@ pub(crate) struct LookArguments {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ShowArguments {
+    #[command(flatten)]
+    pub(crate) look: LookArguments,
+    /// End with 1 if nobody holds the lock
+    #[arg(long)]
+    pub(crate) exit_code: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct WatchArguments {
     #[command(flatten)]
     pub(crate) look: LookArguments,

@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::{
     job::{ElectArguments, JobArguments, Permits, RunArguments, WaitArguments},
-    look::{BenchArguments, LookArguments, NamesArguments, UnlockArguments, WatchArguments},
+    look::{BenchArguments, LookArguments, NamesArguments, ShowArguments, UnlockArguments, WatchArguments},
     once::{OnFail, OnceArguments},
     text::{check_command, told},
 };
@@ -21,7 +21,7 @@ pub(crate) use self::{
 /// The lock is in a store that you have: Redis, MySQL, ZooKeeper, or (--local) this host's file system. A command that
 /// runs under a lock is stopped before anybody else can have it.
 #[derive(Debug, Parser)]
-#[command(name = "lockkit", version, max_term_width = 100)]
+#[command(name = "lockkit", version, max_term_width = 100, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
@@ -30,6 +30,18 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  export LOCKKIT_URL=redis://127.0.0.1:6379/
+  lockkit run nightly -n ./backup.sh
+  lockkit run nightly -w 5m -c 'make report | mail ops'
+  lockkit run nightly sleep infinity                    hold a lock until Ctrl-C
+  lockkit once report --cron '0 3 * * *' ./report.sh
+  lockkit show nightly --exit-code                      0 if somebody holds it, 1 if not
+
+Exit codes of `run`, `once` and `elect`: the command's own; 75 busy; 123 the lock was lost or asked for; 124 --max-run has
+passed; 125 lockkit failed; 126 the command can't be executed; 127 there is no such command.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -42,7 +54,7 @@ pub(crate) enum Command {
     /// Lists the names in use
     Ls(NamesArguments),
     /// Shows who holds a lock, and who waits for it
-    Show(LookArguments),
+    Show(ShowArguments),
     /// Shows each change of a lock's holders as it happens
     Watch(WatchArguments),
     /// Shows the past runs under a lock
@@ -69,10 +81,10 @@ pub(crate) enum Command {
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArguments {
     /// The store: redis://…, mysql://…, zk://…, file:///… Everybody on this host sees command lines: give a URL with a
-    /// password in the variable LOCKKIT_URL, or in the file that LOCKKIT_URL_FILE names
+    /// password in the variable LOCKKIT_URL, or in the file that LOCKKIT_URL_FILE names [env: LOCKKIT_URL]
     #[arg(long, global = true)]
     pub(crate) url: Option<String>,
-    /// A file whose first line is the URL
+    /// A file whose first line is the URL [env: LOCKKIT_URL_FILE]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) url_file: Option<PathBuf>,
     /// Locks of this host alone, in its file system
@@ -140,7 +152,12 @@ pub(crate) struct WatchdogArguments {
     pub(crate) folder: Option<PathBuf>,
 }
 
+/// A plain number is in seconds, as flock(1) has it.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds)
+            .map_err(|error| format!("{error}; write 30s, 5m or 1h30m"));
+    }
     humantime::parse_duration(text).map_err(|error| format!("{error}; write 30s, 5m or 1h30m"))
 }
 
@@ -153,6 +170,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_plain_number_is_in_seconds() {
+        assert_eq!(duration("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(duration("0.25"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        for wrong in ["-1", "NaN", "inf", "1e99", "5 parsecs", ""] {
+            duration(wrong).unwrap_err();
+        }
     }
 
     #[test]

@@ -32,12 +32,17 @@ pub(crate) async fn history(
             "there is no history beside a {kind}, only beside mutexes and elections"
         )));
     }
+    let mut known = false;
     for view in look(store, arguments).await? {
         let runs = runs(store, &view.full).await?;
+        known |= !runs.is_empty();
         match output.format {
             Format::Json => lines(&view, &runs).iter().try_for_each(output::json)?,
             Format::Text => print(&view, &runs)?,
         }
+    }
+    if !known && output.format == Format::Text && !output.quiet {
+        output::aside(format_args!("lockkit: no run under {:?} is known", arguments.name));
     }
     Ok(Exit::Done)
 }

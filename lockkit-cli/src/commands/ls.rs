@@ -20,6 +20,9 @@ pub(crate) async fn ls(arguments: &NamesArguments, store: &Store, output: &Outpu
     match output.format {
         Format::Json => views.iter().try_for_each(output::json)?,
         Format::Text => {
+            if views.is_empty() && !output.quiet {
+                output::aside("lockkit: no lock is held or waited for");
+            }
             let mut table = lock_table();
             views.iter().for_each(|view| view.rows(&mut table));
             table.print()?;

@@ -4,6 +4,7 @@
 //! it.
 
 use std::{
+    io::{IsTerminal as _, stderr},
     ops::ControlFlow,
     pin::pin,
     time::{Duration, SystemTime},
@@ -376,7 +377,13 @@ const fn was_not_begun(ended: &Result<Ended>) -> bool {
 }
 
 fn nothing_to_do(turn: &mut Turn<'_>, done: &str) -> Exit {
-    turn.voice.remark(&format!("{:?}: {done}", turn.order.name));
+    let text = format!("{:?}: {done}", turn.order.name);
+    // A log of cron stays empty; somebody at a terminal wonders why nothing ran.
+    if stderr().is_terminal() {
+        turn.voice.say(&text);
+    } else {
+        turn.voice.remark(&text);
+    }
     (turn.status.outcome, turn.status.reason) = ("done", Some(done.to_owned()));
     Exit::Done
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::history::{self, runs};
 use crate::{
-    cli::{Format, LookArguments, OutputArguments},
+    cli::{Format, OutputArguments, ShowArguments},
     error::Result,
     exit::Exit,
     output,
@@ -15,9 +15,11 @@ use crate::{
 /// The last runs are enough here; `lockkit history` shows all.
 const LAST_RUNS: usize = 5;
 
-pub(crate) async fn show(arguments: &LookArguments, store: &Store, output: &OutputArguments) -> Result<Exit> {
-    let mut known = false;
+pub(crate) async fn show(arguments: &ShowArguments, store: &Store, output: &OutputArguments) -> Result<Exit> {
+    let ShowArguments { look: arguments, exit_code } = arguments;
+    let (mut known, mut held) = (false, false);
     for view in look(store, arguments).await? {
+        held |= !view.holders.is_empty();
         let runs = runs(store, &view.full).await?;
         let last = runs.split_at(runs.len().saturating_sub(LAST_RUNS)).1;
         if !view.is_used() && runs.is_empty() && arguments.kind.is_none() {
@@ -53,5 +55,5 @@ pub(crate) async fn show(arguments: &LookArguments, store: &Store, output: &Outp
             arguments.name
         ))?;
     }
-    Ok(Exit::Done)
+    Ok(if *exit_code && !held { Exit::Free } else { Exit::Done })
 }

@@ -18,6 +18,14 @@ pub(crate) fn check_grace(grace: Duration, lease: Duration) -> Result<()> {
         return Ok(());
     }
     let most = (lease - lease / 3).saturating_sub(margin);
+    if most.is_zero() {
+        return Err(Error::new(format!(
+            "a lock of {} is too short to run a command under it: the command must be gone {} before the lock ends, and \
+             its renewal needs a third of that; choose a longer --ttl",
+            humantime::format_duration(lease),
+            humantime::format_duration(margin),
+        )));
+    }
     Err(Error::new(format!(
         "--grace {} is too long for a lock of {}: the command must be gone before the lock ends, and its renewal \
          needs a third of that; choose a grace below {}, or a longer --ttl",
@@ -64,5 +72,7 @@ mod tests {
         assert!(error.contains("--grace 5s") && error.contains("below 566ms"), "{error}");
         check_grace(seconds(2), seconds(3)).unwrap_err();
         check_grace(Duration::MAX, seconds(3)).unwrap_err();
+        let error = check_grace(Duration::ZERO, Duration::from_millis(100)).unwrap_err().to_string();
+        assert!(error.contains("100ms is too short") && error.ends_with("longer --ttl"), "{error}");
     }
 }

@@ -14,10 +14,8 @@ use rustix::{
 };
 
 use super::processes::{Process, all, argument, one, variable};
-use crate::voice::Voice;
+use crate::{variables, voice::Voice};
 
-/// The variable whose value holds the mark of a job, and those of the jobs that it runs in.
-pub(super) const MARK_VARIABLE: &str = "LOCKKIT_JOB";
 /// The first argument of a watchdog.
 pub(super) const WATCHDOG: &str = "__watchdog";
 /// So many looks in a row must find nothing.
@@ -159,7 +157,7 @@ impl Quarry {
 
     fn has_mark(&self, pid: Pid) -> bool {
         let Some(mark) = &self.mark else { return false };
-        variable(pid, MARK_VARIABLE).is_some_and(|value| value.split(MARK_SEPARATOR).any(|one| one == mark))
+        variable(pid, variables::MARK).is_some_and(|value| value.split(MARK_SEPARATOR).any(|one| one == mark))
     }
 }
 

@@ -1,6 +1,6 @@
 //! A job that runs, and how it is watched and stopped.
 
-use std::{ffi::OsString, future::Future, mem, pin::pin, time::Duration};
+use std::{ffi::OsString, future::Future, io::stdin, mem, pin::pin, time::Duration};
 
 use lockkit::LockGuard;
 use rustix::{
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    group::own_session,
+    group::{is_foreground, own_session},
     signals::{Signals, ends},
 };
 
@@ -69,10 +69,12 @@ impl<'a> Running<'a> {
         let keeper = keeper(guard)?;
         let adopts_strangers = !spared.is_empty() || raw(getpid()) == 1;
         let orders = Orders { mark: mark.clone(), spared: spared.clone(), adopts_strangers, folder, keeper };
-        let mut leash = Leash::start(&orders)?;
-        leash.tell_deadline(deadline.for_watchdog())?;
+        // Before the watchdog starts: it is in our process group until it has made its own session, and would be taken for
+        // a neighbour that needs the terminal.
         let terminal = Terminal::find();
         let ours = terminal.as_ref().filter(|terminal| terminal.is_ours() && !Terminal::has_neighbours());
+        let mut leash = Leash::start(&orders)?;
+        leash.tell_deadline(deadline.for_watchdog())?;
         let environment: Vec<_> =
             deadline.path().map(|path| ("LOCKKIT_DEADLINE_FILE", OsString::from(path))).into_iter().collect();
         let started = Started::start(job, &environment, &mark, ours)?;
@@ -288,6 +290,11 @@ impl<'a> Running<'a> {
         true
     }
 
+    /// Whether there is a terminal, and another process group has it.
+    fn lacks_terminal(&self) -> bool {
+        self.terminal.is_some() && !is_foreground(stdin(), raw(self.started.pid))
+    }
+
     fn signal_group(&self, signal: Signal) {
         if self.ended.is_none() {
             let _ = kill_process_group(self.started.pid, signal);
@@ -320,12 +327,19 @@ impl<'a> Running<'a> {
     fn stopped(&mut self, signal: i32) {
         let voice = self.job.voice;
         let tty = [Signal::TTIN, Signal::TTOU].map(Signal::as_raw).contains(&signal);
-        if tty {
+        // Some programs, such as `top`, catch SIGTTOU and then send themselves SIGSTOP.
+        let stopped_itself = signal == Signal::STOP.as_raw() && self.lacks_terminal();
+        if tty || stopped_itself {
             // A shell takes the terminal of a job in the background.
             if self.give_terminal() || mem::replace(&mut self.waits_for_terminal, true) {
                 return;
             }
-            voice.say("the command waits for the terminal: bring lockkit to the foreground; the lock is held meanwhile");
+            voice.say(if tty {
+                "the command waits for the terminal: bring lockkit to the foreground; the lock is held meanwhile"
+            } else {
+                "the command is stopped and has no terminal: bring lockkit to the foreground, or send the command \
+                 SIGCONT; the lock is held meanwhile"
+            });
         } else if signal == Signal::TSTP.as_raw() {
             self.signal_group(Signal::CONT);
             voice.say("a command that runs under a lock can't be suspended: others wait for it; it goes on");

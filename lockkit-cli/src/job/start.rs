@@ -20,20 +20,25 @@ use rustix::{
 use super::{
     Ended, Job,
     launch::READY,
-    quarry::{MARK_SEPARATOR, MARK_VARIABLE, raw},
+    quarry::{MARK_SEPARATOR, raw},
     terminal::Terminal,
 };
 use crate::{
     error::{Error, Result},
     exit::Exit,
+    variables,
 };
 
 /// lockkit itself, also after an upgrade has replaced its file.
 pub(super) fn lockkit() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("lockkit");
-    // What a child can read, and all who may look at it.
-    command.env_remove("LOCKKIT_URL").env_remove("LOCKKIT_URL_FILE");
+    // A URL may hold a password, and whoever may look at the child can read its environment. The file of a URL is no
+    // secret, but where LOCKKIT_URL went before it, a lockkit in the command would lock in another store.
+    if env::var_os(variables::URL).is_some_and(|url| !url.is_empty()) {
+        command.env_remove(variables::URL_FILE);
+    }
+    command.env_remove(variables::URL);
     command
 }
 
@@ -63,7 +68,7 @@ impl Started {
         // What an outer job was told is not of this one.
         command.env_remove("LOCKKIT_SLOT").env_remove("LOCKKIT_DEADLINE_FILE");
         command.envs(job.environment.iter().chain(environment).map(|(name, value)| (name, value)));
-        command.env(MARK_VARIABLE, marks(mark));
+        command.env(variables::MARK, marks(mark));
         command.process_group(0);
         let child = command.spawn().map_err(|error| Error::of("the command can't be started", error))?;
         Ok(Self { pid: Pid::from_child(&child), report })
@@ -80,7 +85,7 @@ impl Started {
 
 /// This job's mark after those of the jobs that it runs in.
 fn marks(mark: &str) -> OsString {
-    let mut marks = env::var_os(MARK_VARIABLE).unwrap_or_default();
+    let mut marks = env::var_os(variables::MARK).unwrap_or_default();
     if !marks.is_empty() {
         marks.push(MARK_SEPARATOR.to_string());
     }

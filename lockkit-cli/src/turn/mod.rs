@@ -6,7 +6,7 @@ mod tail;
 
 use std::{cell::Cell, future::poll_fn, ops::ControlFlow, pin::pin, task::Poll, time::Duration};
 
-use lockkit::{LockGuard, LockOptions, Released, spi::LeaseScope};
+use lockkit::{Kind, LockGuard, LockOptions, Released, spi::LeaseScope};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -26,8 +26,9 @@ use crate::{
     status::{Status, StatusFile, millis},
     store::{Address, Store},
     sweep::sweep,
+    view::kinds,
     voice::Voice,
-    waiting::{Wanted, wait},
+    waiting::{Wanted, describe, wait},
 };
 
 /// What is left behind by a wait that a signal has ended is taken back within this, or the lease ends it.
@@ -154,7 +155,7 @@ impl Turn<'_> {
         let began = Instant::now();
         let bound = match self.order.wait {
             Some(wait) if wait.nonblock => Some(Duration::ZERO),
-            Some(wait) => wait.wait.or(shop.options.wait).map(|bound| bound.saturating_sub(shop.spent)),
+            Some(wait) => wait.wait.or(shop.options.wait()).map(|bound| bound.saturating_sub(shop.spent)),
             None => None,
         };
         let name = shop.store.name(self.order.lock.kind(), self.order.name)?;
@@ -182,7 +183,7 @@ impl Turn<'_> {
             Waited::Busy(who) => {
                 self.status.outcome = "busy";
                 self.status.reason = Some(who.clone());
-                self.voice.say(&format!("{:?} is busy: {who}", self.order.name));
+                self.tell_busy(&who);
                 Ok(Exit::Busy(self.order.wait.map_or(Exit::BUSY, |wait| wait.conflict_exit_code)))
             }
             Waited::Signal(signal) => {
@@ -232,7 +233,7 @@ impl Turn<'_> {
     ) -> Worked<'s> {
         let began = Instant::now();
         self.status.token = Some(guard.fencing_token().get());
-        self.voice.remark(&format!("{:?} is held, token {}", self.order.name, guard.fencing_token()));
+        self.tell_grant(guard);
         let mut environment = environment::of_lock(self.order.name, guard, &shop.store);
         environment.extend(history.slot().map(|slot| ("LOCKKIT_SLOT", slot.into())));
         let job = Job::new(self.order.job, shop.grace, environment, self.voice);
@@ -240,7 +241,7 @@ impl Turn<'_> {
         let runs = Cell::new(false);
         let asked = async {
             runs.set(true);
-            asking::asked(&shop.store.locker, guard, shop.options.ttl).await
+            asking::asked(&shop.store.locker, guard, shop.options.ttl()).await
         };
         let mut interrupted = pin!(shop.signals.end());
         let mut interrupted = poll_fn(|context| match runs.get() {
@@ -248,14 +249,21 @@ impl Turn<'_> {
             false => interrupted.as_mut().poll(context),
         });
         let mut running = pin!(run_under(&job, guard, &shop.signals, asked));
+        // Only `run` has locks of several kinds.
+        let mut is_warned = history.slot().is_some() || self.order.lock.kind() == Kind::Election;
         // The command does not wait for a word about it.
         let mut beginning = pin!(history.begin(guard));
         let mut is_written = false;
+        let (name, voice) = (self.order.name, self.voice);
+        let mut renewals = pin!(shop.store.renewals.report(name, guard, shop.grace, voice));
+        let mut others = pin!(warn_of_other_kinds(&shop.store, name, self.order.lock.kind(), voice));
         let ended = loop {
             tokio::select! {
                 biased;
                 ended = &mut running => break ended,
                 () = &mut beginning, if !is_written => is_written = true,
+                () = &mut renewals => {}
+                () = &mut others, if !is_warned => is_warned = true,
                 signal = &mut interrupted => return Worked::Interrupted(signal),
             }
         };
@@ -265,8 +273,35 @@ impl Turn<'_> {
             let bound = PATIENCE.min(tail.lease_left() / 4);
             let _ = tail.before_lease_end(bound, beginning).await;
         }
+        let ended = ended.map(|ended| match (ended, shop.store.renewals.failure()) {
+            (Ended::Lost(why), Some(failure)) => Ended::Lost(format!("{why}: {failure}")),
+            (ended, _) => ended,
+        });
         let exit = ended.as_ref().map_or(Exit::Failed, |ended| self.told(ended));
         Worked::Ended(ended, exit, tail)
+    }
+
+    fn tell_grant(&self, guard: &LockGuard) {
+        if self.voice.json {
+            let token = guard.fencing_token().get();
+            let waited = self.status.waited_ms;
+            let fields =
+                [("name", self.order.name.into()), ("token", token.into()), ("waited_ms", waited.into())];
+            self.voice.event("held", fields);
+        } else {
+            self.voice.remark(&format!("{:?} is held, token {}", self.order.name, guard.fencing_token()));
+        }
+    }
+
+    fn tell_busy(&self, who: &str) {
+        let name = self.order.name;
+        if self.voice.json {
+            let waited = self.status.waited_ms;
+            self.voice
+                .event("busy", [("name", name.into()), ("reason", who.into()), ("waited_ms", waited.into())]);
+        } else {
+            self.voice.say(&format!("{name:?} is busy: {who}"));
+        }
     }
 
     /// Gives the lock back once it may be.
@@ -336,7 +371,7 @@ impl Turn<'_> {
             () = sleep(left) => {}
             _ = guard.lost() => {}
             _ = shop.signals.end() => {}
-            _ = asking::asked(&shop.store.locker, guard, shop.options.ttl) => {}
+            _ = asking::asked(&shop.store.locker, guard, shop.options.ttl()) => {}
         }
     }
 
@@ -375,6 +410,24 @@ impl Turn<'_> {
     }
 }
 
+/// Says which locks of another kind have the same name now: they are other locks, and a user may believe that they exclude
+/// this one.
+async fn warn_of_other_kinds(store: &Store, name: &str, kind: Kind, voice: Voice) {
+    let others = [Kind::Mutex, Kind::RwLock, Kind::Semaphore].into_iter().filter(|other| *other != kind);
+    for other in others.filter(|other| kinds(&store.locker).contains(other)) {
+        let Ok(full) = store.name(other, name) else { continue };
+        // A store that does not answer ends the job soon enough.
+        let Ok(inspection) = store.locker.inspect(&full).await else { continue };
+        if !inspection.holders.is_empty() {
+            voice.say(&format!(
+                "the {other} {name:?} is {}: it is another lock than this {kind}, and they do not exclude each other; \
+                 see `lockkit help run` for --write",
+                describe(&inspection)
+            ));
+        }
+    }
+}
+
 /// How a run ended, for its history; nothing if the lock is not ours to write beside any more.
 pub(crate) fn outcome(ended: &Ended) -> Option<String> {
     Some(match ended {
@@ -390,18 +443,18 @@ pub(crate) fn outcome(ended: &Ended) -> Option<String> {
 
 /// The options of a lock that a job runs under, and the job's grace.
 fn options(arguments: &JobArguments, store: &Store) -> Result<(LockOptions, Duration)> {
-    let mut options = store.locker.defaults().clone();
-    if let Some(ttl) = arguments.ttl {
-        options.ttl = ttl;
-    }
     let label = || label::of_command(&job::command(arguments));
-    options.label = Some(arguments.label.clone().unwrap_or_else(label).into());
+    let mut options = LockOptions::new().with_label(arguments.label.clone().unwrap_or_else(label));
+    if let Some(ttl) = arguments.ttl {
+        options = options.with_ttl(ttl);
+    }
+    let options = options.over(store.locker.defaults());
     let descriptor = store.locker.descriptor();
     let lease = match descriptor.lease_scope {
         _ if descriptor.exceptions.no_lease => Duration::MAX,
         // A grant lasts for what is left of the session.
-        LeaseScope::Session => options.ttl.min(descriptor.min_ttl),
-        _ => options.ttl,
+        LeaseScope::Session => options.ttl().min(descriptor.min_ttl),
+        _ => options.ttl(),
     };
     let grace = arguments.grace.unwrap_or_else(|| GRACE.min(lease / 3));
     check_grace(grace, lease)?;

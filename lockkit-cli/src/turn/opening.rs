@@ -18,6 +18,9 @@ const LONGEST: Duration = Duration::from_millis(400);
 /// A store that is back at once is not worth a word.
 const SILENT: Duration = Duration::from_millis(300);
 
+/// A store that answers has answered by then, however short the wait for the lock is to be.
+const CONNECTING: Duration = Duration::from_secs(1);
+
 /// A store, and what the way to it took off the bound of the wait.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -25,8 +28,8 @@ pub(super) struct Opened {
     pub(super) spent: Duration,
 }
 
-/// Connects, and does so again for as long as `wait` says while the store is away. The first attempt is never cut short:
-/// it has a bound of its own.
+/// Connects, and does so again for as long as `wait` says while the store is away. `connect_timeout` of the URL bounds each
+/// attempt, and `--wait` all of them; without `--wait`, nothing else cuts the first attempt short.
 ///
 /// # Errors
 /// What stays; at once, what does not pass by itself.
@@ -40,9 +43,18 @@ pub(super) async fn open(
     voice: Voice,
 ) -> Result<Opened> {
     let began = Instant::now();
-    let mut error = match address.connect().await {
-        Ok(store) => return Ok(Opened { store, spent: Duration::ZERO }),
-        Err(error) => error,
+    let bound = wait.and_then(|wait| wait.wait).filter(|bound| !bound.is_zero());
+    let first = match bound {
+        Some(bound) => timeout(bound.max(CONNECTING), address.connect()).await,
+        None => Ok(address.connect().await),
+    };
+    let mut error = match first {
+        Ok(Ok(store)) => return Ok(Opened { store, spent: Duration::ZERO }),
+        Ok(Err(error)) => error,
+        Err(_) => {
+            let bound = humantime::format_duration(bound.unwrap_or_default().max(CONNECTING));
+            return Err(Error::new(format!("the store did not answer within {bound}, which --wait allows")));
+        }
     };
     let patience = match wait {
         Some(wait) if wait.nonblock => Duration::ZERO,

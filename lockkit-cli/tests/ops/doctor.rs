@@ -37,6 +37,7 @@ fn weak() -> Result<(), Failed> {
     let order = ["unsafe", "weak", "note", "unknown", "good"];
     assert!(grades.is_sorted_by_key(|grade| order.iter().position(|known| known == grade)), "{grades:?}");
     let text = run(place.lockkit(["doctor"]));
+    assert!(!told(&text).contains('\u{1b}'), "colors are for terminals");
     assert!(told(&text).starts_with("GRADE") && told(&text).contains("weaken"), "{}", told(&text));
     assert_eq!(json(&good(place.lockkit(["--format=json", "ls"]))).len(), 0);
     Ok(())

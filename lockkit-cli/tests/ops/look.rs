@@ -36,7 +36,11 @@ fn hold(place: &Place, options: &[&str], name: &str) -> Running {
 
 fn ls() -> Result<(), Failed> {
     let place = Place::new();
-    assert_eq!(told(&good(place.lockkit(["ls"]))), "");
+    let none = good(place.lockkit(["ls"]));
+    assert_eq!(
+        (told(&none).as_str(), said(&none).as_str()),
+        ("", "lockkit: no lock is held or waited for\n")
+    );
     let _first = hold(&place, &[], "jobs/a");
     let _second = hold(&place, &["--permits=2/3", "--label=my label"], "jobs/b");
     let _third = hold(&place, &[], "other");
@@ -60,7 +64,9 @@ fn show() -> Result<(), Failed> {
     assert!(told(&good(place.lockkit(["show", "job"]))).starts_with("Nobody holds \"job\""));
     good(place.lockkit(["run", "job", "true"]));
     assert!(told(&good(place.lockkit(["show", "job"]))).starts_with("mutex \"job\" is free."));
+    assert_eq!(run(place.lockkit(["show", "--exit-code", "job"])).status.code(), Some(1));
     let _holder = hold(&place, &[], "job");
+    good(place.lockkit(["show", "--exit-code", "job"]));
     let _waiter = Running::start(place.lockkit(["run", "job", "true"]));
     let lock = until("the waiter", || {
         let mut shown = json(&good(place.lockkit(["--format=json", "show", "job"])));
@@ -95,7 +101,11 @@ fn watch() -> Result<(), Failed> {
 
 fn history() -> Result<(), Failed> {
     let place = Place::new();
-    assert_eq!(told(&good(place.lockkit(["history", "job"]))), "");
+    let none = good(place.lockkit(["history", "job"]));
+    assert_eq!(
+        (told(&none).as_str(), said(&none).as_str()),
+        ("", "lockkit: no run under \"job\" is known\n")
+    );
     run(place.lockkit(["run", "job", "true"]));
     run(place.lockkit(["run", "job", "-c", "exit 3"]));
     run(place.lockkit(["run", "job", "-c", "kill -9 $$"]));

@@ -27,7 +27,10 @@ fn defaults() -> Result<(), Failed> {
     let help = told(&good(bare(["run", "--help"])));
     let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("By default what the URL says, or else 30s"), "{help}");
-    assert_eq!(lockkit::LockOptions::new().ttl, std::time::Duration::from_secs(30));
+    assert_eq!(lockkit::LockOptions::new().ttl(), std::time::Duration::from_secs(30));
+    assert!(words.contains("[env: LOCKKIT_URL]"), "{help}");
+    let help = told(&good(bare(["--help"])));
+    assert!(help.contains("Examples:") && help.contains("75 busy"), "{help}");
     Ok(())
 }
 

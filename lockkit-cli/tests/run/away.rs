@@ -2,8 +2,11 @@
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
     os::unix::process::ExitStatusExt as _,
     process::{Command, Output},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -23,6 +26,8 @@ pub(crate) fn trials() -> Vec<Test> {
         ("away::c13_a_store_that_comes_back_is_waited_for", comes_back),
         ("away::c13_one_that_stays_away_is_given_up", stays_away),
         ("away::c13_what_is_waited_for_the_store_is_less_for_the_lock", less_for_the_lock),
+        ("away::c8_a_store_that_does_not_answer_does_not_exceed_the_wait", silent),
+        ("away::c13_a_server_of_another_kind_is_told_in_one_line", no_redis),
         ("away::c13_a_signal_ends_it", signal),
         ("away::c13_what_does_not_pass_is_told_at_once", permanent),
     ]
@@ -47,7 +52,7 @@ fn over_a_restart(place: &mut Place, lines: &[&[&str]]) -> Result<Vec<Output>, F
     let mut started: Vec<_> = lines.iter().map(|line| Running::start(place.lockkit(*line))).collect();
     let tell = |run: &mut Running, line: &&[&str]| if line[0] == "-q" { String::new() } else { line_of(run) };
     let told: Vec<_> = started.iter_mut().zip(lines).map(|(run, line)| tell(run, line)).collect();
-    std::thread::sleep(AWAY);
+    thread::sleep(AWAY);
     place.redis.restart()?;
     let outputs = started.into_iter().map(Running::output).zip(told).map(|(mut output, told)| {
         output.stderr.splice(0..0, told.into_bytes());
@@ -87,6 +92,46 @@ fn comes_back() -> Result<(), Failed> {
     assert_eq!(event["event"], "store_away", "{event}");
     assert!(event["error"].as_str().unwrap().contains("127.0.0.1"), "{event}");
     assert!(event["left_ms"].as_u64() > Some(20_000), "{event}");
+    Ok(())
+}
+
+/// Catches a lockkit that bounds its first attempt by nothing but `connect_timeout`, which is 15 s here.
+fn silent() -> Result<(), Failed> {
+    let place = Place::new();
+    place.redis.pause()?;
+    let (output, took) = timed(place.lockkit(["run", "-w", "1.2", "job", "true"]));
+    place.redis.resume()?;
+    assert_eq!(output.status.code(), Some(125), "{}", said(&output));
+    assert!(
+        said(&output).contains("the store did not answer within 1s 200ms, which --wait allows"),
+        "{}",
+        said(&output)
+    );
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    Ok(())
+}
+
+fn no_redis() -> Result<(), Failed> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("redis://{}/", listener.local_addr()?);
+    let server = thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let mut request = [0; 64];
+            if stream.read(&mut request).unwrap_or(0) == 1 {
+                return;
+            }
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+        }
+    });
+    let mut command = bare(["ls"]);
+    command.env("LOCKKIT_URL", &url);
+    let output = run(command);
+    let said = said(&output);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(125), 1), "{said}");
+    assert!(said.contains("is this the port of a Redis?"), "{said}");
+    let end = url.trim_start_matches("redis://").trim_end_matches('/');
+    TcpStream::connect(end)?.write_all(b"x")?;
+    server.join().unwrap();
     Ok(())
 }
 

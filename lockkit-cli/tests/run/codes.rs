@@ -103,6 +103,7 @@ fn busy() -> Result<(), Failed> {
             (&["-w", "1500ms"], 75),
             (&["-n", "-E", "4"], 4),
             (&["-w", "0s", "-E", "0"], 0),
+            (&["--timeout", "0.4"], 75),
         ] {
             let (ended, status, said) = shell(&place, options, "echo ran");
             assert_eq!(ended, Some(code), "{said}");
@@ -110,6 +111,10 @@ fn busy() -> Result<(), Failed> {
             let last = said.lines().last().unwrap();
             assert!(last.starts_with("lockkit: \"job\" is busy: held by somebody"), "{said}");
         }
+        let output = run(place.lockkit(["--format=json", "run", "-n", "job", "true"]));
+        let event: Value = serde_json::from_str(&said(&output)).unwrap();
+        assert_eq!((&event["event"], &event["name"]), (&"busy".into(), &"job".into()), "{event}");
+        assert!(event["reason"].as_str().unwrap().starts_with("held by somebody"), "{event}");
         guard.release().await.unwrap();
     });
     Ok(())

@@ -84,6 +84,13 @@ fn died() -> Result<(), Failed> {
     assert!(before < bound, "they died {before:?} before the end");
     let output = run.output();
     assert_eq!(output.status.code(), Some(123));
+    let lines: Vec<_> = said(&output).lines().map(str::to_owned).collect();
+    let why = "no server listens there";
+    let warned = lines.iter().position(|line| line.contains("could not be renewed: ") && line.contains(why));
+    let lost = lines
+        .iter()
+        .position(|line| line.contains("was lost, and the command is stopped") && line.contains(why));
+    assert!(warned.is_some() && warned < lost, "the holder is told why, and before it is stopped: {lines:?}");
     let by_watchdog = said(&output).contains("stands still") && pace.excess(WATCHDOG_LATER).is_zero();
     assert!(!by_watchdog, "its watchdog had to do it: {}", said(&output));
     Ok(())

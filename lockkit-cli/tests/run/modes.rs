@@ -10,7 +10,7 @@ use libtest_mimic::Failed;
 
 use crate::{
     Test,
-    support::{Place, Running, run, runtime, said},
+    support::{Place, Running, line_of, run, runtime, said},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -18,6 +18,8 @@ pub(crate) fn trials() -> Vec<Test> {
         ("modes::c1_the_shared_and_the_one_who_writes", read_write),
         ("modes::c1_permits", permits),
         ("modes::c1_two_runs_of_one_name", exclusive),
+        ("modes::c1_a_lock_of_another_kind_under_the_same_name_is_told", other_kind),
+        ("modes::a_lockkit_inside_a_job_is_told_where_its_url_is", nested),
         ("modes::the_commands_environment", environment),
         ("modes::the_file_of_the_url", url_files),
         ("modes::namespaces", namespaces),
@@ -77,12 +79,56 @@ fn read_write() -> Result<(), Failed> {
     let run = holding(&place, &["-s"]);
     assert!(is_free(&place, &["-s"]));
     assert!(!is_free(&place, &["--write"]));
+    assert!(!is_free(&place, &["-x"]), "flock's letter for a lock that excludes those who share");
     assert!(is_free(&place, &[]), "the mutex is another lock");
     ends_well(&place, run);
     let run = holding(&place, &["--write"]);
     assert!(!is_free(&place, &["-s"]));
     ends_well(&place, run);
     assert!(is_free(&place, &["-s"]));
+    Ok(())
+}
+
+/// `-s` does not exclude a plain `run`, unlike in flock(1): the user hears of it.
+fn other_kind() -> Result<(), Failed> {
+    let place = Place::new();
+    let shared = holding(&place, &["-s"]);
+    let go = place.path("go");
+    let line = format!("until [ -e {} ]; do sleep 0.01; done", go.display());
+    let mut plain = Running::start(place.lockkit(["run", "job", "-c", &line]));
+    let told = line_of(&mut plain);
+    assert!(told.contains("the rwlock \"job\" is held by lockkit pid "), "{told}");
+    assert!(told.contains("do not exclude each other"), "{told}");
+    fs::write(&go, "").unwrap();
+    assert_eq!(plain.output().status.code(), Some(0));
+    assert_eq!(shared.output().status.code(), Some(0));
+    fs::remove_file(&go)?;
+    let alone = run(place.lockkit(["run", "job", "sleep", "0.2"]));
+    assert_eq!(said(&alone), "", "nobody holds another lock of that name");
+    Ok(())
+}
+
+/// The URL of the outer lockkit may hold a password, and is not inherited. The name of a file is.
+fn nested() -> Result<(), Failed> {
+    let place = Place::new();
+    let inner = format!("{} run inner echo ran", env!("CARGO_BIN_EXE_lockkit"));
+    let output = run(place.lockkit(["run", "outer", "-c", &inner]));
+    assert_eq!(output.status.code(), Some(125));
+    assert!(
+        said(&output).contains("no store: ") && said(&output).contains("LOCKKIT_URL_FILE"),
+        "{}",
+        said(&output)
+    );
+    fs::write(place.path("url"), place.redis.url())?;
+    let mut command = crate::support::bare(["run", "outer", "-c", &inner]);
+    command.env("LOCKKIT_URL_FILE", place.path("url"));
+    let output = run(command);
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(0), b"ran\n".as_slice()),
+        "{}",
+        said(&output)
+    );
     Ok(())
 }
 

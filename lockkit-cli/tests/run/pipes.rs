@@ -56,8 +56,12 @@ fn own_words() -> Result<(), Failed> {
     assert_eq!(output.stdout, b"a word\n");
     assert!(said(&output).contains("\"job\" is held, token "), "{}", said(&output));
     let output = run(place.lockkit(["--format", "json", "run", "job", "no-such-command"]));
-    let line: serde_json::Value = serde_json::from_slice(&output.stderr)?;
-    assert_eq!(line["event"], "message");
+    let lines: Vec<serde_json::Value> =
+        said(&output).lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert_eq!((&lines[0]["event"], &lines[0]["name"]), (&"held".into(), &"job".into()));
+    assert!(lines[0]["token"].is_u64(), "{}", lines[0]);
+    assert_eq!(lines[1]["event"], "message");
     Ok(())
 }
 

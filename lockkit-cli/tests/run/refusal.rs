@@ -66,6 +66,10 @@ fn bad_input() -> Result<(), Failed> {
     ] {
         assert_refused(&run(place.lockkit(arguments)), 125, words);
     }
+    // Its own ttl goes before what the URL says, which then does not fit.
+    let folder = format!("file://{}?op_timeout=3s", place.path("locks").display());
+    let output = run(bare(["run", "--url", &folder, "--ttl", "2s", "--grace", "0s", "job", "true"]));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert_refused(&run(bare(["run", "job", "true"])), 125, "no store: give --url, LOCKKIT_URL");
     Ok(())
 }

@@ -16,7 +16,7 @@ fn who() -> Result<(), Failed> {
     let place = Place::new();
     runtime().block_on(async {
         let locker = place.locker().await;
-        let options = locker.defaults().clone().with_label("somebody on web-7");
+        let options = lockkit::LockOptions::new().with_label("somebody on web-7");
         let guard = locker.mutex("job").unwrap().with_options(options).unwrap().lock().await.unwrap();
         let token = guard.fencing_token();
         let output = run(place.lockkit(["run", "-w", "3200ms", "job", "true"]));
@@ -24,12 +24,13 @@ fn who() -> Result<(), Failed> {
         let lines: Vec<_> = said.lines().collect();
         assert_eq!(lines.len(), 2, "one line at once, one at the end: {said}");
         assert!(
-            lines[0].starts_with("lockkit: waiting for \"job\" since ")
+            lines[0].starts_with("lockkit: waiting for \"job\" for ")
                 && lines[0].contains("s: held by somebody on web-7, since "),
             "{said}"
         );
         let (_, left) = lines[0].split_once(&format!(", token {token}; gives up in ")).expect(&said);
-        let (_, waited) = lines[0].split_once("since ").unwrap();
+        let (_, waited) =
+            lines[0].split_once(" for ").and_then(|(_, rest)| rest.split_once(" for ")).unwrap();
         // Each is cut to whole seconds.
         let seconds = |text: &str| text.split_once('s').unwrap().0.parse::<u64>().unwrap();
         assert!(seconds(left) < 3 && (2..=3).contains(&(seconds(left) + seconds(waited))), "{said}");

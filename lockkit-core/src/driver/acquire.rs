@@ -3,7 +3,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use tokio::{task::consume_budget, time};
+use tokio::task::consume_budget;
 use tracing::Span;
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
     within::within,
 };
 use crate::{
-    clock::Tick,
+    clock::{Tick, sleep},
     error::{Error, ErrorKind, Result},
     name::LockName,
     observe::What,
@@ -69,10 +69,17 @@ pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option
     // A store that answers at once never makes its caller wait: others, such as the keeper, must have a turn.
     consume_budget().await;
     let started = keeper.agenda().clock.now();
+    let stop = match bound {
+        Bound::Forever => Tick::NEVER,
+        Bound::Try => started,
+        Bound::Within(wait) => started.after(wait),
+    };
     let call = Call::begin(request, started);
+    let mut again = false;
     let outcome = loop {
-        match once(request, bound, started).await {
-            Ok(Outcome::Missed) => {}
+        match once(request, Race { bound, stop, queued: again }).await {
+            Ok(Outcome::Missed) if keeper.agenda().clock.now() >= stop => break Ok(None),
+            Ok(Outcome::Missed) => again = true,
             Ok(Outcome::Granted(held, attempts)) => break Ok(Some((held, attempts))),
             Ok(Outcome::Refused) => break Ok(None),
             Err(error) => break Err(explain(error)),
@@ -148,19 +155,15 @@ enum Outcome {
 }
 
 /// Enters by the gate and competes.
-async fn once(request: Request<'_>, bound: Bound, started: Tick) -> Result<Outcome> {
+async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
     let Request { backend, keeper, token_base, name, mode, options, .. } = request;
+    let Race { bound, stop, .. } = race;
     let agenda = keeper.agenda();
     let held = Arc::new(Held::new(name.clone(), mode, Arc::clone(options), Arc::clone(agenda)));
     let life = Life::new(Arc::clone(agenda), options.limits.ttl);
     agenda.check_open()?;
     let claim = backend.claim(spec_of(request, &held))?;
     let bid = Bid::new(LiveClaim::new(claim, life), Arc::clone(&held), keeper);
-    let stop = match bound {
-        Bound::Forever => Tick::NEVER,
-        Bound::Try => started,
-        Bound::Within(wait) => started.after(wait),
-    };
     let entry = match bound {
         _ if !request.gated => Entry::Open,
         Bound::Try => agenda.gates.try_enter(&held),
@@ -169,12 +172,13 @@ async fn once(request: Request<'_>, bound: Bound, started: Tick) -> Result<Outco
             agenda.gates.enter(&held, waiter)
         }
     };
-    let (turn, queued) = match entry {
-        Entry::Open => (None, false),
+    race.queued |= matches!(entry, Entry::Queued(_));
+    let turn = match entry {
+        Entry::Open => None,
         Entry::Taken => return Ok(Outcome::Refused),
-        Entry::Turn(turn) => (Some(turn), false),
+        Entry::Turn(turn) => Some(turn),
         Entry::Queued(line) => match Box::pin(line.wait(keeper, stop)).await? {
-            Called::Open => (None, true),
+            Called::Open => None,
             Called::Late => return Ok(Outcome::Refused),
             Called::Missed => return Ok(Outcome::Missed),
             Called::Handed => {
@@ -184,16 +188,16 @@ async fn once(request: Request<'_>, bound: Bound, started: Tick) -> Result<Outco
             Called::Turn(ticket, rest) => {
                 let turn = agenda.gates.turn_of(&held, ticket);
                 if !rest.is_zero() {
-                    time::sleep(rest.min(agenda.clock.now().until(stop))).await;
+                    sleep(rest.min(agenda.clock.now().until(stop))).await;
                 }
                 if agenda.clock.now() >= stop {
                     return Ok(Outcome::Refused);
                 }
-                (Some(turn), true)
+                Some(turn)
             }
         },
     };
-    let attempts = compete(bid, request, Race { bound, stop, queued }, turn).await?;
+    let attempts = compete(bid, request, race, turn).await?;
     Ok(attempts.map_or(Outcome::Refused, |attempts| Outcome::Granted(Arc::clone(&held), attempts)))
 }
 
@@ -204,7 +208,7 @@ fn spec_of(Request { name, mode, options, .. }: Request<'_>, held: &Arc<Held>) -
     spec.clock = held.agenda.clock;
     spec.hint = Hint::to(held);
     spec.caller = Caller::of(held);
-    spec.short_lease = options.renewal == Renewal::Auto;
+    spec.short_lease = options.renewal() == Renewal::Auto;
     spec
 }
 
@@ -213,7 +217,7 @@ fn spec_of(Request { name, mode, options, .. }: Request<'_>, held: &Arc<Held>) -
 struct Race {
     bound: Bound,
     stop: Tick,
-    /// It begins later than its call.
+    /// It may begin later than its call.
     queued: bool,
 }
 
@@ -312,7 +316,7 @@ async fn compete(
                 () = bid.changed(), if well => {}
                 () = held.bell.notified() => {}
                 () = closing => {}
-                () = time::sleep(if left > reserve { pause.min(until_last) } else { left }) => backoff.grow(),
+                _ = sleep(if left > reserve { pause.min(until_last) } else { left }) => backoff.grow(),
             }
         }
         // Its runtime may have gone meanwhile, and what it left to do may be what this call waits for.

@@ -55,20 +55,6 @@ impl Chore {
     }
 }
 
-/// Where the timer of a [`Held`] stands. Removal is exact: no stale entries are left to be purged.
-#[derive(Debug)]
-pub(crate) struct Timer {
-    id: u64,
-    /// [`Tick::NEVER`]: not in the agenda.
-    due: AtomicU64,
-}
-
-impl Timer {
-    pub(crate) fn new(id: u64) -> Self {
-        Self { id, due: AtomicU64::new(Tick::NEVER.nanos()) }
-    }
-}
-
 /// The work of one locker's keeper.
 pub(crate) struct Agenda {
     pub(crate) clock: Clock,
@@ -169,11 +155,11 @@ impl Agenda {
         if self.observers.is_empty() {
             return;
         }
-        // A panic of an observer hurts no lock: the panic hook has told it.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            let event = Event { name, group, what: what() };
-            self.observers.iter().for_each(|observer| observer.on_event(&event));
-        }));
+        let event = Event { name, group, what: what() };
+        for observer in &self.observers {
+            // A panic of an observer hurts no lock and no other observer: the panic hook has told it.
+            let _ = catch_unwind(AssertUnwindSafe(|| observer.on_event(&event)));
+        }
     }
 
     pub(crate) fn is_attended(&self) -> bool {
@@ -238,15 +224,20 @@ impl Agenda {
     }
 
     /// The hold goes on without a guard and keeps its keeper at work; a shutdown that has begun ends it now. Nothing is
-    /// kept if it is over already.
+    /// kept if it is over already, and no keeper without a task: nobody would ever let go of it.
     pub(crate) fn leak(&self, held: &Arc<Held>, keeper: Arc<Keeper>) {
-        let (_unused, wake) = {
+        let mut keeper = Some(keeper);
+        // Not dropped under the lock: each may be the last one.
+        let (_before, wake) = {
             let mut state = self.lock();
-            let over = held.retired.load(Relaxed);
-            let unused =
-                if over { Some(keeper) } else { state.leaked.insert(held.timer.id, Some(keeper)).flatten() };
+            let before = if held.retired.load(Relaxed) {
+                None
+            } else {
+                let kept = keeper.take_if(|_| self.is_attended());
+                state.leaked.insert(held.timer.id, kept).flatten()
+            };
             let closing = state.draining_since.is_some();
-            (unused, closing && state.remove(held).is_some() && state.insert(held, Tick::NEVER))
+            (before, closing && state.remove(held).is_some() && state.insert(held, Tick::NEVER))
         };
         if wake {
             self.bell.notify_one();

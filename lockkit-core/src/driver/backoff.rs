@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{chance::between, spi::Poll};
+use crate::{chance::between, options::MAX_TTL, spi::Poll};
 
 /// The pause before the next attempt of a waiter that nothing wakes.
 #[derive(Debug)]
@@ -13,7 +13,9 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(poll: Poll) -> Self {
-        Self { pause: poll.min, max: poll.max }
+        // Beyond that nobody sees a difference, and a longer pause could not be jittered.
+        let max = poll.max.min(MAX_TTL);
+        Self { pause: poll.min.min(max), max }
     }
 
     /// The present pause, ±25 %, so that waiters that started together drift apart.

@@ -125,7 +125,7 @@ impl<'a> Bid<'a> {
         // A hand-over gave less than was asked for. A hold that is over by then need not ask for the rest.
         let short = now.until(held.lease_end()) < request.options.limits.ttl / 2;
         if short
-            && request.options.options.renewal == Renewal::Auto
+            && request.options.options.renewal() == Renewal::Auto
             && request.backend.descriptor().lease_scope == LeaseScope::Claim
         {
             due = due.min(now.after(MADE_WHOLE));

@@ -68,13 +68,14 @@ pub(super) enum Entry<'a> {
 
 impl Gates {
     pub(super) fn new(descriptor: &Descriptor) -> Self {
+        let silence = descriptor.max_patience.saturating_add(descriptor.poll.max.saturating_mul(2));
         Self {
             names: Mutex::default(),
             tickets: AtomicU64::new(1),
             reissues: descriptor.capabilities.reissue,
             fair: descriptor.capabilities.fair,
             lines_up: descriptor.capabilities.fair || !descriptor.max_patience.is_zero(),
-            silence: descriptor.max_patience + descriptor.poll.max * 2 + LEEWAY,
+            silence: silence.saturating_add(LEEWAY),
         }
     }
 
@@ -143,7 +144,7 @@ impl Gates {
     }
 
     fn silence_of(&self, held: &Held) -> Duration {
-        self.silence + held.limits().op_timeout
+        self.silence.saturating_add(held.limits().op_timeout)
     }
 
     fn ticket(&self) -> Ticket {
@@ -219,7 +220,7 @@ impl Gates {
         while let Some(waiter) = crowd.pop() {
             let ticket = self.ticket();
             if waiter.offer(Slot::Turn { ticket, rest }) {
-                let stale_at = now.after(rest + self.silence_of(&waiter.held));
+                let stale_at = now.after(rest).after(self.silence_of(&waiter.held));
                 crowd.compete(Occupant::rival(ticket, stale_at));
                 return Some(waiter);
             }

@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, Notify};
 use tracing::{Level, Span};
 
 use super::{
-    agenda::{Agenda, Timer},
+    agenda::Agenda,
     gate::Ticket,
     line::UNCLAIMED,
     live::LiveClaim,
@@ -31,6 +31,25 @@ use crate::{
     spi::{Attachment, Attendance, Lease, LossReason, Mode, Ring},
     token::{FencingToken, OwnerId},
 };
+
+/// Where the timer of a hold stands in the agenda. Removal is exact: no stale entries are left to be purged.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    pub(super) id: u64,
+    /// [`Tick::NEVER`]: not in the agenda.
+    pub(super) due: AtomicU64,
+}
+
+impl Timer {
+    pub(crate) fn new(id: u64) -> Self {
+        Self { id, due: AtomicU64::new(Tick::NEVER.nanos()) }
+    }
+
+    /// Whether it is not in the agenda: a renewal works on the hold, or waits for its claim.
+    pub(super) fn is_out(&self) -> bool {
+        self.due.load(Relaxed) == Tick::NEVER.nanos()
+    }
+}
 
 /// A span with the fields that all of lockkit's have.
 macro_rules! lock_span {

@@ -50,7 +50,7 @@ impl Keeper {
             return Ok(());
         }
         if !has_timers() {
-            let text = "the tokio runtime here has no timers; build it with `enable_time` or `enable_all`";
+            let text = "the tokio runtime here has ended, or has no timers; build it with `enable_time` or `enable_all`";
             return Err(Error::new(ErrorKind::NoRuntime, text));
         }
         if !agenda.attended.swap(true, SeqCst) {
@@ -61,9 +61,9 @@ impl Keeper {
     }
 }
 
-/// tokio tells it by a panic only.
+/// tokio tells it by a panic only, and of a runtime that has ended when the timer is polled.
 fn has_timers() -> bool {
-    catch_unwind(|| drop(time::sleep(Duration::ZERO))).is_ok()
+    catch_unwind(|| time::sleep(Duration::ZERO).now_or_never()).is_ok()
 }
 
 impl Drop for Keeper {
@@ -92,7 +92,8 @@ impl Attendance {
             }
             // FuturesUnordered polls a new future at once: a wake-up that went to its former task is not lost.
             // Unconstrained: else all but the first 128 of them are polled in vain, again and again.
-            chores.extend(left.into_iter().map(|chore| unconstrained(caught(finish(chore)))));
+            let left = left.into_iter().map(|chore| Todo { agenda, chore: Some(chore) });
+            chores.extend(left.map(|todo| unconstrained(caught(finish(todo)))));
             renewals.extend(due.into_iter().map(|held| unconstrained(caught(renew_due(held)))));
             if last && chores.is_empty() && renewals.is_empty() {
                 return;
@@ -122,7 +123,22 @@ async fn caught(work: impl Future<Output = ()>) {
     let _ = AssertUnwindSafe(work).catch_unwind().await;
 }
 
-async fn finish(chore: Chore) {
+/// A chore that goes back to the agenda if its runtime ends before it begins.
+struct Todo<'a> {
+    agenda: &'a Agenda,
+    chore: Option<Chore>,
+}
+
+impl Drop for Todo<'_> {
+    fn drop(&mut self) {
+        if let Some(chore) = self.chore.take() {
+            self.agenda.push(chore);
+        }
+    }
+}
+
+async fn finish(mut todo: Todo<'_>) {
+    let Some(chore) = todo.chore.take() else { return };
     match chore {
         Chore::Attempt(attempting, held) => {
             if let (Some(claim), _) = attempting.await {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::Notify, time};
+use tokio::sync::Notify;
 
 use super::{
     agenda::Chore,
@@ -17,7 +17,7 @@ use super::{
     renew::first_due,
 };
 use crate::{
-    clock::Tick,
+    clock::{Tick, sleep},
     error::Result,
     name::LockName,
     spi::{ClaimSpec, Grant},
@@ -197,7 +197,7 @@ impl<'a> InLine<'a> {
                 biased;
                 () = self.waiter.bell.notified() => {}
                 () = closing => {}
-                () = time::sleep(self.look.min(left)) => self.gates.look(self.waiter.name(), agenda.clock.now()),
+                _ = sleep(self.look.min(left)) => self.gates.look(self.waiter.name(), agenda.clock.now()),
             }
             // Its runtime may have gone meanwhile, and what it left to do may be what this call waits for.
             keeper.ensure()?;

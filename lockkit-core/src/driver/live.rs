@@ -38,6 +38,11 @@ impl LiveClaim {
         bounded(budget, self.claim.keep_alive()).await
     }
 
+    /// A panic here leaves it to a request.
+    pub(crate) fn known_pulse(&mut self) -> Option<Result<Pulse>> {
+        catch_unwind(AssertUnwindSafe(|| self.claim.known_pulse())).ok().flatten()
+    }
+
     pub(crate) async fn extend(&mut self, lease: Duration, budget: Duration) -> Result<Pulse> {
         bounded(budget, self.claim.extend(lease)).await
     }
@@ -95,8 +100,6 @@ impl Drop for Life {
 }
 
 /// A request that is dropped at its budget, or that panics, may have been applied; the claim stays usable.
-///
-/// The timer may panic too: a future that moved to another runtime brings the timers of one that may have ended.
 pub(crate) async fn bounded<T>(budget: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
     match AssertUnwindSafe(within(budget, request)).catch_unwind().await {
         Ok(Some(answer)) => answer,

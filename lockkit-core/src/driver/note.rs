@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::sync::MutexGuard;
+
 use super::{held::Held, live::LiveClaim, renew::left_over, within::within};
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -41,11 +43,24 @@ pub(crate) async fn write_note(held: Arc<Held>, note: Note) -> Result<Noted> {
 
 /// Between two attempts, the claim is free for a renewal.
 async fn attempt(held: &Held, note: &Note, budget: Duration) -> Result<Noted> {
-    let Some(mut slot) = within(budget, held.slot.lock()).await else {
-        return Err(Error::new(ErrorKind::Unavailable, "a renewal in flight did not end in time"));
-    };
+    let clock = held.agenda.clock;
+    let end = clock.now().after(budget);
+    let mut slot = take_slot(held, budget).await?;
+    // Those who wait for the slot get it in order. A renewal must not wait for the requests of all notes before it.
+    if held.timer.is_out() {
+        drop(slot);
+        slot = take_slot(held, clock.now().until(end)).await?;
+    }
     match slot.as_mut() {
         Some(claim) if held.is_held() => LiveClaim::write_note(claim, note, budget).await,
         _ => Err(held.lost_error()),
+    }
+}
+
+async fn take_slot(held: &Held, budget: Duration) -> Result<MutexGuard<'_, Option<LiveClaim>>> {
+    match within(budget, held.slot.lock()).await {
+        Some(slot) => Ok(slot),
+        None if !held.is_held() => Err(held.lost_error()),
+        None => Err(Error::new(ErrorKind::Unavailable, "a renewal or a note in flight did not end in time")),
     }
 }

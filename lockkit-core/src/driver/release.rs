@@ -9,12 +9,11 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use tokio::time;
 use tracing::Instrument as _;
 
 use super::{agenda::Chore, held::Held, keeper::Keeper, line::give_back_unclaimed, live::LiveClaim};
 use crate::{
-    clock::Tick,
+    clock::{Tick, sleep},
     error::{Error, ErrorKind, ErrorStatus, Result},
     observe::What,
     spi::{Attempt, Reissued, Released, Wait},
@@ -206,7 +205,7 @@ async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Resul
             return Err(error.with_status(ErrorStatus::Persistent));
         }
         held.observe(|| What::Failed { error: &error });
-        time::sleep(pause).await;
+        sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

@@ -1,6 +1,7 @@
 //! Renewal: by the keeper when it is due, or by the user.
 
 use std::{
+    future::Future,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -28,7 +29,7 @@ const SLOTS: u32 = 4;
 
 /// When a hold that was granted or renewed just now is due: after a third of what is left, spread by jitter.
 pub(crate) fn first_due(held: &Held, now: Tick) -> Tick {
-    match held.options.options.renewal {
+    match held.options.options.renewal() {
         Renewal::Auto => next_due(held.agenda.cadence, held.limits().ttl, held.lease_end(), now),
         Renewal::Manual => held.deadline(),
     }
@@ -44,14 +45,19 @@ fn next_due(Cadence { longest, together }: Cadence, ttl: Duration, deadline: Tic
 }
 
 /// Works on a timer that came due: renews, notices a loss, or gives up what a shutdown found still held.
-pub(crate) async fn renew_due(held: Arc<Held>) {
-    let now = held.agenda.clock.now();
+pub(crate) fn renew_due(held: Arc<Held>) -> impl Future<Output = ()> {
+    // Made before the first poll: a runtime may end before that, and the timer must be found by the next keeper.
+    work_on(NextTimer { held, rung: false, due: None })
+}
+
+async fn work_on(mut next: NextTimer) {
+    let held = Arc::clone(&next.held);
+    let clock = held.agenda.clock;
+    let now = clock.now();
     if now >= held.unclaimed_until() || !held.stands_at(now) || held.agenda.is_draining() {
         give_back_unclaimed(&held);
     }
-    let rung = held.rung.begin_renewal();
-    let mut next = NextTimer { held: &held, rung, due: None }; // dropped after `slot`
-    let clock = held.agenda.clock;
+    next.rung = held.rung.begin_renewal();
     let draining = held.agenda.draining_since();
     if draining.is_some() && clock.now() >= held.agenda.closing_end(&held) {
         held.lose(LossReason::Closed);
@@ -59,9 +65,10 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
     if !held.is_held() {
         return left_over(&held);
     }
+    let before = held.lease_end();
     let (mut slot, joined) = match held.slot.try_lock() {
         Ok(slot) => (slot, false),
-        // A renewal by hand, or the release. Joined, not waited for: a future that nobody polls may have it.
+        // A renewal by hand, a note, or the release. Joined, not waited for: a future that nobody polls may have it.
         Err(_) => {
             let patience = held.limits().op_timeout.min(clock.now().until(held.deadline()));
             match within(patience, held.slot.lock()).await {
@@ -70,21 +77,26 @@ pub(crate) async fn renew_due(held: Arc<Held>) {
             }
         }
     };
+    if joined && !held.is_held() {
+        return left_over(&held);
+    }
     let Some(claim) = slot.as_mut() else { return };
     let unknown = held.unknown_renewals.load(Relaxed) > 0;
-    let regular = match (held.options.options.renewal, draining) {
+    // Only a later end proves that what had the slot was a renewal, and was confirmed.
+    let renewed = joined && held.lease_end() > before;
+    let regular = match (held.options.options.renewal(), draining) {
         // A session has no deadline to end it: it must be looked after to the end.
         (_, Some(_)) if held.lease_end() != Tick::NEVER => false,
-        (Renewal::Auto, _) => !joined,
+        (Renewal::Auto, _) => !renewed,
         (Renewal::Manual, _) => unknown, // a hint asked for a look that did not succeed yet
     };
-    if !rung && !regular {
+    if !next.rung && !regular {
         let due = if draining.is_some() { Tick::NEVER } else { first_due(&held, clock.now()) };
         next.due = Some(due);
         return;
     }
     // A hint is a reason to look, but none to hold on for longer than the user wanted.
-    let wish = if held.options.options.renewal == Renewal::Manual { Wish::Look } else { Wish::Renew };
+    let wish = if held.options.options.renewal() == Renewal::Manual { Wish::Look } else { Wish::Keep };
     match beat(&held, claim, wish).await {
         Ok(()) => next.due = Some(first_due(&held, clock.now())),
         Err(error) if error.kind() == ErrorKind::Lost => left_over(&held),
@@ -131,9 +143,11 @@ pub(crate) async fn renew_now(held: Arc<Held>, lease: Option<Duration>) -> Resul
 enum Wish {
     /// A lease of this length.
     Extend(Duration),
+    /// A lease of the ttl, as it is due.
+    Keep,
     /// To hear whether the lock is still held.
     Look,
-    /// A lease of the ttl.
+    /// A lease of the ttl, as the user asks for it.
     Renew,
 }
 
@@ -141,7 +155,7 @@ impl Wish {
     fn operation(self) -> &'static str {
         match self {
             Self::Extend(_) => "extend",
-            Self::Look | Self::Renew => "renew",
+            Self::Keep | Self::Look | Self::Renew => "renew",
         }
     }
 }
@@ -175,12 +189,16 @@ async fn ask(held: &Held, claim: &mut LiveClaim, wish: Wish) -> Result<Duration>
     let kept = held.lease_left(asked);
     let lease = match wish {
         Wish::Extend(lease) => Some(lease.max(kept)),
-        Wish::Look | Wish::Renew if held.agenda.extends && kept > held.limits().ttl => Some(kept),
-        Wish::Look | Wish::Renew => None,
+        Wish::Keep | Wish::Look | Wish::Renew if held.agenda.extends && kept > held.limits().ttl => {
+            Some(kept)
+        }
+        Wish::Keep | Wish::Look | Wish::Renew => None,
     };
-    let pulse = match lease {
-        None => claim.keep_alive(budget).await?,
-        Some(lease) => claim.extend(lease, budget).await?,
+    let known = if matches!(wish, Wish::Keep | Wish::Look) { claim.known_pulse() } else { None };
+    let pulse = match (known, lease) {
+        (Some(known), _) => known?,
+        (None, None) => claim.keep_alive(budget).await?,
+        (None, Some(lease)) => claim.extend(lease, budget).await?,
     };
     match pulse {
         Pulse::Alive(lease) => {
@@ -211,14 +229,14 @@ pub(super) fn left_over(held: &Arc<Held>) {
     held.agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
 }
 
-/// Puts the timer back however the renewal ends, also when its runtime is shut down midway.
-struct NextTimer<'a> {
-    held: &'a Arc<Held>,
+/// Puts the timer back however the renewal ends, also when its runtime is shut down before it begins, or midway.
+struct NextTimer {
+    held: Arc<Held>,
     rung: bool,
     due: Option<Tick>,
 }
 
-impl Drop for NextTimer<'_> {
+impl Drop for NextTimer {
     fn drop(&mut self) {
         let due = self.due.unwrap_or_else(|| {
             // Nothing was asked of the store, or no answer came: the hint still stands.
@@ -226,7 +244,7 @@ impl Drop for NextTimer<'_> {
             let pause = (self.held.limits().ttl / 24).min(self.held.agenda.cadence.longest);
             self.held.agenda.clock.now().after(pause)
         });
-        self.held.agenda.schedule(self.held, due.min(self.held.unclaimed_until()));
+        self.held.agenda.schedule(&self.held, due.min(self.held.unclaimed_until()));
     }
 }
 

@@ -57,7 +57,8 @@ impl Election {
         Self { handle, watches: Shared::default() }
     }
 
-    /// Uses options of its own instead of the locker's defaults. Their label is not used: the value takes its place.
+    /// Sets options of this election. An option that is not set stays as it is: at first the locker's default. The
+    /// label is not used: the value takes its place.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if the options contradict each other.

@@ -104,7 +104,9 @@ impl LeaderWatch {
     /// Completes when the leader differs from what was told last; the first time, when it is known who leads, or that
     /// nobody does. `None` is nobody.
     ///
-    /// The terms that it tells never fall: what a lagging replica says of the past is ignored.
+    /// The terms that it tells never fall: an older leader, as a replica that lags behind names it, is ignored. `None` has
+    /// no term. A replica that lags behind may say that nobody leads while somebody does: `None` then comes before the
+    /// present leader, or between two looks at it. So `None` is a reason to campaign, and never to act as the leader.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] after [`Locker::shutdown`](crate::Locker::shutdown). A store that can't be asked is asked

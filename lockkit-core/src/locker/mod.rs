@@ -109,15 +109,16 @@ impl Locker {
         self.with_observer(Arc::new(crate::metrics::Metrics::new(backend)))
     }
 
-    /// Sets the options of locks that have none of their own.
+    /// Sets the defaults of all locks. An option that is not set stays what it was, such as that of the URL.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if the options contradict each other.
     pub fn with_defaults(self, defaults: LockOptions) -> Result<Self> {
-        Ok(self.with_checked_defaults(CheckedOptions::new(defaults)?))
+        let defaults = CheckedOptions::new(defaults.over(self.defaults()))?;
+        Ok(self.with_checked_defaults(defaults))
     }
 
-    /// The options of locks that have none of their own, to start from when one lock needs a different one.
+    /// The options of a lock for which nothing else is set.
     #[must_use]
     pub fn defaults(&self) -> &LockOptions {
         &self.defaults.options

@@ -60,7 +60,7 @@ impl MutexSet {
         Ok(Self { handles: handles.into() })
     }
 
-    /// Uses options of its own for each of the mutexes instead of the locker's defaults.
+    /// Sets options of each of the mutexes. An option that is not set stays as it is: at first the locker's default.
     ///
     /// [`wait`](LockOptions::wait) bounds the whole call. With [`Renewal::Manual`](crate::Renewal::Manual) nobody
     /// renews the first ones while the call waits for the others.

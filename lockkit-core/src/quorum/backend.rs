@@ -1,9 +1,10 @@
 //! The backend.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::future::{self, BoxFuture};
+use tokio::time;
 
 use super::{
     Need,
@@ -16,9 +17,12 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Grade, Inspection, Mode, Released, Role},
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Grade, Holder, Inspection, Mode, Released, Role},
     token::FencingToken,
 };
+
+/// A ballot takes some round trips: it is decided by one of these looks, as a rule.
+const BETWEEN_LOOKS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(40)];
 
 /// A lock over several independent stores; see the [module](crate::quorum).
 ///
@@ -105,12 +109,25 @@ impl Quorum {
         too_few(answers, need, |place| &self.members.all[place].label).map_or(Ok(()), Err)
     }
 
-    async fn look(&self, name: &LockName) -> Result<Answers<Inspection>> {
-        let need = self.members.need;
-        let looks = self.ask(|member| member.inspect(name));
-        let answers = gather(looks, self.need(), |answers| inspect::is_settled(answers, need)).await;
-        self.check(&answers, self.need())?;
-        Ok(answers)
+    /// What the members show, and who holds it by that. A ballot that is under way looks like one of which a part is hidden:
+    /// the members are asked again a little later.
+    async fn look(
+        &self,
+        name: &LockName,
+        settled: impl Fn(&Answers<Inspection>) -> bool,
+    ) -> Result<(Answers<Inspection>, Vec<Holder>)> {
+        let mut pauses = BETWEEN_LOOKS.iter();
+        loop {
+            let looks = self.ask(|member| member.inspect(name));
+            let answers = gather(looks, self.need(), &settled).await;
+            self.check(&answers, self.need())?;
+            let unclear = match inspect::holders(&answers, &self.members.all, self.members.need) {
+                Ok(holders) => return Ok((answers, holders)),
+                Err(error) => error,
+            };
+            let Some(pause) = pauses.next() else { return Err(unclear) };
+            time::sleep(*pause).await;
+        }
     }
 }
 
@@ -132,16 +149,14 @@ impl Backend for Quorum {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        let answers = self.look(name).await?;
-        Ok(Inspection::new(inspect::holders(&answers, &self.members.all, self.members.need), None))
+        let Members { all, need, .. } = &*self.members;
+        let (_, holders) = self.look(name, |answers| inspect::is_settled(answers, all, *need)).await?;
+        Ok(Inspection::new(holders, None))
     }
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
-        let looks = self.ask(|member| member.inspect(name));
         // All that can be heard: who shows it, has to free it.
-        let seen = gather(looks, self.need(), |_| false).await;
-        self.check(&seen, self.need())?;
-        let holders = inspect::holders(&seen, &self.members.all, self.members.need);
+        let (seen, holders) = self.look(name, |_| false).await?;
         let Some(owner) = holders.iter().find(|it| it.token == Some(token)).and_then(|it| it.owner) else {
             return Ok(Released::NotHeld);
         };

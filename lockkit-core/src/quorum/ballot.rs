@@ -1,12 +1,19 @@
 //! One ballot: the members' claims of one owner, and what their answers come to.
 //!
 //! # Why the tokens rise
-//! A grant stands on members that hold the lock for its owner *and* whose token for it is at least the ballot's token T:
-//! because they gave it, or because they were raised to it while they held. Only such members count, and only until
-//! their leases end; there are `need` of them, so any two grants have one in common. Whichever of the two had that
-//! member first, its T was at most the member's token then, when it held the member: the other one's grant there came
-//! later, has a larger token (C4 of the member), and its own T is no smaller than that. And the first one ended there
-//! before, by its release or its lease: so it was returned before the second one was, and was over by then.
+//! A ballot is won when `need` members hold the lock for its owner, all with the ballot's token T: because they gave
+//! it, or because they were raised to it while they held. T is the largest token of all members that hold the lock
+//! for this owner at the win. Any two grants have a member in common. Whichever of the two held that member first, its
+//! T was the member's token then. The other one's grant there came later, so it has a larger token (C4 of the
+//! member), and its own T is no smaller than that. And the first one ended there before, by its release or its lease:
+//! so it was returned before the second one was, and was over by then.
+//!
+//! T can rise until the win. If it were settled with the first `need` answers, a lease could end before the win, another
+//! client could get the lock with a larger token and give it back, and a member that grants after that would complete
+//! this ballot with the smaller T.
+//!
+//! After the win members may join, if their token is T or larger. They count only while the others carry the grant
+//! without a gap: after a gap another client may have had the lock in between, so the grant is over, whoever joins.
 //!
 //! Where all members are needed, those that can be raised are: so each of them may be the only store of the lock before or
 //! after, and tokens go on to rise. One that can't be raised has no part in that; unless it has a `token_base`, which
@@ -21,7 +28,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, Tick},
-    spi::{ClaimSpec, Grant, Lease, LossReason, Pulse, Released},
+    spi::{ClaimSpec, Grant, LossReason, Pulse, Released},
     token::{FencingToken, OwnerId},
 };
 
@@ -73,8 +80,10 @@ pub(super) struct Ballot {
     pub(super) votes: Vec<Vote>,
     need: Need,
     budget: Budget,
-    /// The ballot's token, from when enough members have granted.
+    /// The ballot's token, from when enough members have granted. It can rise until the win.
     token: Option<FencingToken>,
+    /// What was won has lasted, and lasts, without a gap until then.
+    until: Tick,
     phase: Phase,
     /// Counts the calls that work on it.
     call: u64,
@@ -85,8 +94,8 @@ pub(super) struct Ballot {
 
 impl Ballot {
     pub(super) fn new(owner: OwnerId, votes: Vec<Vote>, need: Need, budget: Budget) -> Self {
-        let (token, phase, started) = (None, Phase::Open, budget.clock.now());
-        Self { owner, votes, need, budget, token, phase, call: 0, started, met: None }
+        let (phase, started) = (Phase::Open, budget.clock.now());
+        Self { owner, votes, need, budget, token: None, until: started, phase, call: 0, started, met: None }
     }
 
     pub(super) fn need(&self) -> usize {
@@ -130,10 +139,14 @@ impl Ballot {
     /// Asks for the lock. Breaks with true once it is won, with false when it can't be.
     pub(super) fn elect(&mut self, now: Tick) -> ControlFlow<bool, Tick> {
         self.ask();
-        let Some(token) = self.token else { return self.count_grants(now) };
+        let Some(token) = self.largest(now) else { return self.await_grants(now) };
+        self.token = Some(token);
+        self.votes.iter_mut().for_each(|vote| vote.settle(token));
         self.raise(token);
-        if self.count(|vote| self.stands(vote, now)) >= self.need() {
-            self.phase = Phase::Won;
+        if self.count(|vote| self.stands(vote, now)) >= self.need()
+            && let Some(last) = self.last_part()
+        {
+            (self.phase, self.until) = (Phase::Won, last.deadline());
             return ControlFlow::Break(true);
         }
         let hopeful = |vote: &Vote| self.stands(vote, now) || vote.is_asking() || vote.is_raising(self.call);
@@ -167,16 +180,16 @@ impl Ballot {
         }
     }
 
-    fn count_grants(&mut self, now: Tick) -> ControlFlow<bool, Tick> {
+    /// The largest token of the members that hold it, if they are enough.
+    fn largest(&self, now: Tick) -> Option<FencingToken> {
+        let tokens = self.votes.iter().filter_map(|vote| vote.valid(now)).map(|part| part.token);
+        let (count, largest) = (tokens.clone().count(), tokens.max());
+        largest.filter(|_| count >= self.need())
+    }
+
+    fn await_grants(&mut self, now: Tick) -> ControlFlow<bool, Tick> {
         let need = self.need();
         let granted = self.count(|vote| vote.valid(now).is_some());
-        if granted >= need {
-            self.token = self.votes.iter().filter_map(|vote| vote.valid(now)).map(|part| part.token).max();
-            self.token
-                .into_iter()
-                .for_each(|token| self.votes.iter_mut().for_each(|vote| vote.settle(token)));
-            return self.elect(now);
-        }
         let open = self.count(|vote| matches!(vote.standing, Standing::Open));
         let (refused, asking) = (self.count(is_refused), self.count(Vote::is_asking));
         let lost = granted + open < need;
@@ -199,7 +212,7 @@ impl Ballot {
         for vote in &mut self.votes {
             if vote.fence == Fence::Raised
                 && vote.is_idle()
-                && vote.wants_raise(self.call)
+                && vote.wants_raise(token, self.call)
                 && vote.part().is_some_and(|part| part.token < token)
             {
                 vote.raise(token, self.budget.request(), self.call);
@@ -219,24 +232,23 @@ impl Ballot {
     /// The grant of a ballot that was won. It lasts for as long as `need` members do: at least one of the best of them
     /// is in every other quorum.
     pub(super) fn grant(&self) -> Option<Grant> {
-        let lease = self.lease()?;
-        Some(Grant { token: self.token?, lease })
+        Some(Grant { token: self.token?, lease: self.last_part()?.proven() })
     }
 
-    fn lease(&self) -> Option<Lease> {
+    /// The part with which the grant ends.
+    fn last_part(&self) -> Option<Part> {
         let carried = |vote| Vote::part(vote).filter(|part| self.is_raised(vote, part));
         let mut parts: Vec<_> = self.votes.iter().filter_map(carried).collect();
         parts.sort_by_key(|part| std::cmp::Reverse(part.deadline()));
-        let last = parts.get(self.need() - 1)?;
-        Some(match last.lease {
-            Lease::For(lasts) => Lease::Proven { at: last.at, lasts },
-            proven => proven,
-        })
+        parts.get(self.need() - 1).copied().copied()
     }
 
     /// Renews what was won. Breaks with `None` if the answers leave it open.
     pub(super) fn beat(&mut self, lease: Option<Duration>, now: Tick) -> ControlFlow<Option<Pulse>, Tick> {
         let (call, need, request) = (self.call, self.need(), self.budget.request());
+        if now >= self.until {
+            return ControlFlow::Break(Some(Pulse::Lost(LossReason::Expired)));
+        }
         if let Some(token) = self.token {
             self.raise(token);
         }
@@ -248,9 +260,10 @@ impl Ballot {
             }
         }
         if self.confirmed() >= need
-            && let Some(lease) = self.lease()
+            && let Some(last) = self.last_part()
         {
-            return ControlFlow::Break(Some(Pulse::Alive(lease)));
+            self.until = self.until.max(last.deadline());
+            return ControlFlow::Break(Some(Pulse::Alive(last.proven())));
         }
         // A member that never granted is not asked again: it would be a grant of its own, with a token of its own.
         let possible = |vote: &Vote| vote.part().is_some() || vote.is_asking();

@@ -72,7 +72,7 @@ pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Ar
             (Err(error), Some((alike, _))) if error.is_temporary() && count >= enough => {
                 tracing::warn!(member = %url, "a member of a quorum can't be reached yet: {error}");
                 let descriptor = alike.descriptor().clone();
-                Arc::new(LateMember::new(registry.clone(), url.clone(), descriptor, need))
+                Arc::new(LateMember::new(registry.clone(), url.clone(), descriptor))
             }
             (Err(error), _) => {
                 // What its own backend does not take for a URL may show a piece of a password.

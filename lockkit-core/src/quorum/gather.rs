@@ -61,13 +61,17 @@ pub(super) fn too_few<'a, T>(
     if count >= need {
         return None;
     }
+    let reasons = silent(answers, label).join("; ");
+    let text = format!("{count} of {} members answered, {need} are needed: {reasons}", answers.len());
+    Some(Error::new(ErrorKind::Unavailable, text))
+}
+
+/// Why each of the others has not answered.
+pub(super) fn silent<'a, T>(answers: &Answers<T>, label: impl Fn(usize) -> &'a str) -> Vec<String> {
     let reasons = answers.iter().enumerate().filter_map(|(place, answer)| match answer {
         Some(Ok(_)) => None,
         Some(Err(error)) => Some(format!("{}: {}", label(place), error.context())),
         None => Some(format!("{}: no answer in time", label(place))),
     });
-    let reasons: Vec<_> = reasons.collect();
-    let text =
-        format!("{count} of {} members answered, {need} are needed: {}", answers.len(), reasons.join("; "));
-    Some(Error::new(ErrorKind::Unavailable, text))
+    reasons.collect()
 }

@@ -4,10 +4,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Need,
-    gather::{Answers, good},
+    gather::{Answers, good, silent},
     member::{Fence, Member},
 };
 use crate::{
+    error::{Error, ErrorKind, Result},
     spi::{Holder, Inspection, Mode},
     token::{FencingToken, OwnerId},
 };
@@ -15,28 +16,30 @@ use crate::{
 /// A holder, and the place of the member that shows it.
 type Shown<'a> = (usize, &'a Holder);
 
-/// The holders that `need` members show. `None` stands for those that are no lockkit clients.
-pub(super) fn holders(answers: &Answers<Inspection>, members: &[Member], need: Need) -> Vec<Holder> {
+/// The holders that `need` members show, all with the token of the grant. `None` stands for those that are no lockkit
+/// clients.
+///
+/// # Errors
+/// [`ErrorKind::Unavailable`] if a client may hold it, or holds it, and the answers do not prove that, or with which token.
+/// A member that does not answer can be a part of that grant. A member that granted late can show another token than
+/// the grant's, and so does a member while a ballot is under way.
+pub(super) fn holders(answers: &Answers<Inspection>, members: &[Member], need: Need) -> Result<Vec<Holder>> {
     let enough = need.of(answers.len());
-    let by_owner = by_owner(answers);
-    let shown = by_owner.values().filter(|shown| shown.len() >= enough);
-    shown.map(|shown| merge(shown, members, need, enough)).collect()
+    let hidden = answers.len() - good(answers).count();
+    let mut holders = Vec::new();
+    for shown in by_owner(answers).values() {
+        if let Some(holder) = of_grant(shown, members, need, enough) {
+            holders.push(merge(shown, holder.token, enough));
+        } else if shown.len() + hidden >= enough {
+            return Err(unclear(answers, shown, members));
+        }
+    }
+    Ok(holders)
 }
 
-/// The rest of the answers makes no difference: so many show one token that it is the grant's, or no holder can be
-/// shown by enough.
-pub(super) fn is_settled(answers: &Answers<Inspection>, need: Need) -> bool {
-    let enough = need.of(answers.len());
-    if good(answers).count() < enough {
-        return false;
-    }
-    let open = answers.iter().filter(|answer| answer.is_none()).count();
-    let by_owner = by_owner(answers);
-    let agree = |shown: &Vec<Shown<'_>>| {
-        shown.len() >= enough
-            && shown.iter().filter(|(_, holder)| holder.token == shown[0].1.token).count() >= enough
-    };
-    by_owner.values().any(agree) || by_owner.values().all(|shown| shown.len() + open < enough)
+/// The answers so far are enough, and tell who holds it.
+pub(super) fn is_settled(answers: &Answers<Inspection>, members: &[Member], need: Need) -> bool {
+    good(answers).count() >= need.of(answers.len()) && holders(answers, members, need).is_ok()
 }
 
 /// The token by which each member knows this owner.
@@ -61,16 +64,39 @@ fn by_owner(answers: &Answers<Inspection>) -> BTreeMap<Option<OwnerId>, Vec<Show
     by_owner
 }
 
-fn merge(shown: &[Shown<'_>], members: &[Member], need: Need, enough: usize) -> Holder {
+/// One that shows the token of the grant, if this owner has one. A majority that has won has the token of the grant at each of
+/// its members, and so few can have joined with another one that they are not enough. Where all are needed, it is the
+/// largest token.
+///
+/// Before the win it may be a smaller one, if enough members have granted with the same token and are not raised yet.
+/// That one, too, is larger than the tokens of all grants before.
+fn of_grant<'a>(shown: &[Shown<'a>], members: &[Member], need: Need, enough: usize) -> Option<&'a Holder> {
+    if shown.len() < enough {
+        return None;
+    }
+    let alike = |token| shown.iter().filter(|(_, holder)| holder.token == token).count();
+    match need {
+        Need::Majority => shown.iter().map(|(_, holder)| *holder).find(|it| alike(it.token) >= enough),
+        Need::All => trusted(shown, members).into_iter().max_by_key(|holder| holder.token),
+    }
+}
+
+fn unclear(answers: &Answers<Inspection>, shown: &[Shown<'_>], members: &[Member]) -> Error {
+    let label = |place: usize| &*members[place].label;
+    let shown = shown.iter().map(|(place, holder)| match holder.token {
+        Some(token) => format!("{} shows token {token}", label(*place)),
+        None => format!("{} shows a client that is not lockkit", label(*place)),
+    });
+    let reasons: Vec<_> = shown.chain(silent(answers, label)).collect();
+    let text = format!("who holds it, with which token, can't be told now: {}", reasons.join("; "));
+    Error::new(ErrorKind::Unavailable, text)
+}
+
+fn merge(shown: &[Shown<'_>], token: Option<FencingToken>, enough: usize) -> Holder {
     let mut merged = Holder::new(Mode::Exclusive);
-    let mut tokens = tokens_of(shown, members);
     let shown: Vec<_> = shown.iter().map(|(_, holder)| *holder).collect();
-    tokens.sort_unstable_by(|a, b| b.cmp(a));
-    // Of a majority, `enough` have the grant's token or a larger one; and what is larger came from members that granted
-    // after the token was settled, which are fewer than the rest.
-    let token = tokens.get(if need == Need::All { 0 } else { enough - 1 });
     if let (Some(owner), Some(token)) = (shown[0].owner, token) {
-        merged = merged.with_grant(owner, *token);
+        merged = merged.with_grant(owner, token);
     }
     // Where there is no lease, it lasts for ever.
     let mut remaining: Vec<_> =
@@ -82,16 +108,17 @@ fn merge(shown: &[Shown<'_>], members: &[Member], need: Need, enough: usize) -> 
         .with_label(shown.iter().find_map(|holder| holder.label.clone()))
 }
 
-/// Those from which the grant's is chosen. Whoever uses the same stores without the base, in the step of a move before or after,
-/// has a grant of which the leading member says more than was granted; one that was raised to the grant's token says that.
-fn tokens_of(shown: &[Shown<'_>], members: &[Member]) -> Vec<FencingToken> {
+/// Those that can show the token of the grant where all are needed. Whoever uses the same stores without the base, in the
+/// step of a move before or after, has a grant of which the leading member says more than was granted; one that was
+/// raised to the grant's token says that.
+fn trusted<'a>(shown: &[Shown<'a>], members: &[Member]) -> Vec<&'a Holder> {
     let of = |fence: Fence| {
         let of_fence = shown.iter().filter(move |(place, _)| members[*place].fence() == fence);
-        of_fence.filter_map(|(_, holder)| holder.token).collect::<Vec<_>>()
+        of_fence.map(|(_, holder)| *holder).collect::<Vec<_>>()
     };
     let raised = of(Fence::Raised);
     if raised.is_empty() || of(Fence::Lead).is_empty() {
-        return shown.iter().filter_map(|(_, holder)| holder.token).collect();
+        return shown.iter().map(|(_, holder)| *holder).collect();
     }
     raised
 }

@@ -13,7 +13,7 @@ use futures_util::{
     future::{self, BoxFuture, WeakShared},
 };
 
-use super::{Need, member::NAME};
+use super::member::{NAME, lacking};
 use crate::{
     clock::{Clock, Tick},
     error::{Error, ErrorKind, Result},
@@ -40,8 +40,8 @@ pub(super) struct LateMember {
 struct Link {
     registry: Registry,
     url: StoreUrl,
-    need: Need,
-    min_ttl: Duration,
+    /// What the quorum's own descriptor was made of, as this member was not there.
+    expected: Descriptor,
     backend: OnceLock<Arc<dyn Backend>>,
     connecting: Mutex<Option<WeakShared<BoxFuture<'static, Connected>>>>,
     failed: Mutex<Option<(Tick, String)>>,
@@ -51,9 +51,9 @@ struct Link {
 type Connected = Result<Arc<dyn Backend>, Arc<Error>>;
 
 impl LateMember {
-    pub(super) fn new(registry: Registry, url: StoreUrl, descriptor: Descriptor, need: Need) -> Self {
+    pub(super) fn new(registry: Registry, url: StoreUrl, descriptor: Descriptor) -> Self {
         let (backend, connecting, failed) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        let link = Link { registry, url, need, min_ttl: descriptor.min_ttl, backend, connecting, failed };
+        let link = Link { registry, url, expected: descriptor.clone(), backend, connecting, failed };
         Self { link: Arc::new(link), descriptor }
     }
 }
@@ -92,15 +92,14 @@ impl Link {
         let backend = self.registry.connector(self.url.scheme())?.connect(self.url.clone()).await;
         let backend =
             backend.inspect_err(|error| *lock(&self.failed) = Some((now, error.context().to_owned())))?;
-        let Descriptor { capabilities, min_ttl, .. } = backend.descriptor();
-        let able = capabilities.exclusive && (self.need == Need::All || capabilities.raise_fence);
-        if !able || *min_ttl > self.min_ttl {
-            // What is wrong with it is told below, and nobody uses it.
-            let _ = backend.close().await;
-            let text = format!("{} can do less than the other members of its scheme", self.url);
-            return Err(Error::new(ErrorKind::Unsupported, text).with_backend(NAME));
-        }
-        Ok(backend)
+        let Some(lacking) = lacking(&self.expected, backend.descriptor()) else { return Ok(backend) };
+        // The error below says what is wrong with it, and nobody uses it.
+        let _ = backend.close().await;
+        let text = format!(
+            "{} is not what the other members of its scheme are: it has {lacking}; give all of them the same parameters",
+            self.url
+        );
+        Err(Error::new(ErrorKind::Unsupported, text).with_backend(NAME))
     }
 }
 

@@ -150,6 +150,28 @@ pub(super) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
         .with_cadence(cadence, false))
 }
 
+/// What `member` has less of than [`describe`] took for granted, if there is something.
+pub(super) fn lacking(expected: &Descriptor, member: &Descriptor) -> Option<&'static str> {
+    let (can, has) = (&expected.capabilities, &member.capabilities);
+    let (known, breaks) = (&expected.exceptions, &member.exceptions);
+    let checks = [
+        (can.exclusive && !has.exclusive, "no exclusive locks"),
+        (can.raise_fence && !has.raise_fence, "tokens that can't be raised"),
+        (can.extend && !has.extend, "no leases of another length"),
+        (can.labels && !has.labels, "no labels"),
+        (can.names && !has.names, "no lists of names"),
+        (!known.async_failover && breaks.async_failover, "an asynchronous failover"),
+        (!known.connection_bound && breaks.connection_bound, "locks that end with their connections"),
+        (!known.server_clock_step && breaks.server_clock_step, "leases that end at a step of its clock"),
+        (!known.no_lease && breaks.no_lease, "no leases"),
+        (member.lease_scope != expected.lease_scope, "leases of another scope"),
+        (member.min_ttl > expected.min_ttl, "a longer shortest ttl"),
+        (member.takeover_delay > expected.takeover_delay, "a longer delay after the end of a lease"),
+        (member.cadence.longest < expected.cadence.longest, "renewals that must come more often"),
+    ];
+    checks.into_iter().find_map(|(lacks, what)| lacks.then_some(what))
+}
+
 fn check_base(place: usize, label: &str, base: u64, need: Need, can: &Capabilities) -> Result<()> {
     if need == Need::Majority {
         return Err(refused(format!(

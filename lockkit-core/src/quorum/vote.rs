@@ -38,8 +38,9 @@ pub(super) struct Vote {
     extended: Option<Tick>,
     /// A request was made that was not polled yet.
     fresh: bool,
-    /// The calls of the quorum's claim in which its token was raised, it was renewed, and that was confirmed.
-    raised_in: u64,
+    /// To what its token was to be raised last, and in which call of the quorum's claim.
+    raised: Option<(FencingToken, u64)>,
+    /// The calls in which it was renewed, that was confirmed, and it was released.
     beaten_in: u64,
     confirmed_in: u64,
     released_in: u64,
@@ -76,6 +77,14 @@ impl Part {
     pub(super) fn deadline(&self) -> Tick {
         deadline_of(self.at, self.lease)
     }
+
+    /// Its lease, which counts from the request of this member.
+    pub(super) fn proven(&self) -> Lease {
+        match self.lease {
+            Lease::For(lasts) => Lease::Proven { at: self.at, lasts },
+            proven => proven,
+        }
+    }
 }
 
 enum Seat {
@@ -107,7 +116,7 @@ impl Vote {
             in_doubt: false,
             extended: None,
             fresh: false,
-            raised_in: 0,
+            raised: None,
             beaten_in: 0,
             confirmed_in: 0,
             released_in: 0,
@@ -154,13 +163,14 @@ impl Vote {
         self.beaten_in != call
     }
 
-    pub(super) fn wants_raise(&self, call: u64) -> bool {
-        self.raised_in != call
+    /// It was not asked in this call yet to raise its token so far.
+    pub(super) fn wants_raise(&self, floor: FencingToken, call: u64) -> bool {
+        self.raised != Some((floor, call))
     }
 
-    /// Whether the raise of this call is under way.
+    /// Whether a raise of this call is under way.
     pub(super) fn is_raising(&self, call: u64) -> bool {
-        self.raised_in == call && self.is_in_flight()
+        self.raised.is_some_and(|(_, raised_in)| raised_in == call) && self.is_in_flight()
     }
 
     pub(super) fn ask(&mut self, budget: Duration) {
@@ -183,7 +193,7 @@ impl Vote {
     }
 
     pub(super) fn raise(&mut self, floor: FencingToken, budget: Duration, call: u64) {
-        self.raised_in = call;
+        self.raised = Some((floor, call));
         self.send(Request::Raise(floor), budget);
     }
 

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     guard::ReentrantGuard,
-    table::{Part, Table},
+    table::{End, Part, Table},
 };
 use crate::{
     driver::{acquire::Bound, within::within},
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, ErrorStatus, Result},
     guard::LockGuard,
     handle::Handle,
     name::LockName,
@@ -56,7 +56,7 @@ impl ReentrantMutex {
         Self { handle, table }
     }
 
-    /// Uses options of its own instead of the locker's defaults.
+    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's default.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if the options contradict each other.
@@ -73,8 +73,9 @@ impl ReentrantMutex {
     /// Takes the lock again at once if its owner has it; else waits for it.
     ///
     /// While another call of the same owner waits for it, this one waits for that: so one of them asks the store. When
-    /// that one is cancelled or fails, this one asks anew, in a new place of the queue. A call that is kept and not polled
-    /// holds up the others of its owner.
+    /// that one is cancelled or fails, this one asks anew, in a new place of the queue; but when a call without a bound on
+    /// waiting finds the store gone for good, others without a bound end with the same error. A call that is kept and not
+    /// polled holds up the others of its owner.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock), or [`ErrorKind::Lost`] while guards live of a hold of this owner that was
@@ -120,7 +121,7 @@ impl ReentrantMutex {
                 Bound::Within(wait) => clock.now().until(started.after(wait)),
                 Bound::Forever | Bound::Try => Duration::MAX,
             };
-            match self.table.enter(self.name(), tries) {
+            match self.table.enter(self.name(), bound) {
                 Part::Join(held) => {
                     let guard = self.guard(self.handle.another_guard(held));
                     // Its runtime may have gone; outside of one there is nothing to be done.
@@ -130,18 +131,22 @@ impl ReentrantMutex {
                 Part::Ask(_) if left.is_zero() => return Ok(None),
                 Part::Ask(asker) => {
                     let rest = if let Bound::Within(_) = bound { Bound::Within(left) } else { bound };
-                    return match self.handle.acquire(Mode::Exclusive, rest).await? {
-                        Some(guard) => {
+                    return match self.handle.acquire(Mode::Exclusive, rest).await {
+                        Ok(Some(guard)) => {
                             asker.won(guard.held());
                             Ok(Some(self.guard(guard)))
                         }
-                        None => {
-                            asker.found_taken();
+                        Ok(None) => {
+                            asker.ends(End::Taken);
                             Ok(None)
+                        }
+                        Err(error) => {
+                            asker.ends(End::Failed(error.copy()));
+                            Err(error)
                         }
                     };
                 }
-                Part::Wait(asking) if tries && !asking.tries => return Ok(None),
+                Part::Wait(asking) if tries && !matches!(asking.bound, Bound::Try) => return Ok(None),
                 Part::Wait(asking) => {
                     self.handle.ensure_runtime()?;
                     let agenda = self.handle.locker().keeper.agenda();
@@ -149,8 +154,8 @@ impl ReentrantMutex {
                     agenda.check_open().map_err(|closed| self.handle.explain(closed, "lock"))?;
                     let end = async {
                         tokio::select! {
-                            found_taken = asking.end.wait() => *found_taken,
-                            () = closing => false,
+                            end = asking.end.wait() => end,
+                            () = closing => &End::Open,
                         }
                     };
                     // Nobody may poll the other call any more.
@@ -158,7 +163,10 @@ impl ReentrantMutex {
                     match within(patience, end).await {
                         None => return Ok(None),
                         // It asked during this call, too.
-                        Some(true) if tries => return Ok(None),
+                        Some(End::Taken) if tries => return Ok(None),
+                        Some(End::Failed(error)) if concerns(error, asking.bound, bound) => {
+                            return Err(error.copy());
+                        }
                         Some(_) => {}
                     }
                 }
@@ -176,4 +184,11 @@ impl ReentrantMutex {
             format!("{}, and guards of it still live: drop them before you take it again", lost.context());
         self.handle.explain(Error::new(ErrorKind::Lost, text), "lock")
     }
+}
+
+/// Whether the error of the call that asked is an answer to one that waited for it: the store is in trouble, and both
+/// would have put up with that for equally long.
+fn concerns(error: &Error, asked: Bound, waited: Bound) -> bool {
+    let alike = matches!((asked, waited), (Bound::Forever, Bound::Forever) | (Bound::Try, Bound::Try));
+    alike && error.status() != ErrorStatus::Permanent
 }

@@ -2,12 +2,17 @@
 
 use std::{
     collections::HashMap,
+    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::sync::SetOnce;
 
-use crate::{driver::held::Held, name::LockName};
+use crate::{
+    driver::{acquire::Bound, held::Held},
+    error::Error,
+    name::LockName,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -27,10 +32,19 @@ enum Entry {
 /// A call that asks the store, for those that wait for its end.
 #[derive(Debug)]
 pub(super) struct Asking {
-    /// It asks once.
-    pub(super) tries: bool,
-    /// The end, and whether it found the lock taken by others.
-    pub(super) end: SetOnce<bool>,
+    /// How long it is ready to wait.
+    pub(super) bound: Bound,
+    pub(super) end: SetOnce<End>,
+}
+
+/// How the call that asks the store ended.
+#[derive(Debug)]
+pub(super) enum End {
+    Failed(Error),
+    /// It has the lock, or was cancelled.
+    Open,
+    /// It found the lock taken by others.
+    Taken,
 }
 
 /// What a call is to do.
@@ -44,7 +58,7 @@ pub(super) enum Part {
 }
 
 impl Table {
-    pub(super) fn enter(self: &Arc<Self>, name: &LockName, tries: bool) -> Part {
+    pub(super) fn enter(self: &Arc<Self>, name: &LockName, bound: Bound) -> Part {
         let mut entries = self.lock();
         match entries.get_mut(name) {
             Some(Entry::Held { held, guards }) => {
@@ -53,10 +67,10 @@ impl Table {
             }
             Some(Entry::Asked(asking)) => Part::Wait(Arc::clone(asking)),
             None => {
-                let asking = Arc::new(Asking { tries, end: SetOnce::new() });
+                let asking = Arc::new(Asking { bound, end: SetOnce::new() });
                 entries.insert(name.clone(), Entry::Asked(Arc::clone(&asking)));
                 let (table, name) = (Arc::clone(self), name.clone());
-                Part::Ask(Asker { table, name, asking, taken: false })
+                Part::Ask(Asker { table, name, asking, end: End::Open })
             }
         }
     }
@@ -90,12 +104,12 @@ pub(super) struct Asker {
     table: Arc<Table>,
     name: LockName,
     asking: Arc<Asking>,
-    taken: bool,
+    end: End,
 }
 
 impl Asker {
-    pub(super) fn found_taken(mut self) {
-        self.taken = true;
+    pub(super) fn ends(mut self, end: End) {
+        self.end = end;
     }
 
     pub(super) fn won(self, held: &Arc<Held>) {
@@ -113,6 +127,6 @@ impl Drop for Asker {
             }
         }
         // Wakes tasks: not under the lock. Set here only.
-        let _ = self.asking.end.set(self.taken);
+        let _ = self.asking.end.set(mem::replace(&mut self.end, End::Open));
     }
 }

@@ -138,7 +138,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Closes connections and ends the backend's own tasks.
     ///
     /// # Behavior
-    /// * Is called once, after all claims are released.
+    /// * Is called after all claims are released, or when those that are left can't be waited for any longer.
+    /// * Is called again if the call before it failed, was dropped, or came from another [`Locker`](crate::Locker) that
+    ///   shares the backend. To close what is closed is no error.
     ///
     /// # Errors
     /// What could not be closed in order.

@@ -46,6 +46,17 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// Every error means *unknown*: the lease is neither extended nor ended by it.
     async fn keep_alive(&mut self) -> Result<Pulse>;
 
+    /// What a renewal would answer, if the backend knows that without a request, because it keeps up the leases of all its
+    /// claims together. The core asks for this when a renewal falls due, and calls
+    /// [`keep_alive`](Self::keep_alive) if there is none, and whenever the user renews.
+    ///
+    /// # Behavior
+    /// * A grant that is gone from the store is known to be gone within a bounded time, which the backend documents. The
+    ///   backend rings the claim's [`Hint`] then.
+    fn known_pulse(&mut self) -> Option<Result<Pulse>> {
+        None
+    }
+
     /// Gives the lock back, or leaves the queue.
     ///
     /// # Behavior

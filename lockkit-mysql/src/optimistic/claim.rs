@@ -243,8 +243,9 @@ impl Claim for LeaseClaim {
         let mut connection = self.connection().await?;
         self.raised = Some(highest.max(floor));
         let raised = self.store.raise(&mut connection, self.form, &self.asked(0, false), floor).await?;
-        if raised.is_some() {
-            (self.fence, self.raised) = (raised, None);
+        match raised {
+            Some(_) => (self.fence, self.raised) = (raised, None),
+            None => _ = self.store.pool.ask_time(&mut connection).await?,
         }
         Ok(raised.map(FencingToken::new))
     }
@@ -260,7 +261,7 @@ impl Claim for LeaseClaim {
         let ours = format!("owner={owner} AND fence BETWEEN {least} AND {highest}");
         let held = format!("{ours} AND expires_us>{NOW}");
         let touch = format!(
-            "UPDATE {table} SET touched_us=GREATEST(touched_us+1,{NOW}) WHERE {} AND {ours};",
+            ";UPDATE {table} SET touched_us=GREATEST(touched_us+1,{NOW}) WHERE {} AND {ours}",
             this(name)
         );
         let mut connection = self.connection().await?;

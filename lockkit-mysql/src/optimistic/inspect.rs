@@ -13,7 +13,7 @@ use crate::{
     error::{self, Phase},
     names,
     server::value,
-    sql::NOW,
+    sql::{NOW, WRITABLE},
 };
 
 impl Store {
@@ -36,6 +36,8 @@ impl Store {
         let twice = if has_holders(name.kind()) { 2 } else { 1 };
         let params = (0..twice).flat_map(|_| [name.kind().as_str().into(), name.as_str().into()]).collect();
         let mut connection = self.pool.get(self.pool.config().connect_timeout).await?;
+        // A demoted server does not know any more who has it.
+        self.pool.ask_time(&mut connection).await?;
         let rows = self.pool.checked(connection.rows(&question, params).await, Phase::Read, "inspecting")?;
         let holders = rows.iter().map(seen).collect::<Option<_>>();
         Ok(Inspection::new(holders.ok_or_else(|| error::nonsense("inspecting"))?, None))
@@ -54,7 +56,7 @@ impl Store {
     /// What the server says.
     pub(crate) async fn force_release(&self, name: &LockName, token: u64) -> Result<Released> {
         let tables = self.pool.config().tables();
-        let this = format!("WHERE kind=? AND name=? AND fence=? AND expires_us>{NOW}");
+        let this = format!("WHERE kind=? AND name=? AND fence=? AND expires_us>{NOW} AND {WRITABLE}");
         let statement = if has_holders(name.kind()) {
             format!("DELETE FROM {} {this}", tables.table("holder"))
         } else {
@@ -64,6 +66,9 @@ impl Store {
         let mut connection = self.pool.get(self.pool.config().connect_timeout).await?;
         let answer = connection.run(&statement, params).await;
         let freed = self.pool.checked(answer, Phase::Write, "freeing by force")?.affected > 0;
+        if !freed {
+            self.pool.ask_time(&mut connection).await?;
+        }
         self.waiters.call_first(name);
         Ok(if freed { Released::Freed } else { Released::NotHeld })
     }

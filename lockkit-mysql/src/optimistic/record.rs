@@ -51,7 +51,7 @@ pub(crate) enum Answer {
     },
     /// Somebody is at work on the row. It did nothing, and does not know who has the lock.
     Locked,
-    /// It came after its not-after time, and did nothing. It does not know who has the lock either.
+    /// It came after its not-after time, or to a server that is no primary, and did nothing. It does not know who has the lock either.
     Late,
     /// Others use the semaphore with another limit.
     Mismatch {

@@ -27,7 +27,7 @@ use crate::{
     error::{self, Phase},
     pool::{Checkout, Pool},
     server::value,
-    sql::{NOW, literal},
+    sql::{NOW, WRITABLE, literal},
 };
 
 /// How many holds one statement renews at most: it locks their rows until it is done.
@@ -199,19 +199,25 @@ async fn renew(
     // the rows of others. A late renewal never shortens a lease (GREATEST), nor revives one that has ended.
     let update = format!(
         "UPDATE {table} FORCE INDEX(PRIMARY) SET expires_us=GREATEST(expires_us,{NOW}+{lease}) \
-         WHERE expires_us>{NOW} AND ({rows})"
+         WHERE expires_us>{NOW} AND {WRITABLE} AND ({rows})"
     );
     *changed = connection.script(&update).await?.first().map_or(0, |step| step.outcome.affected);
     if usize::try_from(*changed).is_ok_and(|changed| changed == holds.len()) {
         return Ok(vec![Pulse::Alive(Lease::For(sort.lease)); holds.len()]);
     }
-    // Some are gone, or had nothing to gain.
+    // Some are gone, or had nothing to gain; or the server is no primary. Proxies that send reads to replicas don't send
+    // those that lock rows: a replica that lags would tell a holder that its lease has ended.
     let question = format!(
-        "SELECT kind,name,owner,CAST(expires_us AS SIGNED)-{NOW} FROM {table} FORCE INDEX(PRIMARY) WHERE {rows}"
+        "SELECT {WRITABLE};\
+         SELECT kind,name,owner,CAST(expires_us AS SIGNED)-{NOW} FROM {table} FORCE INDEX(PRIMARY) WHERE {rows} FOR UPDATE"
     );
     let steps = connection.script(&question).await?;
+    if steps.first().and_then(|step| step.rows.first()).and_then(|row| value(row, 0)) != Some(true) {
+        return Err(connection.demoted());
+    }
     let found: HashMap<[String; 3], i64> = steps
         .iter()
+        .skip(1)
         .flat_map(|step| &step.rows)
         .filter_map(|row| Some(([value(row, 0)?, value(row, 1)?, value(row, 2)?], value(row, 3)?)))
         .collect();
@@ -219,7 +225,8 @@ async fn renew(
         let key = [hold.name.kind().as_str(), hold.name.as_str(), &hold.owner].map(str::to_owned);
         let left = found.get(&key).and_then(|left| u64::try_from(*left).ok());
         match left.filter(|left| *left > 0) {
-            Some(left) => Pulse::Alive(Lease::For(Duration::from_micros(left))),
+            // More than was asked for, if the server's clock went back: that may be corrected again.
+            Some(left) => Pulse::Alive(Lease::For(Duration::from_micros(left).min(hold.lease))),
             None => Pulse::Lost(LossReason::Evicted),
         }
     };

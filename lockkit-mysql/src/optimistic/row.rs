@@ -9,7 +9,7 @@ use crate::{
     connection::Connection,
     schema::Tables,
     server::value,
-    sql::{LEAST_FENCE, NOW},
+    sql::{LEAST_FENCE, NOW, WRITABLE},
 };
 
 use super::{
@@ -37,11 +37,12 @@ impl RowSql {
         let lock = tables.table("lock");
         // Assignments are made from left to right, so what is decided by `owner` and `expires_us` comes before their
         // own. The answer is what LAST_INSERT_ID() was set to last: the fence, or how long the lease of the one who
-        // holds it still lasts, in µs and less than any fence; 0 if no row was touched, because it is too late.
+        // holds it still lasts, in µs and less than any fence; 0 if no row was touched, because it is too late, or the
+        // server is no primary.
         // `fence` is the version: it is raised by every grant, and compared by every renewal.
         let acquire = format!(
             "INSERT INTO {lock}(kind,name,owner,fence,expires_us,touched_us,acquired_us,label) \
-             SELECT ?,?,?,LAST_INSERT_ID({NOW}),{NOW}+?,{NOW},{NOW},? FROM DUAL WHERE {NOW}<=? \
+             SELECT ?,?,?,LAST_INSERT_ID({NOW}),{NOW}+?,{NOW},{NOW},? FROM DUAL WHERE {NOW}<=? AND {WRITABLE} \
              ON DUPLICATE KEY UPDATE \
              fence=IF(expires_us<={NOW},LAST_INSERT_ID(GREATEST(fence+1,{NOW})),\
              IF(owner=?,LAST_INSERT_ID(fence),fence+0*LAST_INSERT_ID(\
@@ -59,7 +60,7 @@ impl RowSql {
         let acquire_known = format!(
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
              touched_us={NOW},wanted_us=IF(wanted_by=?,0,wanted_us),expires_us={NOW}+? \
-             WHERE kind=? AND name=? AND {NOW}<=? AND (expires_us<={NOW} OR 0*LAST_INSERT_ID(\
+             WHERE kind=? AND name=? AND {NOW}<=? AND {WRITABLE} AND (expires_us<={NOW} OR 0*LAST_INSERT_ID(\
              IF(owner=?,0,IF(expires_us>{NOW}+{LONGEST_US},{LONGEST_US},expires_us-{NOW}))))"
         );
         // The last owner stays: without `expires_us` it means nothing, and a row of the same length is changed in place.
@@ -71,7 +72,7 @@ impl RowSql {
         let reissue = format!(
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
              touched_us={NOW},expires_us={NOW}+? \
-             WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=?"
+             WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}"
         );
         // The same, unless another client waits. Who that is, is not assigned, so it is the same in all places.
         let others = format!("(wanted_us>{NOW} AND wanted_by<>?)");
@@ -80,7 +81,7 @@ impl RowSql {
              fence=IF({others},fence+0*LAST_INSERT_ID({FREED}),LAST_INSERT_ID(GREATEST(fence+1,{NOW}))),\
              owner=IF({others},'',?),label=IF({others},label,?),\
              acquired_us=IF({others},acquired_us,{NOW}),touched_us={NOW},expires_us=IF({others},0,{NOW}+?) \
-             WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=?"
+             WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}"
         );
         // Once, whoever of them is first. It is no use of the lock, so `touched_us` stays.
         let want = format!(
@@ -91,7 +92,7 @@ impl RowSql {
         );
         let raise = format!(
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) \
-             WHERE kind=? AND name=? AND owner=? AND expires_us>{NOW}"
+             WHERE kind=? AND name=? AND owner=? AND expires_us>{NOW} AND {WRITABLE}"
         );
         let peek = format!(
             "SELECT fence,CAST(expires_us AS SIGNED)-{NOW},{NOW},CAST(wanted_us AS SIGNED)-{NOW} FROM {lock} WHERE kind=? AND name=?"
@@ -170,7 +171,7 @@ impl RowSql {
     }
 
     /// Gives the lock to the owner of `asked`, or to nobody if it is another client's turn. `None` if the former one does not
-    /// have it, or if it came after its not-after time.
+    /// have it, if it came after its not-after time, or if the server is no primary.
     pub(crate) async fn reissue(
         &self,
         connection: &mut Connection,
@@ -216,7 +217,7 @@ impl RowSql {
         connection.run(&self.want, vec![client.into(), kind.into(), name.into()]).await.map(drop)
     }
 
-    /// The fence after it was raised to `floor`; `None` if it is not ours.
+    /// The fence after it was raised to `floor`; `None` if it is not ours, or the server is no primary.
     pub(crate) async fn raise(
         &self,
         connection: &mut Connection,

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{Clock, LockName, Result, spi::Outsiders};
-use mysql_async as my;
 
 use super::{
     holders::HoldersSql,
@@ -183,12 +182,8 @@ impl Store {
     }
 }
 
-/// After a script that failed midway. A single statement has rolled itself back.
+/// After an attempt that failed midway.
 pub(super) async fn roll_back(connection: &mut Connection) -> Result<()> {
-    if connection.in_transaction() {
-        let answer: Result<_, my::Error> = connection.script("ROLLBACK").await;
-        // Nothing of it is applied, whatever comes of this.
-        answer.map_err(|error| error::from_mysql(error, Phase::Read, "rolling back"))?;
-    }
-    Ok(())
+    // Nothing of it is applied, whatever comes of this.
+    connection.roll_back().await.map_err(|error| error::from_mysql(error, Phase::Read, "rolling back"))
 }

@@ -112,6 +112,7 @@ impl Store {
                 break;
             }
         }
+        self.pool.ask_time(&mut side).await?;
         Err(not_proven("its connection was lost meanwhile, or somebody else has raised its fence"))
     }
 

@@ -61,7 +61,10 @@ enum Stage {
     Adrift {
         server: Server,
         is_used: bool,
+        heir: Option<Arc<Key>>,
     },
+    /// Its transaction had gone before the release, and left a strict lease to a holder that does not need it any more.
+    Ended(Option<Arc<Key>>),
 }
 
 impl RowClaim {
@@ -151,15 +154,32 @@ impl RowClaim {
 
     /// What the server may still have of an earlier release.
     async fn cut_adrift(&mut self) -> Result<()> {
-        let Stage::Adrift { server, is_used } = &self.stage else { return Ok(()) };
+        let Stage::Adrift { server, is_used, heir } = &self.stage else { return Ok(()) };
         if !self.store.pool.end(server, self.patience()).await? {
             return Err(not_known());
         }
-        if *is_used {
+        let is_used = *is_used;
+        self.store.settle(&self.key, heir.as_deref(), self.patience()).await?;
+        if is_used {
             return Err(not_known());
         }
         self.stage = Stage::Nothing;
         Ok(())
+    }
+
+    /// Ends the strict lease that a lost transaction has left.
+    ///
+    /// # Errors
+    /// The server did not end the lease: it ends by itself. This returns before `deadline`: the core cuts the release off there,
+    /// and then takes its outcome for unknown.
+    async fn settle(&mut self, deadline: Tick) -> Result<Released> {
+        if let Stage::Ended(heir) = &self.stage {
+            let left = Clock::Boot.now().until(deadline);
+            let settled = timeout(left, self.store.settle(&self.key, heir.as_deref(), left)).await;
+            settled.unwrap_or_else(|_| Err(error::ours(ErrorKind::Unavailable, NOT_SETTLED)))?;
+            self.stage = Stage::Nothing;
+        }
+        Ok(Released::NotHeld)
     }
 
     /// Goes on where an earlier attempt stopped. `None`: at the beginning.
@@ -177,6 +197,11 @@ impl RowClaim {
             adrift @ Stage::Adrift { .. } => {
                 self.stage = adrift;
                 self.cut_adrift().await?;
+                Ok(None)
+            }
+            ended @ Stage::Ended(_) => {
+                self.stage = ended;
+                self.settle(Clock::Boot.now().after(self.patience())).await?;
                 Ok(None)
             }
         }
@@ -230,13 +255,12 @@ impl RowClaim {
     }
 
     async fn finish(&mut self, hold: &Mutex<Hold>, transaction: &LockTransaction) -> Result<Released> {
+        let deadline = Clock::Boot.now().after(self.spec.op_timeout * 7 / 8);
         let mut hold = transaction.seize(hold).await;
         let keep = !hold.is_used() || transaction.is_wanted();
-        if !keep && self.store.pool.config().strict_lease {
+        if !keep {
             // What is written in the transaction will be undone.
-            let mut side = self.store.pool.get_side(self.patience()).await?;
-            let settle = self.key.settle(&self.store.sql, hold.heir());
-            self.store.pool.checked(side.script(&settle).await, Phase::Read, "ending the lease")?;
+            self.store.settle(&self.key, hold.heir(), self.patience()).await?;
         }
         // On a connection that has fallen silent nothing can be ended: it is killed instead, from another one.
         let end = match timeout(self.spec.op_timeout / 2, hold.finish(keep)).await {
@@ -247,29 +271,31 @@ impl RowClaim {
                 End::Unknown
             }
         };
-        match end {
+        let is_used = hold.is_used() && keep;
+        let has_gone = match end {
             End::Done => {
                 self.stage = Stage::Nothing;
-                Ok(Released::Freed)
+                return Ok(Released::Freed);
             }
-            End::Gone => {
-                self.stage = Stage::Nothing;
-                Ok(Released::NotHeld)
+            End::Gone => true,
+            End::Unknown => false,
+            End::Broken => {
+                let left = Clock::Boot.now().until(deadline);
+                !is_used && self.store.had_gone(hold.server(), left).await
             }
-            End::Broken | End::Unknown => {
-                let is_used = hold.is_used() && keep;
-                let may_have_gone = end == End::Broken && !is_used;
-                if may_have_gone && self.store.had_gone(hold.server(), self.spec.op_timeout * 3 / 4).await {
-                    self.stage = Stage::Nothing;
-                    return Ok(Released::NotHeld);
-                }
-                self.stage = Stage::Adrift { server: hold.server().clone(), is_used };
-                Err(not_known())
-            }
+        };
+        if has_gone {
+            self.stage = Stage::Ended(hold.take_heir());
+            drop(hold);
+            return self.settle(deadline).await;
         }
+        self.stage = Stage::Adrift { server: hold.server().clone(), is_used, heir: hold.take_heir() };
+        Err(not_known())
     }
 }
 
+const NOT_SETTLED: &str =
+    "the transaction had ended, and its strict lease could not be ended in time: others wait for it";
 const BUSY: Attempt = Attempt::Busy { queued: false, retry_after: None };
 
 #[async_trait]
@@ -396,6 +422,7 @@ impl Claim for RowClaim {
                 self.cut_adrift().await?;
                 Released::NotHeld
             }
+            Stage::Ended(_) => self.settle(Clock::Boot.now().after(self.spec.op_timeout * 7 / 8)).await?,
         };
         self.store.waiters.call_first(&self.spec.name);
         Ok(released)

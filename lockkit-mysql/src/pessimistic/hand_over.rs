@@ -84,6 +84,9 @@ impl Store {
                 Err(error) if error::is_race(&error) && races < RACES => races += 1,
                 answer => {
                     let outcome = self.pool.checked(answer, Phase::Write, "raising the fence")?;
+                    if outcome.id == 0 {
+                        self.pool.ask_time(&mut side).await?;
+                    }
                     return Ok(outcome.id > 0);
                 }
             }

@@ -153,6 +153,10 @@ impl Hold {
         self.heir.as_deref()
     }
 
+    pub(super) fn take_heir(&mut self) -> Option<Arc<Key>> {
+        self.heir.take()
+    }
+
     pub(super) fn is_used(&self) -> bool {
         self.is_used
     }

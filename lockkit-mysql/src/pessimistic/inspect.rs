@@ -53,6 +53,8 @@ impl Store {
     /// What the server says.
     pub(super) async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let mut side = self.pool.get_side(self.pool.config().connect_timeout).await?;
+        // A demoted server does not know any more who has it.
+        self.pool.ask_time(&mut side).await?;
         if !self.is_locked(&mut side, name).await? {
             return Ok(Inspection::default());
         }
@@ -83,6 +85,8 @@ impl Store {
     pub(super) async fn force_release(&self, name: &LockName, token: u64) -> Result<Released> {
         let what = "freeing by force";
         let mut side = self.pool.get_side(self.pool.config().connect_timeout).await?;
+        // A demoted server does not know any more who has it.
+        self.pool.ask_time(&mut side).await?;
         if !self.is_locked(&mut side, name).await? {
             return Ok(Released::NotHeld);
         }

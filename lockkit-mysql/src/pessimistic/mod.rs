@@ -31,8 +31,19 @@ use lockkit_core::{
 };
 
 pub use self::transaction::LockTransaction;
-use self::{claim::RowClaim, sql::Sql};
-use crate::{backend::Kept, diagnosis, error, note, pool::Pool, time, waiting::Waiters};
+use self::{
+    claim::RowClaim,
+    sql::{Key, Sql},
+};
+use crate::{
+    backend::Kept,
+    diagnosis,
+    error::{self, Phase},
+    note,
+    pool::Pool,
+    time,
+    waiting::Waiters,
+};
 
 /// How long one attempt waits on the server, with a connection of its own.
 const MAX_PATIENCE: Duration = Duration::from_secs(10);
@@ -63,6 +74,19 @@ impl Store {
     fn new(pool: Pool) -> Self {
         let sql = Sql::new(pool.config().tables(), pool.config().database(), pool.config().strict_lease);
         Self { pool, waiters: Arc::default(), sql }
+    }
+
+    /// Ends the strict lease of a transaction that has gone and can't end it itself: the next owner need not wait for it.
+    ///
+    /// # Errors
+    /// The server did not end the lease: it ends by itself.
+    pub(super) async fn settle(&self, key: &Key, heir: Option<&Key>, patience: Duration) -> Result<()> {
+        if !self.pool.config().strict_lease {
+            return Ok(());
+        }
+        let mut side = self.pool.get_side(patience).await?;
+        let settled = side.script(&key.settle(&self.sql, heir)).await;
+        self.pool.checked(settled, Phase::Read, "ending the lease").map(drop)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     connection::Session,
     schema::Tables,
     server::Server,
-    sql::{NOW, literal, this},
+    sql::{NOW, WRITABLE, literal, this},
 };
 
 /// A row tells by its lock that somebody has it, and not who. So each holder also has a user-level lock of the server's
@@ -44,19 +44,20 @@ impl Sql {
         let (ours, first) = (signed("CONCAT(?,CONVERT(LEFT(owner,0) USING utf8mb4))"), signed("?"));
         let bump = format!(
             "UPDATE {fence} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,acquired_us={NOW},open_us=?,server=?,\
-             started_us=?,thread=?,label=? WHERE kind=? AND name=? AND fence=? AND {ours}"
+             started_us=?,thread=?,label=? WHERE kind=? AND name=? AND fence=? AND {WRITABLE} AND {ours}"
         );
         let first_bump = format!(
             "INSERT INTO {fence}(fence,owner,acquired_us,open_us,server,started_us,thread,label,kind,name) \
-             SELECT LAST_INSERT_ID({NOW}),?,{NOW},?,?,?,?,?,?,? FROM DUAL WHERE {first} \
+             SELECT LAST_INSERT_ID({NOW}),?,{NOW},?,?,?,?,?,?,? FROM DUAL WHERE {WRITABLE} AND {first} \
              ON DUPLICATE KEY UPDATE fence=fence+0*LAST_INSERT_ID(0)"
         );
         let reissue = format!(
             "UPDATE {fence} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},open_us=? \
-             WHERE kind=? AND name=? AND owner=? AND {NOW}<=?"
+             WHERE kind=? AND name=? AND owner=? AND {NOW}<=? AND {WRITABLE}"
         );
         let raise = format!(
-            "UPDATE {fence} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) WHERE kind=? AND name=? AND owner=?"
+            "UPDATE {fence} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) \
+             WHERE kind=? AND name=? AND owner=? AND {WRITABLE}"
         );
         Self { row, fence, database, bump, first_bump, reissue, raise, strict }
     }
@@ -172,16 +173,17 @@ impl Key {
         vec![floor.into(), self.kind.into(), self.name.as_str().into(), self.owner.as_str().into()]
     }
 
-    /// Proves that the connection lives, and tells whose the last fence is.
+    /// Proves that the connection lives, and tells whose the last fence is. Nobody's where the server is no primary any
+    /// more: the new one has no row locks, and grants the same name.
     pub(super) fn ping(&self, sql: &Sql) -> String {
-        format!("SELECT fence,owner FROM {} WHERE {}", sql.fence, self.this)
+        format!("SELECT fence,owner FROM {} WHERE {} AND {WRITABLE}", sql.fence, self.this)
     }
 
     /// As [`ping`](Self::ping), with the sign of this one in place of that of `former`, whose session was set up for
     /// another lease.
     pub(super) fn take_over(&self, sql: &Sql, former: &Self) -> String {
         format!(
-            "SET SESSION wait_timeout={};SELECT fence,owner,GET_LOCK({},0) FROM {} WHERE {};DO RELEASE_LOCK({})",
+            "SET SESSION wait_timeout={};SELECT fence,owner,GET_LOCK({},0) FROM {} WHERE {} AND {WRITABLE};DO RELEASE_LOCK({})",
             self.lease_s,
             self.sign_name(),
             sql.fence,

@@ -2,6 +2,7 @@
 
 use std::{
     future::poll_fn,
+    net::SocketAddr,
     pin::pin,
     sync::{
         Arc,
@@ -17,6 +18,8 @@ use lockkit_core::{
 };
 use lockkit_fixture::SqlFlavor;
 use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -28,6 +31,7 @@ on_both!(
     c6_a_storm_of_dropped_waits_leaves_nothing,
     c6_a_storm_on_one_connection_leaves_nothing,
     c6_a_statement_that_waits_for_a_row_ends_with_its_future,
+    c6_nothing_is_killed_through_a_proxy_that_numbers_connections_in_its_own_way,
 );
 
 /// Polls so often, and drops it then: right after the last poll, or when it would be polled once more.
@@ -207,4 +211,54 @@ async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFla
     within(SOON, "another name", next_token(&backend, "b")).await;
     admin.run("ROLLBACK").await;
     next_token(&backend, "a").await;
+}
+
+/// Catches a `KILL` with a number that is another client's connection to the proxy.
+async fn c6_nothing_is_killed_through_a_proxy_that_numbers_connections_in_its_own_way(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (mut admin, mut locked) = (bed.admin().await, bed.admin().await);
+    let proxy = numbering_proxy(bed.addr()).await;
+    for (url, kills) in [(bed.url_at(proxy, QUIET), 0), (bed.url(QUIET), 1)] {
+        let backend = connect(&url).await.unwrap();
+        next_token(&backend, "a").await;
+        let before = admin.status("Com_kill").await;
+        locked.run("BEGIN").await;
+        locked.run(format!("SELECT 1 FROM {} WHERE name='a' FOR UPDATE", bed.table("lock"))).await;
+        let mut dropped = claim(&backend, "a");
+        tokio::select! {
+            answer = dropped.attempt(Wait::No) => panic!("it did not wait: {answer:?}"),
+            () = until("it waits for the row", async || admin.one::<u64>(bed.waiting()).await == 1) => {}
+        }
+        until("it is gone", async || admin.one::<u64>(bed.waiting()).await == 0).await;
+        locked.run("COMMIT").await;
+        dropped.release().await.ok();
+        drop(dropped);
+        backend.close().await.unwrap();
+        let sent = admin.status("Com_kill").await - before;
+        assert_eq!(sent.min(1), kills, "{url}");
+    }
+}
+
+/// Greets its clients with other numbers of their connections than the server's.
+async fn numbering_proxy(server: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(server).await.unwrap();
+                let mut header = [0; 4];
+                server.read_exact(&mut header).await.unwrap();
+                let mut greeting = vec![0; usize::from(header[0]) + 256 * usize::from(header[1])];
+                server.read_exact(&mut greeting).await.unwrap();
+                // The number comes after the version, which begins at the second byte and ends with a zero.
+                let number = greeting.iter().position(|byte| *byte == 0).unwrap() + 1;
+                greeting[number] ^= 0xff;
+                client.write_all(&header).await.unwrap();
+                client.write_all(&greeting).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    address
 }

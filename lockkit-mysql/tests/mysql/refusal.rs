@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use lockkit_core::{ErrorKind, Renewal};
+use lockkit_core::{
+    ErrorKind, FencingToken, Kind, LockOptions, Renewal,
+    spi::{Backend as _, Mode, Note, Noted, Outsiders, Pulse, Released, Wait},
+};
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::{
     Config, Strategy,
@@ -18,7 +21,10 @@ on_both!(
     c13_a_user_without_create_is_told_what_to_run,
     c13_a_user_with_four_rights_on_existing_tables_is_enough,
     c13_missing_tables_are_shown_where_none_may_be_made,
+    c1_a_demoted_server_grants_nothing_to_those_who_may_write_to_it,
     c13_tables_of_another_form_are_refused,
+    c1_c11_tables_in_which_two_names_or_owners_could_be_one_are_refused,
+    c5_autocommit_is_on_again_after_a_transaction_and_after_a_lost_race,
     c1_a_prefix_of_the_other_strategy_is_refused,
     c13_newer_tables_are_refused_unless_they_say_that_they_are_compatible,
     c13_a_full_server_is_unavailable_and_used_again_after_it,
@@ -55,7 +61,7 @@ async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor
     let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
     let locker = with_ttl(backend, TTL);
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
-    let manual = locker.defaults().clone().with_renewal(Renewal::Manual);
+    let manual = LockOptions::new().with_renewal(Renewal::Manual);
     let given_up = locker.mutex("c").unwrap().with_options(manual).unwrap().lock().await.unwrap();
     admin.run("SET GLOBAL read_only=1").await;
     let error = locker.mutex("b").unwrap().try_lock().await.unwrap_err();
@@ -72,6 +78,53 @@ async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor
     drop(within(TTL + STALL, "the end of a lease", locker.mutex("c").unwrap().lock()).await.unwrap());
     assert!(guard.is_held());
     guard.release().await.unwrap();
+}
+
+/// Catches any path on which a server that is no primary grants, renews or tells who holds a lock, because the user may
+/// bypass `read_only`: the new primary knows nothing of it.
+async fn c1_a_demoted_server_grants_nothing_to_those_who_may_write_to_it(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let mut admin = bed.admin().await;
+    let backend = connect(&bed.with_prefix(&bed.server.admin_url(), QUIET)).await.unwrap();
+    let mut mutex_holder = claim(&backend, "held");
+    let token = granted(mutex_holder.attempt(Wait::No).await).token;
+    let read = |name| claim_in(&backend, Kind::RwLock, name, Mode::Shared);
+    let write = |name| claim_in(&backend, Kind::RwLock, name, Mode::Exclusive);
+    let mut reader = read("held");
+    granted(reader.attempt(Wait::No).await);
+    next_token(&backend, "known").await;
+    admin.run("SET GLOBAL read_only=1").await;
+    let mut newcomers = [claim(&backend, "held"), claim(&backend, "known"), claim(&backend, "new")];
+    let mut others = [read("held"), write("held"), write("new")];
+    for newcomer in newcomers.iter_mut().chain(&mut others) {
+        assert_demoted(newcomer.attempt(Wait::No).await);
+    }
+    for holder in [&mut mutex_holder, &mut reader] {
+        assert_demoted(holder.keep_alive().await);
+        assert_demoted(holder.extend(TTL * 2).await);
+        assert_demoted(holder.raise_fence(FencingToken::new(token.get() + 1_000_000)).await);
+    }
+    assert_demoted(mutex_holder.write_note(&Note::new(1, "a".to_owned())).await);
+    assert_demoted(mutex_holder.reissue(&spec("held"), Outsiders::Wait).await);
+    assert_demoted(mutex_holder.reissue(&spec("held"), Outsiders::First).await);
+    assert_demoted(backend.inspect(&mutex("held")).await);
+    assert_demoted(backend.names(Kind::Mutex, "").await);
+    assert_demoted(backend.force_release(&mutex("held"), token).await);
+    let granted_since = format!("SELECT COUNT(*) FROM {} WHERE fence>{token}", bed.table("lock"));
+    assert_eq!(admin.one::<u64>(&granted_since).await, 2, "the rows of the reader and of the known name");
+    admin.run("SET GLOBAL read_only=0").await;
+    for holder in [&mut mutex_holder, &mut reader] {
+        assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    }
+    next_token(&backend, "new").await;
+}
+
+#[track_caller]
+fn assert_demoted<T: std::fmt::Debug>(answer: lockkit_core::Result<T>) {
+    let error = answer.expect_err("a demoted server has answered");
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    assert!(!error.is_outcome_unknown(), "{error}");
 }
 
 async fn c13_a_user_without_create_is_told_what_to_run(flavor: SqlFlavor) {
@@ -164,6 +217,79 @@ async fn c13_tables_of_another_form_are_refused(flavor: SqlFlavor) {
         let error = refused(&bed.url("")).await;
         assert_eq!(error.kind(), ErrorKind::WrongType, "{change}: {error}");
         assert!(error.to_string().contains(advice), "{change}: {error}");
+    }
+}
+
+/// Catches a check that looks at the names of columns only: without its key a name has several rows, each of which is
+/// granted; and columns that are compared as text make one lock of several names.
+async fn c1_c11_tables_in_which_two_names_or_owners_could_be_one_are_refused(flavor: SqlFlavor) {
+    let key = "DROP PRIMARY KEY";
+    let wrong = [
+        ("lock", key.to_owned(), "ADD PRIMARY KEY (kind,name)"),
+        ("note", key.to_owned(), "ADD PRIMARY KEY (kind,name)"),
+        ("holder", key.to_owned(), "ADD PRIMARY KEY (kind,name,owner)"),
+        ("holder", format!("{key},ADD PRIMARY KEY (kind,name)"), "ADD PRIMARY KEY (kind,name,owner)"),
+        ("lock", format!("{key},ADD PRIMARY KEY (kind,name(10))"), "ADD PRIMARY KEY (kind,name)"),
+        ("lock", format!("{key},ADD PRIMARY KEY (kind,name,owner)"), "ADD PRIMARY KEY (kind,name)"),
+        ("lock", "MODIFY name VARCHAR(255) NOT NULL".to_owned(), "MODIFY name VARBINARY(255) NOT NULL"),
+        (
+            "lock",
+            "MODIFY name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL".to_owned(),
+            "MODIFY name VARBINARY(255) NOT NULL",
+        ),
+        ("note", "MODIFY name BINARY(255) NOT NULL".to_owned(), "MODIFY name VARBINARY(255) NOT NULL"),
+        ("lock", "MODIFY kind VARCHAR(16) NOT NULL".to_owned(), "MODIFY kind VARBINARY(16) NOT NULL"),
+        ("holder", "MODIFY owner VARCHAR(64) NOT NULL".to_owned(), "MODIFY owner VARBINARY(64) NOT NULL"),
+    ];
+    let mut accepted = Vec::new();
+    for (table, change, advice) in wrong {
+        let bed = Bed::shared(flavor);
+        bed.connect("").await;
+        let mut admin = bed.admin().await;
+        admin.run(format!("ALTER TABLE {} {change}", bed.table(table))).await;
+        let Err(error) = connect(&bed.url("")).await else {
+            accepted.push(format!("{table}: {change}"));
+            continue;
+        };
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{change}: {error}");
+        assert!(error.to_string().contains(advice), "{change}: {error}");
+        // What it says is what helps.
+        let text = error.to_string();
+        let (_, statement) = text.split_once("run: ").unwrap();
+        let statement = statement.split_once(", caused by").map_or(statement, |(statement, _)| statement);
+        admin.run(statement).await;
+        next_token(&bed.connect("").await, "a").await;
+    }
+    assert!(accepted.is_empty(), "accepted: {accepted:#?}");
+}
+
+/// Catches a transaction that leaves its session without autocommit: what is granted next on that connection is never
+/// committed, and somebody else is granted it, too.
+async fn c5_autocommit_is_on_again_after_a_transaction_and_after_a_lost_race(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (backend, mut admin, mut locked) =
+        (bed.connect("pool_size=1").await, bed.admin().await, bed.admin().await);
+    let mut reader = claim_in(&backend, Kind::RwLock, "a", Mode::Shared);
+    let mut holder = claim(&backend, "a");
+    let committed =
+        format!("SELECT COUNT(*) FROM {} WHERE kind='mutex' AND expires_us>{NOW}", bed.table("lock"));
+    for race in [false, true] {
+        if race {
+            locked.run("BEGIN").await;
+            locked.run(format!("SELECT 1 FROM {} WHERE kind='rwlock' FOR UPDATE", bed.table("lock"))).await;
+            busy(reader.attempt(Wait::No).await);
+            locked.run("COMMIT").await;
+        } else {
+            granted(reader.attempt(Wait::No).await);
+            reader.raise_fence(FencingToken::new(1)).await.unwrap();
+            reader.release().await.unwrap();
+        }
+        granted(holder.attempt(Wait::No).await);
+        assert_eq!(admin.one::<u64>(&committed).await, 1, "after a lost race: {race}");
+        let note = Note::new(1 + u64::from(race), "a".to_owned());
+        assert_eq!(holder.write_note(&note).await.unwrap(), Noted::Written);
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        assert_eq!(admin.one::<u64>(&committed).await, 0, "after a lost race: {race}");
     }
 }
 
@@ -275,7 +401,7 @@ async fn c13_bad_credentials_and_addresses_have_kinds_and_hide_the_password(flav
     let config = Config::from_url(lockkit_core::url::StoreUrl::parse(&known).unwrap()).unwrap();
     let backend = connect(&known).await.unwrap();
     let mut claim = claim(&backend, "a");
-    granted(claim.attempt(lockkit_core::spi::Wait::No).await);
+    granted(claim.attempt(Wait::No).await);
     let shown = format!("{config:?} {config:#?} {backend:?} {claim:?}");
     assert!(!shown.contains(PASSWORD), "{shown}");
     let locker = locker(backend);

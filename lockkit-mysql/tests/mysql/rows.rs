@@ -3,7 +3,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use lockkit_core::{
-    Kind, LockName,
+    Kind, LockName, LockOptions, Renewal,
     spi::{Backend as _, Mode, Pulse, Released, Wait},
 };
 use lockkit_fixture::SqlFlavor;
@@ -23,6 +23,7 @@ on_both!(
     c1_a_row_that_is_taken_for_ever_is_taken,
     c8_a_pending_alter_is_no_hang,
     c8_a_lost_race_between_primaries_is_no_error,
+    c3_c10_a_clock_that_went_back_promises_no_more_than_was_asked,
 );
 
 const ONE: NonZeroU32 = NonZeroU32::MIN;
@@ -286,4 +287,27 @@ fn in_kind(kind: Kind, name: &str) -> LockName {
 /// What a holder keeps away.
 fn against(held: Mode) -> Mode {
     if let Mode::Permits { .. } = held { held } else { Mode::Exclusive }
+}
+
+/// Catches a renewal that promises what is left by the server's clock, and one that then asks for as much again.
+async fn c3_c10_a_clock_that_went_back_promises_no_more_than_was_asked(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (locker, mut admin) = (bed.locker("").await, bed.admin().await);
+    let options = LockOptions::new().with_ttl(TTL).with_renewal(Renewal::Manual);
+    let mutex = locker.mutex("a").unwrap().with_options(options.clone()).unwrap();
+    let readers = locker.rw_lock("a").unwrap().with_options(options).unwrap();
+    let guards = [mutex.lock().await.unwrap(), readers.read().await.unwrap(), readers.read().await.unwrap()];
+    for table in ["lock", "holder"] {
+        let back = "20*24*3600*1000000";
+        admin.run(format!("UPDATE {} SET expires_us=expires_us+{back}", bed.table(table))).await;
+    }
+    for _ in 0..3 {
+        for guard in &guards {
+            guard.renew().await.unwrap();
+            assert!(guard.remaining() <= TTL, "C3: {:?} of {TTL:?}", guard.remaining());
+        }
+    }
+    for guard in guards {
+        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    }
 }

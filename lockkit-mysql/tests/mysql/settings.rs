@@ -3,10 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use lockkit_core::{
-    Kind, LockName,
+    Kind, LockName, LockOptions, Renewal,
     spi::{Backend as _, Mode, Note, Noted, Pulse, Released, Wait},
 };
 use lockkit_fixture::SqlFlavor;
+use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};
 
 use crate::support::*;
 
@@ -147,4 +148,31 @@ async fn c4_tokens_rise_over_a_clock_that_was_corrected(flavor: SqlFlavor) {
     assert!(ahead > token);
     assert_eq!(backend.force_release(&mutex("b"), ahead).await.unwrap(), Released::Freed);
     assert!(next_token(&backend, "b").await > ahead);
+}
+
+/// MySQL ends no transaction for being idle. The three timeouts are for any transaction, for one that has changed nothing,
+/// and for one that has.
+#[tokio::test]
+async fn c3_the_idle_transaction_timeouts_of_mariadb_do_not_matter() {
+    const IDLE: Duration = Duration::from_millis(2_500);
+    let args = [
+        "--idle-transaction-timeout=1",
+        "--idle-readonly-transaction-timeout=1",
+        "--idle-write-transaction-timeout=1",
+    ];
+    let bed = Bed::own(SqlFlavor::MariaDb, &args);
+    let locker = bed.locker("strategy=pessimistic").await;
+    let options = LockOptions::new().with_ttl(TTL).with_renewal(Renewal::Manual);
+    let lock = async |name| locker.mutex(name).unwrap().with_options(options.clone()).unwrap().lock().await;
+    let (idle, used) = (lock("idle").await.unwrap(), lock("used").await.unwrap());
+    let mut admin = bed.admin().await;
+    admin.run(format!("CREATE TABLE lockkit.{}_counter (n INT) ENGINE=InnoDB", bed.prefix)).await;
+    let insert = format!("INSERT INTO {}_counter VALUES (1)", bed.prefix);
+    let transaction = LockTransaction::of(&used).unwrap();
+    transaction.run(async |conn| conn.query_drop(insert).await).await.unwrap().unwrap();
+    tokio::time::sleep(IDLE).await;
+    for guard in [idle, used] {
+        let name = guard.name().clone();
+        assert_eq!(guard.release().await.unwrap(), Released::Freed, "C3: {name} was freed while it was held");
+    }
 }

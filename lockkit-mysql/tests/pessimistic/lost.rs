@@ -3,14 +3,17 @@
 use std::time::{Duration, Instant};
 
 use lockkit_core::{
-    LockOptions,
-    spi::{Backend as _, LossReason, Pulse, Released, Wait},
+    ErrorKind, FencingToken, LockOptions,
+    spi::{Backend as _, LossReason, Note, Pulse, Released, Wait},
+    url::StoreUrl,
 };
+use lockkit_mysql::{Config, MySql};
 
 use crate::support::*;
 
 on_each! {
     c3_a_killed_connection_is_a_lost_lock,
+    c1_a_demoted_server_keeps_no_row_lock_and_grants_none,
     c3_the_guard_of_a_killed_connection_hears_of_it_within_two_seconds,
     c9_a_holder_that_hangs_is_freed_by_the_server,
     c10_a_slow_answer_is_waited_for_by_the_next_question,
@@ -26,6 +29,36 @@ async fn c3_a_killed_connection_is_a_lost_lock(flavor: SqlFlavor) {
     store.admin.kill(store.admin.thread("a").await).await;
     assert_eq!(claim.keep_alive().await.unwrap(), Pulse::Lost(LossReason::SessionLost));
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+}
+
+/// Catches a holder whose connection to a demoted server tells it for ever that it has the row: the new primary has no row
+/// locks, and grants the same name at once. Those who may bypass `read_only` must not be granted a lock there either.
+async fn c1_a_demoted_server_keeps_no_row_lock_and_grants_none(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let url = format!("{}?strategy=pessimistic&connect_timeout=20s", store.server.admin_url());
+    let mighty = MySql::connect(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap()).await.unwrap();
+    let (mut first, mut second) = (store.claim("a"), mighty.claim(spec_for("b", TTL)).unwrap());
+    granted(first.attempt(Wait::No).await);
+    let token = granted(second.attempt(Wait::No).await).token;
+    store.admin.run("SET GLOBAL read_only=1").await;
+    let raised = second.raise_fence(FencingToken::new(token.get() + 1_000_000)).await;
+    assert_eq!(raised.unwrap_err().kind(), ErrorKind::ReadOnly);
+    let noted = second.write_note(&Note::new(1, "a".to_owned())).await;
+    assert_eq!(noted.unwrap_err().kind(), ErrorKind::ReadOnly);
+    for holder in [&mut first, &mut second] {
+        assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+        holder.release().await.unwrap();
+    }
+    for mysql in [&store.mysql, &mighty] {
+        let mut newcomer = mysql.claim(spec_for("c", TTL)).unwrap();
+        let error = newcomer.attempt(Wait::No).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+        let error = mysql.inspect(&mutex("c")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    }
+    store.admin.run("SET GLOBAL read_only=0").await;
+    let mut newcomer = mighty.claim(spec_for("c", TTL)).unwrap();
+    granted(newcomer.attempt(Wait::No).await);
 }
 
 async fn c3_the_guard_of_a_killed_connection_hears_of_it_within_two_seconds(flavor: SqlFlavor) {

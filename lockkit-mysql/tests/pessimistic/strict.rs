@@ -17,6 +17,7 @@ on_each! {
     c9_a_holder_that_hangs_is_followed_after_two_leases,
     c6_one_who_gives_up_that_wait_leaves_the_lease_to_the_next,
     after_a_release_nobody_waits,
+    c7_a_release_of_a_holder_that_died_ends_its_lease,
     c14_a_release_that_has_to_wait_still_shows_its_holder,
     c1_collecting_garbage_ends_no_lease,
 }
@@ -165,4 +166,14 @@ async fn c1_collecting_garbage_ends_no_lease(flavor: SqlFlavor) {
     store.admin.run("UPDATE lockkit_fence SET acquired_us=1,open_us=100000000000,fence=1").await;
     assert_eq!(store.mysql.collect_garbage().await.unwrap(), 0);
     assert!(busy(store.claim("a").attempt(Wait::No).await).1.unwrap() > Duration::from_secs(90_000));
+}
+
+/// Catches: a release that finds its connection gone and leaves the lease, so that the next owner waits for nobody.
+async fn c7_a_release_of_a_holder_that_died_ends_its_lease(flavor: SqlFlavor) {
+    let store = Store::start_with(flavor, "&strict_lease=true").await;
+    let mut holder = store.claim_for("a", Duration::from_secs(100_000));
+    granted(holder.attempt(Wait::No).await);
+    store.admin.kill(store.admin.thread("a").await).await;
+    assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
+    granted(store.claim("a").attempt(Wait::No).await);
 }

@@ -82,6 +82,6 @@ impl RedisClaim {
     /// An error that leaves the outcome open, unless enough replicas have confirmed it.
     pub(super) fn confirm(&self, waited: Option<Waited>, what: &str) -> Result<()> {
         let confirmed = replicas::check(self.store.config(), self.replicas(), waited, what);
-        confirmed.inspect_err(|_| self.store.doubt()).map_err(Error::with_outcome_unknown)
+        confirmed.inspect_err(|_| self.store.doubt(self.keys.slot)).map_err(Error::with_outcome_unknown)
     }
 }

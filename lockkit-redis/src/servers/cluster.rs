@@ -7,10 +7,12 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use redis::{AsyncConnectionConfig, ProtocolVersion, RedisResult, Value};
+use lockkit_core::{Clock, Tick};
+use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, RedisResult, Value};
 use tokio::time;
 
 use super::{
@@ -19,6 +21,9 @@ use super::{
     node::{Node, Seat},
 };
 use crate::{error::OpenError, keys::SLOTS, shared::Shared};
+
+/// While a node is dead, each request for its slots doubts the map. It is asked for no more often than this.
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(200);
 
 /// A node's host and port.
 pub(crate) type Address = (String, u16);
@@ -36,8 +41,8 @@ struct Map {
     nodes: HashMap<Address, Arc<Node>>,
     /// By slot; empty before it was asked for.
     slots: Vec<Option<Arc<Node>>>,
-    /// A node could not be reached: another one may have its slots by now.
-    doubted: bool,
+    /// When the map was last asked for because it was doubted.
+    asked: Option<Tick>,
     closed: bool,
 }
 
@@ -48,22 +53,23 @@ impl Cluster {
 
     /// The node that has a slot.
     pub(crate) async fn node_of(&self, slot: u16) -> Result<Arc<Node>, OpenError> {
-        let known = {
-            let map = self.lock();
-            if map.closed {
-                return Err(OpenError::Closed);
-            }
-            if map.doubted { None } else { map.slots.get(usize::from(slot)).cloned().flatten() }
-        };
-        if let Some(node) = known {
+        if let Some(node) = self.known(slot)?.filter(|node| !node.is_doubted()) {
             return Ok(node);
         }
-        self.ask_for_the_map().await?;
+        let asked = self.ask_for_the_map().await;
+        // A node that nobody tells us about may still serve its slots.
+        match self.known(slot)? {
+            Some(node) => Ok(node),
+            None => Err(asked.err().unwrap_or(OpenError::NoNode(slot))),
+        }
+    }
+
+    fn known(&self, slot: u16) -> Result<Option<Arc<Node>>, OpenError> {
         let map = self.lock();
         if map.closed {
             return Err(OpenError::Closed);
         }
-        map.slots.get(usize::from(slot)).cloned().flatten().ok_or(OpenError::NoNode(slot))
+        Ok(map.slots.get(usize::from(slot)).cloned().flatten())
     }
 
     /// One slot of each node that has any.
@@ -95,9 +101,12 @@ impl Cluster {
         }
     }
 
-    /// The map is asked for again before it is used.
-    pub(crate) fn doubt(&self) {
-        self.lock().doubted = true;
+    /// The node of this slot could not be reached, or refuses: another one may have its slots by now. The map is asked for
+    /// before they are used again. Requests for the slots of other nodes go on.
+    pub(crate) fn doubt(&self, slot: u16) {
+        if let Some(Some(node)) = self.lock().slots.get(usize::from(slot)) {
+            node.doubt();
+        }
     }
 
     pub(crate) fn retire(&self, link: &Arc<Link>) {
@@ -105,7 +114,6 @@ impl Cluster {
         for node in nodes {
             node.retire(link);
         }
-        self.doubt();
     }
 
     pub(crate) fn close(&self) {
@@ -119,32 +127,21 @@ impl Cluster {
         }
     }
 
+    /// Asks the nodes, on the connections that requests use, and the seeds only if no node tells.
     async fn ask_for_the_map(&self) -> Result<(), OpenError> {
         let _turn = self.asking.lock().await;
-        let candidates = {
-            let map = self.lock();
-            if !map.doubted && !map.slots.is_empty() {
-                return Ok(());
-            }
-            let mut candidates: Vec<Address> = map.nodes.keys().chain(&self.seeds).cloned().collect();
-            candidates.sort();
-            candidates.dedup();
-            candidates
-        };
-        let mut answers: FuturesUnordered<_> =
-            candidates.into_iter().map(|address| slots_told_by(&self.shared, address)).collect();
-        let mut trouble = OpenError::Silent;
-        while let Some(answer) = answers.next().await {
-            match answer {
-                Ok(ranges) if !ranges.is_empty() => {
-                    self.lock().redraw(&self.shared, ranges);
-                    return Ok(());
-                }
-                Ok(_) => trouble = OpenError::NoSlots,
-                Err(error) => trouble = error,
-            }
+        let Some(nodes) = self.lock().nodes_to_ask() else { return Ok(()) };
+        let known =
+            nodes.into_iter().map(|((host, _), node)| async move { slots_known_to(&node, &host).await });
+        let mut told = time::timeout(self.shared.config.connect_timeout / 2, first_told(known)).await;
+        if !matches!(told, Ok(Ok(_))) {
+            let seeds = self.seeds.iter().cloned();
+            told = Ok(first_told(seeds.map(|address| slots_told_by(&self.shared, address))).await);
         }
-        Err(trouble)
+        let mut map = self.lock();
+        map.asked = map.asked.map(|_| Clock::Boot.now());
+        map.redraw(&self.shared, told.unwrap_or(Err(OpenError::Silent))?);
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Map> {
@@ -153,6 +150,21 @@ impl Cluster {
 }
 
 impl Map {
+    /// `None` if the map is not to be asked for: it was just now, or nobody needs it any more.
+    fn nodes_to_ask(&mut self) -> Option<Vec<(Address, Arc<Node>)>> {
+        if self.closed {
+            return None;
+        }
+        let now = Clock::Boot.now();
+        if !self.slots.is_empty() {
+            if self.asked.is_some_and(|asked| asked.after(BETWEEN_QUESTIONS) > now) {
+                return None;
+            }
+            self.asked = Some(now);
+        }
+        Some(self.nodes.iter().map(|(address, node)| (address.clone(), Arc::clone(node))).collect())
+    }
+
     fn node(&mut self, shared: &Arc<Shared>, address: &Address) -> Arc<Node> {
         let node = self.nodes.entry(address.clone()).or_insert_with(|| {
             Arc::new(Node::new(Arc::clone(shared), Seat::At(shared.config.address_of(&address.0, address.1))))
@@ -176,7 +188,6 @@ impl Map {
                 *entry = Some(Arc::clone(&node));
             }
         }
-        self.doubted = false;
     }
 }
 
@@ -193,7 +204,29 @@ struct Range {
     primary: Address,
 }
 
-/// Asks one node, and waits no longer than for any connection: others wait for the same answer.
+/// The first map that is told.
+async fn first_told(
+    questions: impl Iterator<Item = impl Future<Output = Result<Vec<Range>, OpenError>>>,
+) -> Result<Vec<Range>, OpenError> {
+    let mut answers: FuturesUnordered<_> = questions.collect();
+    let mut trouble = OpenError::Silent;
+    while let Some(answer) = answers.next().await {
+        match answer {
+            Ok(ranges) if !ranges.is_empty() => return Ok(ranges),
+            Ok(_) => trouble = OpenError::NoSlots,
+            Err(error) => trouble = error,
+        }
+    }
+    Err(trouble)
+}
+
+/// Asks a node on the connection that requests use.
+async fn slots_known_to(node: &Node, host: &str) -> Result<Vec<Range>, OpenError> {
+    let (link, _) = node.links(false).await?;
+    Ok(ranges(link.ask(&question()).await?, host)?)
+}
+
+/// Asks one server, and waits no longer than for any connection: others wait for the same answer.
 async fn slots_told_by(shared: &Shared, address: Address) -> Result<Vec<Range>, OpenError> {
     let answer = time::timeout(shared.config.connect_timeout, ask_for_slots(shared, &address)).await;
     answer.unwrap_or(Err(OpenError::Silent))
@@ -204,10 +237,14 @@ async fn ask_for_slots(shared: &Shared, (host, port): &Address) -> Result<Vec<Ra
     let settings = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
     let seat = shared.config.address_of(host, *port);
     let mut connection = connect(&shared.config, &seat, ProtocolVersion::RESP2, settings).await?;
+    let answer = connection.send_packed_command(&question()).await?.extract_error()?;
+    Ok(ranges(answer, host)?)
+}
+
+fn question() -> Cmd {
     let mut question = redis::cmd("CLUSTER");
     question.arg("SLOTS");
-    let answer = connection.send_packed_command(&question).await?.extract_error()?;
-    Ok(ranges(answer, host)?)
+    question
 }
 
 /// `[first, last, [host, port, …], replicas…]` of each range. A node that knows no address of its own leaves it empty.

@@ -14,7 +14,7 @@ use redis::{
 };
 use tokio::{sync::OnceCell, task, time};
 
-use super::handshake::{connect, listener, settings};
+use super::handshake::{Driver, connect, listener, settings};
 use crate::shared::Shared;
 
 /// A connection for subscriptions to the channels of slots, and nothing else; opened by the first one who waits.
@@ -28,7 +28,7 @@ pub(crate) struct Ears {
     /// That of the connection for requests, which ends with this one.
     number: u64,
     ended: Arc<AtomicBool>,
-    connection: OnceCell<MultiplexedConnection>,
+    connection: OnceCell<(MultiplexedConnection, Driver)>,
 }
 
 impl Ears {
@@ -41,11 +41,19 @@ impl Ears {
         Self { shared, address, number, ended, connection: OnceCell::new() }
     }
 
+    /// True if the connection's task ended with its runtime.
+    pub(crate) fn have_ended(&self) -> bool {
+        self.connection.get().is_some_and(|(_, driver)| driver.strong_count() == 0)
+    }
+
     /// Subscribes to a channel, and waits until that is confirmed.
+    ///
+    /// A connection that breaks takes the one for requests with it. One that can't be opened does not: the server may take no
+    /// more connections, and those that it has carry the renewals of all that is held.
     pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
         let confirmed = time::timeout(self.shared.config.connect_timeout, self.try_subscribe(channel)).await;
         let answer = confirmed.unwrap_or_else(|_| Err(broken(std::io::ErrorKind::TimedOut)));
-        if answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
+        if self.connection.initialized() && answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
             self.ended.store(true, Ordering::Release);
         }
         answer
@@ -53,11 +61,12 @@ impl Ears {
 
     async fn try_subscribe(&self, channel: &str) -> RedisResult<()> {
         let open = async || {
-            let heard = listener(&self.shared, self.number, &self.ended);
-            let settings = settings().set_push_sender(heard);
-            connect(&self.shared.config, &self.address, ProtocolVersion::RESP3, settings).await
+            let (listener, driver) = listener(&self.shared, self.number, &self.ended);
+            let settings = settings().set_push_sender(listener);
+            let opened = connect(&self.shared.config, &self.address, ProtocolVersion::RESP3, settings).await;
+            opened.map(|connection| (connection, driver))
         };
-        let mut connection = self.connection.get_or_try_init(open).await?.clone();
+        let (mut connection, _) = self.connection.get_or_try_init(open).await?.clone();
         let mut subscribe = redis::cmd("SSUBSCRIBE");
         subscribe.arg(channel);
         match connection.send_packed_command(&subscribe).await?.extract_error()? {
@@ -69,7 +78,7 @@ impl Ears {
 
     /// Queues an SUNSUBSCRIBE without waiting for its answer. False if the queue is full.
     pub(crate) fn unsubscribe(&self, channel: &str) -> bool {
-        let Some(connection) = self.connection.get() else { return true };
+        let Some((connection, _)) = self.connection.get() else { return true };
         let mut command = redis::cmd("SUNSUBSCRIBE");
         command.arg(channel).set_no_response(true);
         let mut connection = connection.clone();

@@ -1,7 +1,7 @@
 //! The first words on a new connection: who we are, what the server is, and where our messages go.
 
 use std::sync::{
-    Arc,
+    Arc, Weak,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -11,7 +11,10 @@ use redis::{
     RedisResult, Value, aio::MultiplexedConnection,
 };
 
-use super::{ears::Ears, link::Link};
+use super::{
+    ears::Ears,
+    link::{Link, Wire},
+};
 use crate::{
     config::Config,
     error::{self, OpenError},
@@ -31,13 +34,14 @@ pub(crate) async fn handshake(
     let config = &shared.config;
     let ended = Arc::new(AtomicBool::new(false));
     let settings = settings();
-    let heard = settings.clone().set_push_sender(listener(shared, number, &ended));
+    let (listener, driver) = listener(shared, number, &ended);
+    let heard = settings.clone().set_push_sender(listener);
     let modern = connect(config, &address, ProtocolVersion::RESP3, heard).await;
-    let (mut connection, modern) = match modern {
-        Ok(connection) => (connection, true),
+    let (mut connection, driver) = match modern {
+        Ok(connection) => (connection, Some(driver)),
         Err(error) if error::refuses_resp3(&error) => {
             tracing::debug!(target: "lockkit", "the server does not speak RESP3: waiters only poll");
-            (connect(config, &address, ProtocolVersion::RESP2, settings).await?, false)
+            (connect(config, &address, ProtocolVersion::RESP2, settings).await?, None)
         }
         Err(error) => return Err(error.into()),
     };
@@ -45,20 +49,24 @@ pub(crate) async fn handshake(
     let mut questions = redis::pipe();
     questions.cmd("TIME").cmd("ROLE").cmd("CONFIG").arg("GET").arg("maxmemory-policy");
     questions.cmd("COMMAND").arg("INFO").arg("SPUBLISH");
+    let keyspace = config.keyspace();
+    let (key, _) = keyspace.strategy_key();
+    questions.cmd("SET").arg(&key).arg(keyspace.strategy()).arg("NX").cmd("GET").arg(&key);
     let sent = Clock::Boot.now();
-    let answers = connection.send_packed_commands(&questions, 0, 4).await?;
-    let Ok([time, role, policy, spublish]) = <[Value; 4]>::try_from(answers) else {
+    let answers = connection.send_packed_commands(&questions, 0, questions.len()).await?;
+    let Ok([time, role, policy, spublish, _, strategy]) = <[Value; 6]>::try_from(answers) else {
         return Err(OpenError::Strange);
     };
     check_role(role.extract_error())?;
+    check_strategy(strategy.extract_error(), keyspace.strategy())?;
     let (seconds, micros): (i64, i64) =
         redis::from_redis_value(time.extract_error()?).map_err(|_| OpenError::Strange)?;
     check_eviction(shared, policy.extract_error())?;
     let clock = ServerClock::new(sent, seconds.saturating_mul(1_000_000).saturating_add(micros));
     let sharded = config.is_cluster() && knows_command(&spublish);
-    let pushes = hears && modern && (sharded || subscribe(shared, &mut connection).await?);
+    let pushes = hears && driver.is_some() && (sharded || subscribe(shared, &mut connection).await?);
     let ears = sharded.then(|| Ears::new(Arc::clone(shared), address.clone(), number, Arc::clone(&ended)));
-    Ok(Link::new(number, address, connection, clock, pushes, ears, ended))
+    Ok(Link::new(number, address, Wire { connection, driver, ended }, clock, pushes, ears))
 }
 
 /// What a connection that is driven by others has: they bound each request by op_timeout, so the client must not.
@@ -69,14 +77,20 @@ pub(crate) fn settings() -> AsyncConnectionConfig {
         .set_pipeline_buffer_size(QUEUE)
 }
 
+/// Lives as long as the task that drives a connection. tokio drops that task with its runtime, and tells nobody.
+pub(crate) type Driver = Weak<()>;
+
 /// Hears what a connection pushes, and that it has ended.
 pub(crate) fn listener(
     shared: &Shared,
     number: u64,
     ended: &Arc<AtomicBool>,
-) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static {
+) -> (impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static, Driver) {
     let (ended, rooms) = (Arc::clone(ended), Arc::clone(&shared.rooms));
-    move |push| {
+    let driven = Arc::new(());
+    let driver = Arc::downgrade(&driven);
+    let listener = move |push: PushInfo| {
+        let _ = &driven;
         if push.kind == PushKind::Disconnection {
             ended.store(true, Ordering::Release);
             rooms.ring_all();
@@ -84,7 +98,8 @@ pub(crate) fn listener(
             rooms.on_push(&push, number);
         }
         Ok(())
-    }
+    };
+    (listener, driver)
 }
 
 /// Opens a connection and logs in.
@@ -112,6 +127,22 @@ fn check_role(role: RedisResult<Value>) -> Result<(), OpenError> {
 
 fn is_primary(role: &[Value]) -> bool {
     matches!(role.first(), Some(Value::BulkString(name)) if name == b"master")
+}
+
+/// All lockers of a prefix must agree on the keys of mutexes, else they would not exclude each other (C1). In a cluster, only
+/// the node that has the key answers.
+fn check_strategy(stored: RedisResult<Value>, ours: &str) -> Result<(), OpenError> {
+    let stored: Option<String> = match stored.and_then(|value| Ok(redis::from_redis_value(value)?)) {
+        Ok(stored) => stored,
+        Err(error) => {
+            tracing::debug!(target: "lockkit", %error, "the server does not tell which keys mutexes have");
+            return Ok(());
+        }
+    };
+    match stored {
+        Some(theirs) if theirs != ours => Err(OpenError::Strategy(theirs)),
+        _ => Ok(()),
+    }
 }
 
 /// A lock that is evicted is a lock that is lost.

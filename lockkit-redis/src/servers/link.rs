@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -19,11 +19,9 @@ use crate::script::Call;
 pub(crate) struct Link {
     number: u64,
     address: ConnectionAddr,
-    connection: MultiplexedConnection,
+    wire: Wire,
     clock: ServerClock,
     opened: Tick,
-    /// Set when the connection was closed by the server, or broke.
-    ended: Arc<AtomicBool>,
     /// False where the server can't push messages, or does not allow it.
     pushes: AtomicBool,
     /// There, messages stay inside a name's slot.
@@ -32,23 +30,30 @@ pub(crate) struct Link {
     silent_since: AtomicU64,
 }
 
+/// The client library's connection, and whether it is still of use.
+pub(crate) struct Wire {
+    pub(crate) connection: MultiplexedConnection,
+    /// Lives as long as the task that drives the connection; `None` if lockkit can't see that.
+    pub(crate) driver: Option<Weak<()>>,
+    /// Set when the connection was closed by the server, or broke.
+    pub(crate) ended: Arc<AtomicBool>,
+}
+
 impl Link {
     pub(crate) fn new(
         number: u64,
         address: ConnectionAddr,
-        connection: MultiplexedConnection,
+        wire: Wire,
         clock: ServerClock,
         pushes: bool,
         ears: Option<Ears>,
-        ended: Arc<AtomicBool>,
     ) -> Self {
         Self {
             number,
             address,
-            connection,
+            wire,
             clock,
             opened: Clock::Boot.now(),
-            ended,
             pushes: AtomicBool::new(pushes),
             ears,
             silent_since: AtomicU64::new(0),
@@ -67,7 +72,7 @@ impl Link {
 
     /// For those who speak to the server by themselves.
     pub(crate) fn connection(&self) -> MultiplexedConnection {
-        self.connection.clone()
+        self.wire.connection.clone()
     }
 
     pub(crate) fn clock(&self) -> &ServerClock {
@@ -76,11 +81,13 @@ impl Link {
 
     /// It is of no use any more.
     pub(crate) fn end(&self) {
-        self.ended.store(true, Ordering::Release);
+        self.wire.ended.store(true, Ordering::Release);
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.wire.ended.load(Ordering::Acquire)
+            || self.wire.driver.as_ref().is_some_and(|driver| driver.strong_count() == 0)
+            || self.ears.as_ref().is_some_and(Ears::have_ended)
     }
 
     pub(crate) fn pushes(&self) -> bool {
@@ -187,7 +194,7 @@ impl Link {
 
     async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         self.asked();
-        let reply = self.connection.clone().send_packed_command(command).await?;
+        let reply = self.wire.connection.clone().send_packed_command(command).await?;
         self.heard();
         Ok(reply)
     }
@@ -195,7 +202,7 @@ impl Link {
     /// Sends several commands at once; each may be answered with an error of its own.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
         self.asked();
-        let replies = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await?;
+        let replies = self.wire.connection.clone().send_packed_commands(commands, 0, commands.len()).await?;
         self.heard();
         Ok(replies)
     }
@@ -219,7 +226,7 @@ impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link")
             .field("number", &self.number)
-            .field("ended", &self.ended)
+            .field("ended", &self.has_ended())
             .finish_non_exhaustive()
     }
 }

@@ -76,7 +76,7 @@ impl Node {
     /// to the same server: else it would take a lock on one, and release it on another.
     pub(crate) async fn links(&self, alone: bool) -> Result<(Arc<Link>, Option<Alone>), OpenError> {
         // Boxed, as they are rare and large. Each request comes by here, so that it only reads, mostly.
-        if self.doubted.load(Ordering::Relaxed) && self.doubted.swap(false, Ordering::Relaxed) {
+        if self.is_doubted() && self.doubted.swap(false, Ordering::Relaxed) {
             Box::pin(self.think_again()).await;
         }
         loop {
@@ -96,15 +96,22 @@ impl Node {
         }
     }
 
-    /// The sentinels are asked before the next request, in case that there is another primary now.
+    /// The sentinels, or the other nodes of a cluster, are asked before the next request, in case that there is another
+    /// primary now.
     pub(crate) fn doubt(&self) {
         self.doubted.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.doubted.load(Ordering::Relaxed)
     }
 
     async fn think_again(&self) {
         let Seat::Primary(sentinels) = &self.seat else { return };
         let Some(link) = self.lock().link.clone() else { return };
-        if let Ok(Ok(found)) = time::timeout(SECOND_THOUGHTS, sentinels.primary()).await
+        // Longer than a single sentinel's answer waits for those of the others.
+        let patience = SECOND_THOUGHTS.max(self.common.config.connect_timeout / 5);
+        if let Ok(Ok(found)) = time::timeout(patience, sentinels.primary()).await
             && found != *link.address()
         {
             self.retire(&link);

@@ -28,11 +28,11 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    /// Somebody else may be in charge by now: that is asked before the next request.
-    pub(crate) fn doubt(&self) {
+    /// Another server may have this slot by now: that is asked before the next request for it.
+    pub(crate) fn doubt(&self, slot: u16) {
         match self {
             Self::One(node) => node.doubt(),
-            Self::Cluster(cluster) => cluster.doubt(),
+            Self::Cluster(cluster) => cluster.doubt(slot),
         }
     }
 
@@ -104,10 +104,11 @@ impl Stop {
         let Some(channel) = channel else { return Ok(()) };
         let Err(error) = self.link.subscribe(&channel).await else { return Ok(()) };
         rooms.refused(base, &self.link);
-        if error.code().is_none() {
+        if self.link.has_ended() {
             return Err(error);
         }
-        // Of any other refusal the script hears, too: it is sent on, or the node can't serve now.
+        // The waiter goes on without a channel, and polls. Of any other refusal the script hears, too: it is sent on, or the
+        // node can't serve now.
         let forbidden = error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoPerm);
         if forbidden && self.link.disable_pushes() {
             tracing::warn!(target: "lockkit", %error, "the server refuses SSUBSCRIBE: waiters only poll");
@@ -148,7 +149,7 @@ impl<'a> Route<'a> {
         };
         open.await.inspect_err(|_| {
             if let Topology::Cluster(cluster) = self.topology {
-                cluster.doubt();
+                cluster.doubt(self.slot);
             }
         })
     }
@@ -199,9 +200,12 @@ impl<'a> Route<'a> {
         let error = error::from_redis(error, phase, &self.shared.config);
         match self.topology {
             Topology::One(node) if useless => node.retire(&stop.link),
-            Topology::Cluster(cluster) if useless => cluster.retire(&stop.link),
+            Topology::Cluster(cluster) if useless => {
+                cluster.retire(&stop.link);
+                cluster.doubt(self.slot);
+            }
             // Of any other error another server would not be free.
-            topology if error.is_temporary() => topology.doubt(),
+            topology if error.is_temporary() => topology.doubt(self.slot),
             _ => {}
         }
         error

@@ -1,15 +1,19 @@
 //! Sentinels: they say which server is the primary.
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ProtocolVersion};
+use tokio::time::{self, Instant};
 
 use super::cluster::Address;
 use crate::{
     config::{Config, Login},
     error::OpenError,
 };
+
+/// After the first answer, the others are waited for until this part of the connect timeout has passed.
+const PATIENCE: u32 = 10;
 
 /// Who is asked for the primary of a service.
 pub(crate) struct Sentinels {
@@ -24,19 +28,29 @@ impl Sentinels {
         Self { config, addresses, service, login }
     }
 
-    /// Where the primary is, as the first sentinel says that answers.
+    /// Where the primary is, as most sentinels say: one that is cut off from the others may still name the former primary, and
+    /// be the first to answer. Where fewer answer, the answer that most of them gave counts.
     pub(crate) async fn primary(&self) -> Result<ConnectionAddr, OpenError> {
         let mut answers: FuturesUnordered<_> =
             self.addresses.iter().map(|address| self.told_by(address)).collect();
-        let mut trouble = OpenError::Silent;
-        while let Some(answer) = answers.next().await {
+        let (mut votes, mut trouble) = (HashMap::new(), OpenError::Silent);
+        let mut end = None;
+        while let Some(answer) = next_before(end, &mut answers).await {
             match answer {
-                Ok(Some((host, port))) => return Ok(self.config.address_of(&host, port)),
+                Ok(Some(address)) => {
+                    let count = votes.entry(address).or_insert(0);
+                    *count += 1;
+                    if *count > self.addresses.len() / 2 {
+                        break;
+                    }
+                    end = end.or_else(|| Some(Instant::now() + self.config.connect_timeout / PATIENCE));
+                }
                 Ok(None) => trouble = OpenError::NoService(self.service.clone()),
                 Err(error) => trouble = error,
             }
         }
-        Err(trouble)
+        let most = votes.into_iter().max_by_key(|(_, count)| *count);
+        most.map(|((host, port), _)| self.config.address_of(&host, port)).ok_or(trouble)
     }
 
     async fn told_by(&self, (host, port): &Address) -> Result<Option<Address>, OpenError> {
@@ -48,6 +62,17 @@ impl Sentinels {
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
         let answer = connection.send_packed_command(&question).await?.extract_error()?;
         redis::from_redis_value(answer).map_err(|_| OpenError::Strange)
+    }
+}
+
+/// The next answer; `None` after the last one, and after the end.
+async fn next_before<T>(
+    end: Option<Instant>,
+    answers: &mut FuturesUnordered<impl Future<Output = T>>,
+) -> Option<T> {
+    match end {
+        Some(end) => time::timeout_at(end, answers.next()).await.ok().flatten(),
+        None => answers.next().await,
     }
 }
 

@@ -39,6 +39,11 @@ impl Handover {
         Some((owner, Some(Self { fence, at, window: Duration::from_millis(window), link })))
     }
 
+    /// Of this waiter. The script says the waiter's own window again; anybody who may publish can say a longer one.
+    pub(crate) fn within(self, window: Duration) -> Self {
+        Self { window: self.window.min(window), ..self }
+    }
+
     /// How long the lock is ours, if that can be proved without asking: an earlier answer of the same server tells that
     /// no more than `at - server_time` has passed from then to the hand-over.
     pub(crate) fn proved_by(&self, earlier: Sighting) -> Option<Lease> {

@@ -15,6 +15,8 @@ use crate::{family::Family, keys::Keys};
 
 /// The claim window is no shorter, as long as the ttl allows it: the waiter needs a turn of its runtime.
 const LEAST_WINDOW: Duration = Duration::from_millis(500);
+/// Nor longer: a waiter that dies when its turn comes keeps the lock for so long, however patient it was.
+const LONGEST_WINDOW: Duration = Duration::from_secs(10);
 
 /// The client of a waiter that can't be told anything.
 pub(crate) const DEAF: &str = "-";
@@ -30,9 +32,9 @@ pub(crate) struct Waiter {
     pub(super) hint: Hint,
     /// The store has answered that it waits.
     pub(super) queued: bool,
-    pub(super) handover: Option<Handover>,
+    handover: Option<Handover>,
     /// It must ask the store.
-    pub(super) rung: bool,
+    rung: bool,
 }
 
 impl Waiter {
@@ -48,6 +50,12 @@ impl Waiter {
 
     pub(super) fn member(&self) -> &Arc<str> {
         &self.member
+    }
+
+    /// It was told by a message to ask, or that it has the lock.
+    pub(super) fn told(&mut self, handover: Option<Handover>) {
+        self.handover = handover.map(|handover| handover.within(self.window));
+        self.ring();
     }
 
     pub(super) fn liveness(&self) -> Duration {
@@ -78,7 +86,7 @@ pub(crate) fn period(window: Duration) -> Duration {
 
 /// For how long a lock stays with a waiter that does not claim it.
 pub(crate) fn window(op_timeout: Duration, ttl: Duration) -> Duration {
-    op_timeout.max(LEAST_WINDOW).min(ttl)
+    op_timeout.clamp(LEAST_WINDOW, LONGEST_WINDOW).min(ttl)
 }
 
 /// What became of a waiter since it last looked.

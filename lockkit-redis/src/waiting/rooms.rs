@@ -99,8 +99,7 @@ impl Rooms {
     fn on_message(&self, message: &[u8], link: u64, may_prove: bool) {
         let Some((owner, handover)) = Handover::from_message(message, link) else { return };
         if let Some(waiter) = self.lock().owners.get_mut(&owner) {
-            waiter.handover = handover.filter(|_| may_prove);
-            waiter.ring();
+            waiter.told(handover.filter(|_| may_prove));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The scripts against a model of what they are to do, step by step, at random.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{Answer, Claim, EVERYTHING, Holder, LIVENESS, NEVER, Store, WINDOW};
 
@@ -12,7 +12,8 @@ struct Model {
     last_fence: u64,
     holders: BTreeMap<String, Holder>,
     queue: Vec<Claim>,
-    aside: Vec<Claim>,
+    /// Owners in the queue whose client had no connection when their turn came.
+    aside: BTreeSet<String>,
     /// By waiter, until when it counts as alive.
     live: BTreeMap<String, u64>,
     told: Vec<String>,
@@ -37,11 +38,21 @@ impl Model {
 
     fn forget(&mut self, claim: &Claim) {
         self.queue.retain(|other| other.owner != claim.owner);
-        self.aside.retain(|other| other.owner != claim.owner);
+        self.aside.remove(&claim.owner);
         self.live.remove(&claim.waiter());
     }
 
-    /// Answers whether a live waiter stays first who could hear of a grant, and who was served.
+    /// True if the claim is in the queue. It is not set aside any more, and lives on if it waits on.
+    fn asks(&mut self, claim: &Claim) -> bool {
+        let queued = self.queue.iter().any(|other| other.owner == claim.owner);
+        self.aside.remove(&claim.owner);
+        if queued && claim.wait == 1 {
+            self.live.insert(claim.waiter(), self.now + LIVENESS * 1000);
+        }
+        queued
+    }
+
+    /// Answers whether a live waiter who hears stays first, and who was served.
     fn serve(&mut self, asking: &[&Claim]) -> (bool, Vec<String>) {
         let (now, limit) = (self.now, self.limit.unwrap());
         let asks = |claim: &Claim| asking.iter().any(|other| other.owner == claim.owner);
@@ -50,16 +61,17 @@ impl Model {
             if self.used() >= limit {
                 return (true, served);
             }
-            if self.live[&claim.waiter()] < now {
+            if self.aside.contains(&claim.owner) {
+                continue;
+            }
+            if claim.client == "nobody" && !asks(&claim) {
+                self.aside.insert(claim.owner);
+            } else if self.live[&claim.waiter()] < now {
                 self.forget(&claim);
             } else if self.used() + claim.count > limit {
                 return (true, served);
             } else {
                 let fence = self.give(&claim, WINDOW);
-                if claim.client == "nobody" && !asks(&claim) {
-                    self.holders.remove(&claim.owner);
-                    continue;
-                }
                 if claim.client == "a" && !asks(&claim) {
                     self.told.push(format!("{} {fence} {now} {WINDOW}", claim.id()));
                 }
@@ -67,17 +79,7 @@ impl Model {
                 served.push(claim.owner);
             }
         }
-        if self.used() >= limit {
-            return (true, served);
-        }
-        for claim in std::mem::take(&mut self.aside) {
-            let alive = self.live.remove(&claim.waiter()).unwrap() >= now;
-            if alive && claim.client == "a" && !asks(&claim) {
-                self.told.push(claim.id().to_owned());
-            }
-            served.push(claim.owner);
-        }
-        (false, served)
+        (self.used() >= limit, served)
     }
 
     fn settle(&mut self) {
@@ -89,8 +91,9 @@ impl Model {
     fn acquire(&mut self, claim: &Claim, lease: u64, wanted: u64) -> Answer {
         self.lapse();
         self.settle();
-        let mut stopped = false;
+        let (mut stopped, mut waited) = (false, false);
         if !self.holders.contains_key(&claim.owner) {
+            waited = self.asks(claim);
             self.limit.get_or_insert(wanted);
             (stopped, _) = self.serve(&[claim]);
             self.settle();
@@ -106,11 +109,8 @@ impl Model {
         if !stopped && self.used() + claim.count <= limit {
             return Answer::Granted { lease, fence: self.give(claim, lease) };
         }
-        let line = if claim.wait == 1 { &mut self.queue } else { &mut self.aside };
-        if claim.wait != 0 {
-            if line.iter().all(|other| other.owner != claim.owner) {
-                line.push(claim.clone());
-            }
+        if claim.wait == 1 && !waited {
+            self.queue.push(claim.clone());
             self.live.insert(claim.waiter(), self.now + LIVENESS * 1000);
         }
         self.settle();
@@ -138,11 +138,10 @@ impl Model {
 
     fn refresh(&mut self, claims: &[&Claim]) -> (i64, Vec<bool>) {
         self.lapse();
-        let mut waits = Vec::new();
-        for claim in claims {
-            let entry = self.live.get_mut(&claim.waiter());
-            waits.push(entry.is_some());
-            entry.into_iter().for_each(|dead_at| *dead_at = self.now + LIVENESS * 1000);
+        let waits: Vec<_> = claims.iter().map(|claim| self.asks(claim)).collect();
+        let lapsed = |claim: &Claim, model: &Self| model.live[&claim.waiter()] < model.now;
+        for claim in self.queue.clone().into_iter().filter(|claim| lapsed(claim, self)).collect::<Vec<_>>() {
+            self.forget(&claim);
         }
         let served = self.serve_and_settle(claims);
         let waits =

@@ -112,7 +112,8 @@ fn c8_a_waiter_without_a_connection_is_passed_over_fully_and_keeps_its_place() {
     assert_eq!(store.keys(), ["fence", "grants", "live", "queue"]);
     assert_eq!(store.used(), (0, 0));
     assert_eq!(store.acquire_with(&holder, LEASE, NEVER, 5), Answer::Limit(2), "one with this limit waits");
-    assert!(store.ttl("grants") <= store.ttl("queue") + 1);
+    let queue = store.ttl("queue");
+    assert!(store.ttl("grants") <= queue + 1);
 
     store.acquire(&holder).fence();
     assert!(store.acquire(&next).is_busy());
@@ -228,4 +229,45 @@ fn c4_tokens_rise_though_the_clock_is_set_back_and_end_with_an_answer() {
     store.release(&b);
     assert_eq!(store.acquire(&b), Answer::NoFence);
     assert_eq!(store.used(), (1, 1));
+}
+
+#[test]
+fn c8_a_heavy_waiter_without_a_connection_does_not_hold_light_ones_up() {
+    let mut store = Store::new(2);
+    let (holder, heavy) = (Claim::new(1, 1), Claim::new(2, 2).of("nobody"));
+    let (light, newcomer) = (Claim::new(3, 1).of("a"), Claim::new(4, 1).impatient());
+    store.acquire(&holder).fence();
+    assert!(store.acquire(&heavy).is_busy());
+    // It is passed over by who queues behind it, and by who does not wait.
+    let token = store.acquire(&light).fence();
+    store.release(&light);
+    assert!(store.acquire(&newcomer).fence() > token);
+    store.release(&newcomer);
+    assert!(store.acquire(&heavy).is_busy(), "it keeps its place");
+    store.release(&holder);
+    assert!(store.acquire(&heavy).fence() > token);
+}
+
+#[test]
+fn c12_a_newcomer_is_the_last_though_waiters_are_set_aside_and_the_clock_goes_back() {
+    let order = |store: &mut Store| store.connection.zrange::<_, Vec<String>>("queue", 0, -1).unwrap();
+    for waits_on in [&[][..], &[Claim::new(4, 1)]] {
+        let mut store = Store::new(1);
+        let (holder, first) = (Claim::new(1, 1), Claim::new(2, 1));
+        let (gone, newcomer) = (Claim::new(3, 1).of("nobody"), Claim::new(5, 1));
+        store.acquire(&holder).fence();
+        for claim in [&gone, &first].into_iter().chain(waits_on) {
+            store.advance(1);
+            assert!(store.acquire(claim).is_busy());
+        }
+        store.release(&holder);
+        let expected: Vec<_> = waits_on.iter().chain([&gone]).map(Claim::waiter).collect();
+        assert_eq!(order(&mut store), expected, "set aside");
+        store.now -= 3_600_000_000;
+        store.advance(0);
+        assert!(store.acquire(&newcomer).is_busy());
+        assert!(store.acquire(&gone).is_busy());
+        let expected = [&gone].into_iter().chain(waits_on).chain([&newcomer]);
+        assert_eq!(order(&mut store), expected.map(Claim::waiter).collect::<Vec<_>>());
+    }
 }

@@ -32,7 +32,11 @@ end }
 local function clock() return tonumber(redis.call('GET', 'clock')) end
 local function digits(number) return string.format('%.0f', number) end
 ";
-const SHARED: &str = include_str!("../../src/scripts/counted/hand_over.lua");
+const SHARED: &str = concat!(
+    include_str!("../../src/scripts/queue.lua"),
+    include_str!("../../src/scripts/places.lua"),
+    include_str!("../../src/scripts/counted/hand_over.lua")
+);
 
 /// What one claim says of itself.
 #[derive(Clone, Debug)]
@@ -50,7 +54,7 @@ impl Claim {
     }
 
     pub(crate) fn reader(number: u64) -> Self {
-        Self { wait: 2, ..Self::new(number, 1) }
+        Self::new(number, 1)
     }
 
     pub(crate) fn writer(number: u64) -> Self {
@@ -244,6 +248,11 @@ impl Store {
         });
         let limit = text[1].as_ref().map(|limit| limit.parse().unwrap());
         View { limit, used: number(2), waiters: number(3), holders: holders.collect() }
+    }
+
+    /// Whom the client `a` was told of since this was last asked.
+    pub(crate) fn told_ids(&mut self) -> Vec<String> {
+        self.told().iter().map(|message| message[..32].to_owned()).collect()
     }
 
     /// What the client `a` was told since this was last asked.

@@ -57,7 +57,7 @@ fn c9_a_waiter_keeps_the_keys_that_it_needs() {
 
 #[test]
 fn a_key_of_another_type_leaves_no_grant_behind() {
-    for key in ["fence", "queue", "live", "holders", "grants"] {
+    for key in ["fence", "queue", "holders", "grants"] {
         let mut store = Store::new(1);
         let _: i64 = store.connection.lpush(key, "x").unwrap();
         let claim = Claim::new(1, 1);

@@ -20,7 +20,14 @@ pub(crate) const CLIENTS: usize = 3;
 pub(crate) const OWNERS: u8 = 3;
 pub(crate) const DAY: i64 = 86_400_000;
 
-const HAND_OVER: &str = include_str!("../../src/scripts/exclusive/hand_over.lua");
+/// Added to the place of a waiter that is set aside.
+const ASIDE: i64 = 1 << 52;
+
+const PLACES: &str = include_str!("../../src/scripts/places.lua");
+const HAND_OVER: &str = concat!(
+    include_str!("../../src/scripts/queue.lua"),
+    include_str!("../../src/scripts/exclusive/hand_over.lua")
+);
 /// What stands before everything else.
 const FREE: [(&str, &str); 2] = [
     ("acquire", include_str!("../../src/scripts/exclusive/acquire_free.lua")),
@@ -100,7 +107,9 @@ pub(crate) struct View {
     pub(crate) fenced: Option<usize>,
     /// In ms: that it is kept past its own time by so much.
     pub(crate) fence_outlives: i64,
+    /// By their places, those set aside included.
     pub(crate) queue: Vec<usize>,
+    pub(crate) aside: Vec<usize>,
     /// Until when a waiter counts as alive.
     pub(crate) live: Vec<(usize, Tick)>,
 }
@@ -141,10 +150,14 @@ impl Redis {
             let waiter = format!("{told}:{}:{owner}", i64::from(rules.window) * TICK);
             [owner.into(), waiter.into()]
         });
+        let hurry = Edit { script: "hand_over", from: "local looks = 500", to: "local looks = 1" };
+        let edits = if rules.hurried { &[edits, &[hurry]].concat()[..] } else { edits };
         let sources = SOURCES.map(|(name, text)| {
             let front = if matches!(name, "extend" | "raise_fence") { "" } else { HAND_OVER };
             let free = FREE.iter().find(|(of, _)| *of == name).map_or("", |(_, text)| text);
-            (name, Edit::all(edits, name, &[free, CLOCK, front, text].concat()))
+            let places = if matches!(name, "acquire" | "refresh") { PLACES } else { "" };
+            let text = [free, CLOCK, front, places, text].concat();
+            (name, Edit::all(edits, name, &text))
         });
         Self {
             scripts: Scripts::new(sources),
@@ -257,6 +270,10 @@ impl Redis {
     fn look(&self, store: &Store) -> View {
         let find = |which: usize, text: &str| self.names.iter().position(|names| &*names[which] == text);
         let fence = store.string("fence").and_then(|fence| fence.split_once(':'));
+        let mut queue: Vec<_> = (store.members("queue").iter())
+            .filter_map(|(place, waiter)| Some((place % ASIDE, find(1, waiter)?, *place >= ASIDE)))
+            .collect();
+        queue.sort_unstable();
         View {
             owner: store.string("lock").map(|owner| find(0, owner).expect("an owner") % CLIENTS),
             holder: store.string("lock").and_then(|owner| find(0, owner)),
@@ -267,7 +284,8 @@ impl Redis {
                 let fence: i64 = fence.parse().expect("a fence");
                 store.until("fence").map_or(i64::MAX, |until| until - (fence + 999) / 1000)
             }),
-            queue: store.members("queue").iter().filter_map(|(_, waiter)| find(1, waiter)).collect(),
+            queue: queue.iter().map(|&(_, waiter, _)| waiter).collect(),
+            aside: queue.iter().filter(|(.., aside)| *aside).map(|&(_, waiter, _)| waiter).collect(),
             live: (store.members("live").iter())
                 .filter_map(|(dies, waiter)| Some((find(1, waiter)?, tick(dies / 1000))))
                 .collect(),

@@ -42,8 +42,9 @@ pub(crate) struct Server {
     pub(crate) store: Store,
     /// In ms.
     pub(crate) now: i64,
-    /// Out of memory: writes that may grow the data are refused.
+    /// Out of memory: writes that may grow the data are refused, unless the script has written before.
     pub(crate) full: bool,
+    pub(crate) dirty: bool,
     /// The user has no rights on channels.
     pub(crate) denied: bool,
     /// The channels that someone hears.
@@ -86,9 +87,11 @@ impl Store {
 impl Server {
     pub(crate) fn run(&mut self, command: &[Text]) -> Answer {
         let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
-        if self.full && matches!(words[0], "SET" | "ZADD") {
+        let grows = matches!(words[0], "SET" | "ZADD");
+        if self.full && !self.dirty && grows {
             return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());
         }
+        self.dirty |= grows || matches!(words[0], "DEL" | "PEXPIRE" | "ZREM");
         match words[..] {
             ["TIME"] => {
                 let parts = [self.now / 1000, self.now % 1000 * 1000];
@@ -113,23 +116,43 @@ impl Server {
                 let entry = self.store.keys.get_mut(key);
                 Ok(Reply::Int(i64::from(entry.map(|entry| entry.until = Some(until)).is_some())))
             }
-            ["PUBLISH" | "SPUBLISH", ..] if self.denied => {
+            ["PUBLISH" | "PUBSUB", ..] if self.denied => {
                 Err("NOPERM No permissions to access a channel".to_owned())
             }
-            ["PUBLISH" | "SPUBLISH", channel, message] => {
+            ["PUBLISH", channel, message] => {
                 self.published.push((channel.into(), message.into()));
-                Ok(Reply::Int(i64::from(self.heard.iter().any(|heard| &**heard == channel))))
+                Ok(Reply::Int(self.listeners(channel)))
             }
-            ["ZADD", key, ref options @ .., score, member] => {
-                self.zadd(key, options, integer(score)?, member)
+            ["PUBSUB", "NUMSUB", channel] => {
+                Ok(Reply::List(vec![Reply::Text(channel.into()), Reply::Int(self.listeners(channel))]))
             }
-            ["ZREM", key, member] => {
+            ["ZADD", key, "NX", score, member] => self.zadd(key, &["NX"], integer(score)?, member),
+            ["ZADD", key, "XX", "CH", score, member] => {
+                self.zadd(key, &["XX", "CH"], integer(score)?, member)
+            }
+            ["ZADD", key, "CH", score, member] => self.zadd(key, &["CH"], integer(score)?, member),
+            ["ZADD", key, ref pairs @ ..] => {
+                for pair in pairs.chunks(2) {
+                    self.zadd(key, &[], integer(pair[0])?, pair[1])?;
+                }
+                Ok(Reply::Ok)
+            }
+            ["ZREM", key, ref members @ ..] => {
                 let mut left = self.store.zset(key)?.to_vec();
-                let before = left.len();
-                left.retain(|(_, other)| &**other != member);
-                let removed = before - left.len();
+                left.retain(|(_, other)| !members.contains(&&**other));
                 self.put(key, left);
-                Ok(Reply::Int(i64::from(removed > 0)))
+                Ok(Reply::Ok)
+            }
+            ["ZCOUNT", key, least, "+inf"] => {
+                let least = integer(least)?;
+                let count = self.store.zset(key)?.iter().filter(|(score, _)| *score >= least).count();
+                Ok(Reply::Int(i64::try_from(count).expect("a short set")))
+            }
+            ["ZRANGEBYSCORE", key, "-inf", below, "LIMIT", "0", most] => {
+                let below = integer(below.strip_prefix('(').expect("an open end"))?;
+                let found = self.store.zset(key)?.iter().filter(|(score, _)| *score < below);
+                let most = usize::try_from(integer(most)?).expect("a number of members");
+                Ok(Reply::List(found.take(most).map(|(_, member)| Reply::Text(member.clone())).collect()))
             }
             ["ZSCORE", key, member] => {
                 let found = self.store.zset(key)?.iter().find(|(_, other)| &**other == member);
@@ -145,6 +168,10 @@ impl Server {
             )),
             _ => Err(format!("ERR the fake doesn't know {words:?}")),
         }
+    }
+
+    fn listeners(&self, channel: &str) -> i64 {
+        i64::from(self.heard.iter().any(|heard| &**heard == channel))
     }
 
     fn lapse(&self, ttl: &str) -> Result<i64, String> {

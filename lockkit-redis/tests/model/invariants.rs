@@ -47,7 +47,7 @@ pub(crate) fn proof(client: &Client, now: Tick, window: Tick) -> Check {
 }
 
 impl View {
-    fn knows(&self, at: usize) -> bool {
+    pub(crate) fn knows(&self, at: usize) -> bool {
         self.queue.contains(&at) || self.live.iter().any(|&(waiter, _)| waiter == at)
     }
 
@@ -96,13 +96,19 @@ impl Change<'_> {
             )?;
         }
         self.places()?;
-        if after.owner.is_none() && !self.moment.full && self.looks_after() {
+        // What a full server refuses a newcomer is nobody's.
+        let refused = self.moment.full && !before.queue.contains(&self.client());
+        if after.owner.is_none()
+            && !(refused && matches!(self.call, Call::Acquire { .. }))
+            && self.looks_after()
+        {
             let waits = after.queue.iter().any(|&waiter| self.can_have(waiter));
-            ensure(!waits, "the lock is free, and a waiter was not given it")?;
+            ensure(!waits || rules.hurried, "the lock is free, and a waiter was not given it")?;
         }
         match self.call {
-            Call::Release { owned: true, .. } if !self.moment.full => {
-                ensure(after.owner != Some(self.client()), "released, and still held")
+            Call::Release { owned: true, .. } => {
+                // Another owner of this client may have it by a stray that a clock which goes back brings back.
+                ensure(after.holder != Some(self.by), "released, and still held")
             }
             Call::Reissue { not_after, .. } if self.moment.now > not_after => {
                 ensure(before == after, "a late hand-over was done")
@@ -112,7 +118,7 @@ impl Change<'_> {
                     first && after.queue.iter().any(|&waiter| before.lives(waiter, self.moment.now));
                 ensure(after.owner.is_some() || somebody, "handed over to nobody")
             }
-            Call::Raise { floor } if before.holder == Some(self.by) && !self.moment.full => {
+            Call::Raise { floor } if before.holder == Some(self.by) => {
                 ensure(after.fence == before.fence.max(floor), "not raised to what was asked for")
             }
             _ => Ok(()),
@@ -165,6 +171,7 @@ impl Change<'_> {
 
     /// Nobody loses a place, or gets a better one than that of the order in which they came.
     fn places(&self) -> Check {
+        self.set_aside()?;
         let (before, after) = (&self.before.queue, &self.after.queue);
         let stayed: Vec<_> = before.iter().filter(|waiter| after.contains(waiter)).collect();
         let first: Vec<_> = after.iter().take(stayed.len()).collect();
@@ -179,6 +186,23 @@ impl Change<'_> {
             )?;
         }
         Ok(())
+    }
+
+    /// Only waiters that can't hear are set aside, and until they ask. Whoever comes is the last.
+    fn set_aside(&self) -> Check {
+        let Self { before, after, .. } = self;
+        let mut new = after.aside.iter().filter(|waiter| !before.aside.contains(waiter));
+        let deaf = |waiter: &usize| self.moment.heard & 1 << waiter == 0;
+        ensure(new.all(deaf), "a waiter that hears was set aside")?;
+        let asks = match self.call {
+            Call::Acquire { not_after, .. } => self.moment.now <= not_after,
+            call => call == Call::Refresh,
+        };
+        let still = after.aside.contains(&self.client());
+        ensure(!(asks && still), "a waiter that asks is still set aside")?;
+        let last = after.queue.last() == Some(&self.client());
+        let new = after.queue.contains(&self.client()) && !before.queue.contains(&self.client());
+        ensure(!new || last, "a newcomer is not the last")
     }
 
     /// True if this call, finding the lock free, must give it to whoever can have it.
@@ -201,7 +225,7 @@ impl Change<'_> {
         if waiter == self.client() && self.call == Call::Refresh {
             return self.before.knows(waiter);
         }
-        let hears = self.moment.heard & 1 << waiter != 0;
+        let hears = self.moment.heard & 1 << waiter != 0 && !self.before.aside.contains(&waiter);
         self.before.lives(waiter, self.moment.now) && (hears || asks)
     }
 }

@@ -53,6 +53,7 @@ impl Scripts {
             store: store.clone(),
             now: run.now,
             full: run.full,
+            dirty: false,
             denied: run.denied,
             heard: run.heard.clone(),
             published: Vec::new(),

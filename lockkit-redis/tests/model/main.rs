@@ -39,6 +39,7 @@ const FEW: Setting = Setting {
         releases: 1,
         pushes: Pushes::All,
         flaw: None,
+        hurried: false,
     },
 };
 /// For walks.
@@ -59,6 +60,7 @@ const TWO: Setting = Setting {
         releases: 3,
         pushes: Pushes::All,
         flaw: None,
+        hurried: false,
     },
 };
 const THREE: Setting = Setting {
@@ -78,6 +80,7 @@ const THREE: Setting = Setting {
         releases: 3,
         pushes: Pushes::All,
         flaw: None,
+        hurried: false,
     },
 };
 /// The server refuses to send messages.
@@ -181,6 +184,12 @@ fn c8_nobody_hangs_without_messages() {
         let rules = Rules { pushes, ..THREE.rules };
         walks("three claims", &Setting { rules, ..THREE }, 6..7, 20_000);
     }
+}
+
+#[test]
+fn c8_nobody_hangs_where_a_request_looks_at_one_waiter_only() {
+    let rules = Rules { hurried: true, ..THREE.rules };
+    walks("three claims", &Setting { rules, ..THREE }, 7..9, 20_000);
 }
 
 #[test]

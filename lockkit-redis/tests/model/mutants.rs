@@ -5,9 +5,9 @@ use crate::{CLOCK_STEPS, DENIED, drain::HANGS, rules::Flaw, world::Setting};
 /// A piece of a script, and what to put in its place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edit {
-    script: &'static str,
-    from: &'static str,
-    to: &'static str,
+    pub(crate) script: &'static str,
+    pub(crate) from: &'static str,
+    pub(crate) to: &'static str,
 }
 
 impl Edit {
@@ -58,6 +58,7 @@ const NOT_GIVEN: &str = "the lock is free, and a waiter was not given it";
 const DEAF: &str = "given to a waiter who is dead or deaf";
 const PASSED_OVER: &str = "one who was to go first was passed over";
 const SHORT_LIVED: &str = "a fence that is kept for less than a day past its time";
+const REFUSED: &str = "a full server refused what takes no memory";
 const DIFFER: &str = "queue and liveness differ";
 
 pub(crate) fn mutants() -> Vec<Mutant> {
@@ -100,7 +101,7 @@ pub(crate) fn mutants() -> Vec<Mutant> {
     let refused = script(
         "a hand-over that ends where a message is refused",
         &[("hand_over", "redis.pcall(", "redis.call(")],
-        &["a holder is still in the queue"],
+        &[REFUSED, NOT_GIVEN],
     );
     mutants.push(Mutant { setting: Some(DENIED), ..refused });
     mutants
@@ -128,35 +129,67 @@ fn scripts() -> Vec<Mutant> {
             &[("acquire", "give(owner, fence, now, window)", "give(owner, fence, now, ARGV[2])")],
             &[WINDOW],
         ),
-        script("a hand-over to the dead", &[("hand_over", "tonumber(until_dead) < now", "false")], &[DEAF]),
-        script("a hand-over to the deaf", &[("hand_over", "if heard ~= 0 then", "if true then")], &[DEAF]),
+        script(
+            "a hand-over to the dead",
+            &[("hand_over", "tonumber(redis.call('ZSCORE', live, waiter) or 0) < now", "false")],
+            &[DEAF],
+        ),
+        script(
+            "a hand-over to the deaf",
+            &[("hand_over", "if deaf[client] and not asking[waiter] then", "if false then")],
+            &[DEAF],
+        ),
         script(
             "a live waiter taken for dead",
-            &[("hand_over", "tonumber(until_dead) < now", "true")],
+            &[("hand_over", "tonumber(redis.call('ZSCORE', live, waiter) or 0) < now", "true")],
             &["a waiter lost its place"],
         ),
         script(
             "a passed-over waiter loses its place",
-            &[("hand_over", "place = place + 1", "forget(waiter)")],
+            &[("hand_over", "redis.call('ZADD', queue, unpack(away))", "forget(away[2])")],
             &["a waiter lost its place"],
         ),
         script(
-            "a lock left with one who was passed over",
-            &[("hand_over", "if given then redis.call('DEL', lock) end", "")],
-            &[DEAF, NOT_GIVEN],
+            "a waiter that is set aside for ever",
+            &[
+                ("acquire", "redis.call('ZADD', queue, digits(place - aside), waiter)", ""),
+                ("refresh", "redis.call('ZADD', queue, digits(place - aside), waiter)", ""),
+            ],
+            &["a waiter that asks is still set aside", "a holder is still in the queue"],
+        ),
+        script(
+            "a waiter that a full server keeps no place for",
+            &[("refresh", "    write_though_full()\n  end\n  local last", "  end\n  local last")],
+            &[REFUSED],
+        ),
+        script(
+            "a lock that is freed for the dead",
+            &[(
+                "reissue",
+                "redis.call('ZCOUNT', live, digits(now), '+inf') > 0",
+                "redis.call('EXISTS', queue) == 1",
+            )],
+            &["handed over to nobody"],
+        ),
+        script(
+            "a hand-over inside the process that a full server refuses",
+            &[("reissue", "write_though_full()\ngive", "give")],
+            &[REFUSED],
+        ),
+        script(
+            "a token that a full server does not raise",
+            &[("raise_fence", "if left > 0 then redis.call('PEXPIRE', KEYS[1], left) end", "")],
+            &[REFUSED, "not raised to what was asked for"],
+        ),
+        script(
+            "a lock kept from one who can't be told",
+            &[("reissue", "    redis.call('DEL', lock)\n    return {4, now}", "    return {4, now}")],
+            &[LOCK_LEFT, NOT_GIVEN, DEAF],
         ),
         script(
             "a new owner still queued",
-            &[("hand_over", "        forget(waiter)\n        return", "        return")],
+            &[("hand_over", "  forget(waiter)\n  give(", "  give(")],
             &["a holder is still in the queue"],
-        ),
-        script(
-            "told before it is written",
-            &[
-                ("hand_over", "      give(owner, fence, now, window)\n", ""),
-                ("hand_over", "if heard ~= 0 then", "give(owner, fence, now, window) if heard ~= 0 then"),
-            ],
-            &[FALSE],
         ),
         script(
             "the lock written before the fence",
@@ -221,25 +254,28 @@ fn scripts() -> Vec<Mutant> {
             "a newcomer barges",
             &[(
                 "acquire",
-                "redis.call('EXISTS', queue) == 1 and hand_over(now, fence, ARGV[7], ARGV[8], {[waiter] = true})",
-                "false",
+                "if last then first, all = hand_over(now, fence, ARGV[7], ARGV[8], {[waiter] = true}) end",
+                "",
             )],
             &[OVERTAKEN, "a holder is still in the queue"],
         ),
         script(
             "one who asks again goes to the end",
-            &[("acquire", "'NX', math.max", "math.max")],
+            &[
+                ("acquire", "if waits and not waited", "if waits"),
+                ("acquire", "'NX', new_place", "new_place"),
+            ],
             &["the order of the queue changed"],
         ),
         script(
             "one who comes last goes first",
-            &[("acquire", "math.max(now, (tonumber(last) or 0) + 1)", "1")],
-            &["the order of the queue changed"],
+            &[("acquire", "new_place(now, last), waiter", "1, waiter")],
+            &["a newcomer is not the last"],
         ),
         script(
             "places by the clock alone",
-            &[("acquire", "math.max(now, (tonumber(last) or 0) + 1)", "now")],
-            &["the order of the queue changed"],
+            &[("acquire", "new_place(now, last), waiter", "now, waiter")],
+            &["a newcomer is not the last"],
         ),
         script(
             "a waiter without liveness",
@@ -272,8 +308,8 @@ fn scripts() -> Vec<Mutant> {
                 ("extend", "if owner ~= ARGV[1] then\n", "if owner and owner ~= ARGV[1] then\n"),
                 (
                     "extend",
-                    "redis.call('PEXPIRE', KEYS[1], lease) == 0",
-                    "not redis.call('SET', KEYS[1], ARGV[1], 'PX', lease)",
+                    "redis.call('PEXPIRE', KEYS[1], left) == 0",
+                    "not redis.call('SET', KEYS[1], ARGV[1], 'PX', left)",
                 ),
             ],
             &["a grant didn't raise the fence", "a lock without a fence of its own", LOCK_LEFT],
@@ -339,11 +375,6 @@ fn hand_overs() -> Vec<Mutant> {
             &["a grant's lease is not what was asked for"],
         ),
         script(
-            "a hand-over that frees before it gives",
-            &[("reissue", "local fence = math.max", "redis.call('DEL', lock) local fence = math.max")],
-            &["handed over to nobody"],
-        ),
-        script(
             "a hand-over that passes those who wait over",
             &[("reissue", "ARGV[5] == '1' and", "false and")],
             &[PASSED_OVER],
@@ -355,7 +386,7 @@ fn hand_overs() -> Vec<Mutant> {
         ),
         script(
             "a hand-over that passes over those who can't be told",
-            &[("reissue", " or redis.call('EXISTS', queue) == 1 then return", " then return")],
+            &[("reissue", "if redis.call('ZCOUNT', live, digits(now), '+inf') > 0 then", "if false then")],
             &[PASSED_OVER],
         ),
         script(
@@ -385,14 +416,14 @@ fn raises() -> Vec<Mutant> {
         script(
             "a floor that is written as it is",
             &[
-                ("raise_fence", "if granted_to == owner and fence >= floor then return fence end", ""),
+                ("raise_fence", "if granted_to == owner and fence >= floor then", "if false then"),
                 ("raise_fence", "math.max(fence + 1, floor)", "floor - 1"),
             ],
             &["the fence fell", "not raised to what was asked for"],
         ),
         script(
             "a token that rises each time that it is asked for",
-            &[("raise_fence", "if granted_to == owner and fence >= floor then return fence end", "")],
+            &[("raise_fence", "if granted_to == owner and fence >= floor then", "if false then")],
             &["not raised to what was asked for"],
         ),
         script(

@@ -16,6 +16,8 @@ pub(crate) struct Rules {
     pub(crate) releases: u8,
     pub(crate) pushes: Pushes,
     pub(crate) flaw: Option<Flaw>,
+    /// A request looks at one waiter only, where it looks at many else.
+    pub(crate) hurried: bool,
 }
 
 /// Whom messages can reach.

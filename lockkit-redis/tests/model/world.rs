@@ -1,7 +1,7 @@
 //! Everything at one instant, and what can happen next.
 
 use crate::{
-    calls::{Answer, Call, Moment, Redis, StoreId, Tick, who},
+    calls::{Answer, CLIENTS, Call, Moment, Redis, StoreId, Tick, who},
     client::{Client, Ear, Phase},
     invariants,
     rules::{Pushes, Rules},
@@ -237,6 +237,10 @@ impl World {
         let (before, after) = (redis.view(self.store), redis.view(store));
         let change = invariants::Change { before: &before, after: &after, by, call, moment, top: self.top };
         change.check(rules)?;
+        let grows = matches!(call, Call::Acquire { .. }) && !before.knows(by % CLIENTS);
+        if answer == Answer::Refused && !grows {
+            return Err("a full server refused what takes no memory");
+        }
         self.store = store;
         self.top = self.top.max(after.fence);
         if let Some((to, message)) = told

@@ -1,9 +1,12 @@
 //! The Redis backend against a real server, below the core's driver.
 
+mod crowd;
+mod demoted;
 mod diagnosis;
 mod fence;
 mod foreign;
 mod format;
+mod full;
 mod grant;
 mod hand_over;
 mod late;
@@ -16,6 +19,7 @@ mod proxy;
 mod queue;
 mod raise;
 mod refusal;
+mod strategy;
 mod stuck;
 mod support;
 mod traps;

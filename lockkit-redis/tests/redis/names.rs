@@ -34,7 +34,7 @@ async fn c14_only_names_in_use_of_this_kind_and_prefix_are_listed() {
     let others = [
         connect(&format!("{url}?prefix=lockkit:mutex")).await.unwrap(),
         connect(&format!("{url}?prefix=lockki*")).await.unwrap(),
-        connect(&format!("{url}?keys=raw")).await.unwrap(),
+        connect(&format!("{url}?keys=raw&prefix=raw")).await.unwrap(),
     ];
     let mut held = vec![holder(&store, "a").await, holder(&store, "b").await];
     for other in &others {

@@ -100,6 +100,28 @@ async fn c3_nothing_is_proved_by_an_answer_on_another_connection() {
     assert_asks(&store, &mut waiter).await;
 }
 
+/// Whoever may publish may say that a waiter has the lock. The first renewal tells that it has not.
+#[tokio::test]
+async fn c3_a_forged_message_is_believed_for_a_claim_window_at_most() {
+    let store = Store::start().await;
+    let _holder = holder(&store, "a").await;
+    let (mut waiter, bell) = frugal(&store, OP_TIMEOUT).await;
+    let members: Vec<String> = store.admin.ask(&["ZRANGE", &queue_key("a"), "0", "-1"]).await;
+    let owner = members[0].rsplit(':').next().unwrap();
+    let now: (u64, u64) = store.admin.ask(&["TIME"]).await;
+    let now = now.0 * 1_000_000 + now.1;
+    let forged = format!("{owner} {now} {now} 600000");
+    store.admin.ask::<()>(&["PUBLISH", &store.client_channel().await, &forged]).await;
+    bell.heard().await;
+    let Lease::Proven { at, lasts } = granted(waiter.attempt(Wait::Queue).await).lease else {
+        panic!("asked")
+    };
+    let until = Clock::Boot.now().until(at.after(lasts));
+    assert!(until <= OP_TIMEOUT, "believed for {until:?}");
+    let pulse = waiter.keep_alive().await.unwrap();
+    assert!(matches!(pulse, Pulse::Lost(_)), "{pulse:?}");
+}
+
 #[tokio::test]
 async fn c3_a_waiter_that_looks_late_asks_for_a_whole_lease() {
     let store = Store::start().await;

@@ -1,8 +1,11 @@
 //! A way to the server that loses requests or replies.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::{
@@ -25,6 +28,8 @@ pub(crate) struct Proxy {
     pub(crate) lose: Arc<OnceLock<&'static [u8]>>,
     /// Loses the next reply, and its connection with it.
     pub(crate) cut: Arc<AtomicBool>,
+    /// Delays each piece of what the server sends by so many ms, one piece after the other.
+    pub(crate) slow: Arc<AtomicU64>,
     /// How many bytes came from the server.
     pub(crate) heard: Arc<AtomicUsize>,
 }
@@ -68,6 +73,7 @@ impl Proxy {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
             self.heard.fetch_add(length, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(self.slow.load(Ordering::SeqCst))).await;
             if self.cut.swap(false, Ordering::SeqCst) || to.write_all(&buffer[..length]).await.is_err() {
                 return;
             }

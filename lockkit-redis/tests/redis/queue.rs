@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockkit_core::spi::{Backend as _, Hint, Released, Wait};
+use lockkit_core::{
+    Kind, LockName, OwnerId,
+    spi::{Backend as _, ClaimSpec, Hint, Mode, Released, Wait},
+};
 use lockkit_redis::Redis;
 use tokio::{
     task::JoinSet,
@@ -47,6 +50,47 @@ async fn c12_the_lock_goes_round_in_the_order_of_arrival_over_all_clients() {
     }
     assert_eq!(rings(&waiters), [1; 8]);
     assert_clean(&store, "a").await;
+}
+
+#[tokio::test]
+async fn c12_readers_and_writers_of_all_clients_are_served_in_the_order_of_their_arrival() {
+    let store = Store::start().await;
+    let other = connect(&store.server.url()).await.unwrap();
+    let name = LockName::new(Kind::RwLock, "a").unwrap();
+    let spec_of = |mode| ClaimSpec::new(name.clone(), OwnerId::random(), mode, TTL, OP_TIMEOUT);
+    let (write, read) = (Mode::Exclusive, Mode::Shared);
+    let mut writer = store.redis.claim(spec_of(write)).unwrap();
+    granted(writer.attempt(Wait::No).await);
+    let mut waiters = Vec::new();
+    for (at, mode) in [write, read, read, write, read, write].into_iter().enumerate() {
+        let bell = Arc::new(Bell::default());
+        let mut spec = spec_of(mode);
+        spec.hint = Hint::to(&bell);
+        let redis = if at % 2 == 0 { &store.redis } else { &other };
+        let mut claim = redis.claim(spec).unwrap();
+        assert!(busy(claim.attempt(Wait::Queue).await).0);
+        waiters.push((claim, bell));
+    }
+    store.admin.reset_calls().await;
+    writer.release().await.unwrap();
+    let mut last = 0;
+    for together in [0..1, 1..3, 3..4, 4..5, 5..6] {
+        for (claim, bell) in &mut waiters[together.clone()] {
+            let token = lock(claim, bell).await.token.get();
+            assert!(token > last, "{together:?}");
+            last = token;
+        }
+        assert_eq!(
+            rings(&waiters[together.end..]),
+            vec![0; 6 - together.end],
+            "one behind {together:?} was rung"
+        );
+        for (claim, _) in &mut waiters[together] {
+            assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        }
+    }
+    // A claim and a release for each grant.
+    assert_eq!(store.admin.requests().await, 1 + 2 * 6);
 }
 
 #[tokio::test]

@@ -141,6 +141,34 @@ async fn c8_a_waiter_is_not_held_up_by_a_more_patient_one_on_a_dead_connection()
     timeout(SOON, waiting.join_next()).await.expect("nobody is granted the lock").unwrap().unwrap();
 }
 
+/// One request for each room, one after the other, would take more than a minute.
+#[tokio::test]
+async fn c8_waiters_beside_a_broken_name_are_kept_alive_together() {
+    let store = Store::start().await;
+    let proxy = Proxy::to(store.server.port()).await;
+    let redis = connect(&proxy.url("?connect_timeout=60s")).await.unwrap();
+    let names: Vec<_> = (0..64).map(|number| format!("name {number}")).collect();
+    let mut waiters = Vec::new();
+    for name in &names {
+        store.admin.ask::<()>(&["SET", &lock_key(name), "somebody else"]).await;
+        let mut claim = redis.claim(spec(name)).unwrap();
+        assert!(busy(claim.attempt(Wait::Queue).await).0);
+        waiters.push(claim);
+    }
+    store.admin.ask::<()>(&["DEL", &live_key(&names[0])]).await;
+    store.admin.ask::<()>(&["SET", &live_key(&names[0]), "no zset"]).await;
+    // All rooms are due by then.
+    sleep(Duration::from_secs(2)).await;
+    store.admin.reset_calls().await;
+    proxy.slow.store(1000, Ordering::SeqCst);
+    let attempt = timeout(Duration::from_secs(30), waiters[1].attempt(Wait::Queue)).await;
+    assert!(busy(attempt.expect("the rooms are refreshed one after the other")).0);
+    assert_eq!(store.admin.requests().await, 1 + 64);
+    proxy.slow.store(0, Ordering::SeqCst);
+    let error = waiters[0].attempt(Wait::Queue).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+}
+
 #[tokio::test]
 async fn c8_a_very_patient_waiter_looks_as_often_as_others() {
     let store = Store::start().await;
@@ -154,6 +182,20 @@ async fn c8_a_very_patient_waiter_looks_as_often_as_others() {
     holder.release().await.unwrap();
     // The hasty one is told, and never looks.
     wait_for(&mut patient, &bell).await;
+}
+
+#[tokio::test]
+async fn c9_a_very_patient_waiter_that_dies_keeps_the_lock_for_ten_seconds_at_most() {
+    let store = Store::start().await;
+    let minute = Duration::from_secs(60);
+    let mut holder = holder(&store, "a").await;
+    let (mut patient, bell) = ring_for(&store, spec_for("a", 10 * minute, 2 * minute));
+    assert!(busy(patient.attempt(Wait::Queue).await).0);
+    holder.release().await.unwrap();
+    // It is told, and never looks.
+    bell.heard().await;
+    let left: u64 = store.admin.ask(&["PTTL", &lock_key("a")]).await;
+    assert!(left <= 10_000, "{left} ms");
 }
 
 /// Whoever can't be told is passed over. That must not go on for ever, if others keep coming.

@@ -32,24 +32,24 @@ macro_rules! script {
 }
 
 pub(crate) const ACQUIRE: &str =
-    script!("exclusive/acquire_free", "clock", "exclusive/hand_over", "exclusive/acquire");
+    script!("exclusive/acquire_free", "clock", "queue", "places", "exclusive/hand_over", "exclusive/acquire");
 /// The server knows them from the start, so that requests can be counted and paused exactly.
 const SCRIPTS: [&str; 17] = [
     ACQUIRE,
     script!("exclusive/extend"),
-    script!("clock", "exclusive/hand_over", "exclusive/force_release"),
+    script!("clock", "queue", "exclusive/hand_over", "exclusive/force_release"),
     script!("clock", "exclusive/inspect"),
-    script!("clock", "exclusive/hand_over", "exclusive/refresh"),
-    script!("exclusive/release_free", "clock", "exclusive/hand_over", "exclusive/release"),
-    script!("clock", "counted/hand_over", "counted/acquire"),
-    script!("clock", "counted/hand_over", "counted/extend"),
-    script!("clock", "counted/hand_over", "counted/force_release"),
+    script!("clock", "queue", "places", "exclusive/hand_over", "exclusive/refresh"),
+    script!("exclusive/release_free", "clock", "queue", "exclusive/hand_over", "exclusive/release"),
+    script!("clock", "queue", "places", "counted/hand_over", "counted/acquire"),
+    script!("clock", "queue", "counted/hand_over", "counted/extend"),
+    script!("clock", "queue", "counted/hand_over", "counted/force_release"),
     script!("clock", "counted/inspect"),
-    script!("clock", "counted/hand_over", "counted/refresh"),
-    script!("clock", "counted/hand_over", "counted/release"),
+    script!("clock", "queue", "places", "counted/hand_over", "counted/refresh"),
+    script!("clock", "queue", "counted/hand_over", "counted/release"),
     script!("clock", "exclusive/raise_fence"),
-    script!("clock", "exclusive/hand_over", "exclusive/reissue"),
-    script!("clock", "counted/hand_over", "counted/raise_fence"),
+    script!("clock", "queue", "exclusive/hand_over", "exclusive/reissue"),
+    script!("clock", "queue", "counted/hand_over", "counted/raise_fence"),
     script!("clock", "exclusive/write_note"),
     script!("exclusive/read_note"),
 ];
@@ -244,7 +244,7 @@ pub(crate) async fn lock(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
 /// What the core's waiter would be: remembers one ring.
 #[derive(Default)]
 pub(crate) struct Bell {
-    notify: Notify,
+    pub(crate) notify: Notify,
     rings: AtomicUsize,
 }
 
@@ -289,7 +289,14 @@ impl Admin {
         command.query_async(&mut self.0.clone()).await
     }
 
+    /// All but what the lockers of a prefix have agreed on.
     pub(crate) async fn keys(&self) -> Vec<String> {
+        let mut keys = self.all_keys().await;
+        keys.retain(|key| !key.ends_with(":keys"));
+        keys
+    }
+
+    pub(crate) async fn all_keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.ask(&["KEYS", "*"]).await;
         keys.sort();
         keys

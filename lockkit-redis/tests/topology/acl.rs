@@ -189,5 +189,5 @@ async fn a_database_number_keeps_locks_apart() {
         granted(claim.attempt(Wait::No).await);
     }
     let databases = server.ask(["INFO", "keyspace"]).unwrap().text();
-    assert!(databases.contains("db3:keys=2") && databases.contains("db4:keys=2"), "{databases}");
+    assert!(databases.contains("db3:keys=3") && databases.contains("db4:keys=3"), "{databases}");
 }

@@ -6,7 +6,7 @@ use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
     spi::{Backend as _, Claim, ClaimSpec, Hint, Mode, Pulse, Released, Wait},
 };
-use lockkit_fixture::{RedisCluster, RedisClusterOptions, RedisOptions};
+use lockkit_fixture::{RedisCluster, RedisClusterOptions, RedisOptions, RedisServer};
 use lockkit_redis::Redis;
 
 use crate::support::*;
@@ -51,17 +51,14 @@ impl Nodes {
 
     /// How often the nodes were asked for their map since this was asked last.
     pub(crate) fn map_requests(&self) -> usize {
-        let mut requests = 0;
+        let requests = self.cluster.nodes().iter().map(map_requests).sum();
         for node in self.cluster.nodes() {
-            let stats = node.ask(["INFO", "commandstats"]).unwrap().text();
-            let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|slots:calls="));
-            requests += line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap());
             node.ask(["CONFIG", "RESETSTAT"]).unwrap();
         }
         requests
     }
 
-    /// All keys of all nodes that are not fences, and all channels of slots.
+    /// All keys of names on all nodes that are not fences, and all channels of slots.
     pub(crate) fn left_behind(&self) -> Vec<String> {
         let mut left = Vec::new();
         for node in self.cluster.nodes() {
@@ -69,7 +66,7 @@ impl Nodes {
                 left.extend(node.ask(words).unwrap().elements().iter().map(|key| key.text()));
             }
         }
-        left.retain(|key| !key.ends_with(":fence"));
+        left.retain(|key| !key.ends_with(":fence") && key != "lockkit:keys");
         left
     }
 
@@ -81,6 +78,13 @@ impl Nodes {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
+}
+
+/// How often a node was asked for the map.
+pub(crate) fn map_requests(node: &RedisServer) -> usize {
+    let stats = node.ask(["INFO", "commandstats"]).unwrap().text();
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|slots:calls="));
+    line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
 }
 
 #[tokio::test]
@@ -122,6 +126,9 @@ async fn c11_raw_keys_and_their_helpers_are_on_one_node() {
     }
     let error = nodes.redis.claim(spec("{a}")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidName);
+    // Whichever nodes its names are on.
+    let escaped = connect(&nodes.cluster.url()).await.unwrap_err();
+    assert_eq!(escaped.kind(), ErrorKind::InvalidOption, "{escaped}");
     nodes.assert_clean().await;
 }
 

@@ -2,6 +2,7 @@
 
 mod acl;
 mod cluster;
+mod dead_node;
 mod migration;
 mod operator;
 mod replicas;

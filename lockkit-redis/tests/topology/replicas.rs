@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId,
     spi::{Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait},
@@ -182,6 +183,31 @@ async fn c10_a_renewal_that_no_replica_confirms_is_unknown() {
 }
 
 #[tokio::test]
+async fn c10_many_renewals_wait_for_replicas_at_once() {
+    let (store, replica) = replicated("?wait_replicas=1&wait_timeout=60s").await;
+    let mut held = Vec::new();
+    for number in 0..64 {
+        let mut claim = store.redis.claim(spec_for(&format!("a{number}"), 60 * TTL, 4 * SOON)).unwrap();
+        granted(claim.attempt(Wait::No).await);
+        held.push(claim);
+    }
+    replica.pause().unwrap();
+    let renewals = join_all(held.iter_mut().map(|claim| claim.keep_alive()));
+    let all_wait = async {
+        let wait = || store.admin.ask::<String>(&["INFO", "clients"]);
+        while !wait().await.contains("blocked_clients:64") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        thaw(&store, &replica).await;
+    };
+    let (pulses, all_wait) = tokio::join!(renewals, timeout(SOON, all_wait));
+    all_wait.expect("renewals wait for each other");
+    for pulse in pulses {
+        assert!(matches!(pulse.unwrap(), Pulse::Alive(_)));
+    }
+}
+
+#[tokio::test]
 async fn c5_a_grant_that_is_not_confirmed_and_can_not_be_given_back_is_unknown() {
     let (store, replica) = replicated("").await;
     let rules = ["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-del"];
@@ -227,7 +253,7 @@ async fn c6_an_attempt_that_is_dropped_while_it_waits_for_replicas_holds_up_nobo
     replica.pause().unwrap();
     let mut dropped = Vec::new();
     // More than there are connections for this.
-    for round in 0..20 {
+    for round in 0..70 {
         let mut claim = store.claim(&format!("a{round}"));
         assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::No)).await.is_err());
         dropped.push(claim);

@@ -64,6 +64,26 @@ async fn c13_one_sentinel_is_enough_and_none_is_an_error() {
     assert!(error.to_string().contains("sentinels"), "{error}");
 }
 
+/// One that is cut off from the others still names the former primary, and may be the first to answer.
+#[tokio::test]
+async fn c1_the_primary_is_the_one_that_most_sentinels_name() {
+    let group = SentinelGroup::start_with(calm()).unwrap();
+    replace_primary(&group);
+    let [cut_off, others @ ..] = group.sentinels() else { panic!("no sentinels") };
+    let port = group.servers()[0].port().to_string();
+    cut_off.ask(["SENTINEL", "REMOVE", group.service_name()]).unwrap();
+    cut_off.ask(["SENTINEL", "MONITOR", group.service_name(), "127.0.0.1", &port, "2"]).unwrap();
+    others.iter().for_each(|sentinel| sentinel.pause().unwrap());
+    let url = format!("{}?connect_timeout=60s", group.url());
+    let connecting = tokio::spawn(async move { connect(&url).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    others.iter().for_each(|sentinel| sentinel.resume().unwrap());
+    let redis = connecting.await.unwrap().unwrap();
+    granted(redis.claim(spec("a")).unwrap().attempt(Wait::No).await);
+    let has_lock = |server: usize| group.servers()[server].ask(["EXISTS", &lock_key("a")]).unwrap().text();
+    assert_eq!([has_lock(0), has_lock(1)], ["0", "1"], "granted by the former primary");
+}
+
 #[tokio::test]
 async fn c13_a_primary_that_is_away_is_named() {
     let mut group = SentinelGroup::start_with(calm()).unwrap();
@@ -121,6 +141,24 @@ async fn c13_a_primary_that_was_demoted_is_left_for_the_one_that_the_sentinels_n
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
     assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn c13_a_try_on_a_primary_that_was_demoted_is_answered_by_the_new_primary() {
+    let group = SentinelGroup::start_with(calm()).unwrap();
+    let (holds, tries) = (connect(&group.url()).await.unwrap(), connect(&group.url()).await.unwrap());
+    granted(holds.claim(spec("a")).unwrap().attempt(Wait::No).await);
+    replicated(&group, "a").await;
+    replace_primary(&group);
+    // Only the new primary knows that the lock is free by now.
+    group.servers()[0].ask(["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+    group.servers()[1].ask(["DEL", &lock_key("a")]).unwrap();
+    let mut claim = tries.claim(spec("a")).unwrap();
+    let error = claim.attempt(Wait::No).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    granted(claim.attempt(Wait::No).await);
+    assert_eq!(tries.inspect(&mutex("a")).await.unwrap().holders.len(), 1);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
 #[tokio::test]

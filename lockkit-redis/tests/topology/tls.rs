@@ -46,7 +46,7 @@ async fn c13_a_server_may_demand_a_certificate() {
     let server = start(ClientCertificates::Demanded);
     let tls = server.tls().unwrap();
     works(&format!("{}{}", server.url(), trusted(tls))).await;
-    works(&format!("{}{}&keys=raw", server.url(), trusted(tls))).await;
+    works(&format!("{}{}&keys=raw&prefix=raw", server.url(), trusted(tls))).await;
     let error = connect(&format!("{}{}", server.url(), trusting(tls))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().to_lowercase().contains("certificate"), "{error}");

@@ -86,7 +86,7 @@ fn c12_a_reader_waits_for_the_nearest_writer_before_it_and_a_writer_for_anybody(
     );
     let queue = queue(Kind::RwLock, &[r5, w4, r3, w2, r1]);
     assert_eq!(queue.turn(r1), Turn::Granted);
-    assert_eq!(queue.turn(w2), Turn::After(Obstacle::Last(r1.to_owned())));
+    assert_eq!(queue.turn(w2), Turn::After(Obstacle::Next(r1.to_owned())));
     assert_eq!(queue.turn(r3), Turn::After(Obstacle::Last(w2.to_owned())));
     assert_eq!(queue.turn(w4), Turn::After(Obstacle::Next(r3.to_owned())));
     assert_eq!(queue.turn(r5), Turn::After(Obstacle::Next(w4.to_owned())));
@@ -120,12 +120,30 @@ fn a_semaphore_with_weights_that_do_not_fit_in_32_bits_is_no_trap() {
     assert_eq!(queue.holders().1, 1);
 }
 
-/// Whoever waits is woken by what it waits for, and those who are granted are those who hold.
-fn check(kind: Kind, roles: Vec<Role>, leaving: Vec<usize>) -> Result<(), TestCaseError> {
+#[test]
+fn c1_a_read_lock_that_java_takes_under_its_write_lock_is_held_beside_it() {
+    let (write, read) = ("_c_z-__WRIT__0000000003", "_c_a-__READ__0000000003");
+    let (waiter, behind) = ("_c_b-__WRIT__0000000004", "_c_c-__READ__0000000005");
+    for names in [[read, write, behind, waiter], [waiter, write, behind, read]] {
+        let queue = queue(Kind::RwLock, &names);
+        let (holders, waiters) = queue.holders();
+        assert_eq!(holders.iter().map(|holder| holder.role).collect::<Vec<_>>(), [Role::Write, Role::Read]);
+        assert_eq!(waiters, 2);
+        assert_eq!(queue.turn(waiter), Turn::After(Obstacle::Next(read.to_owned())));
+        assert_eq!(queue.turn(behind), Turn::After(Obstacle::Next(waiter.to_owned())));
+    }
+    let queue = queue(Kind::RwLock, &[behind, waiter, read]);
+    assert_eq!((queue.holders().0[0].name.as_str(), queue.holders().1), (read, 2));
+    assert_eq!(queue.turn(waiter), Turn::After(Obstacle::Next(read.to_owned())));
+}
+
+/// Whoever waits is woken by what it waits for, and those who are granted are those who hold. `becomes` says which
+/// leavers leave a read lock with their number behind, if they write.
+fn check(kind: Kind, roles: Vec<Role>, leaving: Vec<usize>, becomes: &[bool]) -> Result<(), TestCaseError> {
     let all: Vec<_> =
         roles.iter().zip(1..).map(|(role, n)| name(*role, u32::try_from(n).unwrap(), n)).collect();
     let mut present: VecDeque<_> = all.iter().cloned().collect();
-    for leaver in leaving {
+    for (step, leaver) in leaving.into_iter().enumerate() {
         let before = Queue::new(kind, present.iter().cloned().collect()).unwrap();
         let granted: BTreeSet<_> =
             present.iter().filter(|name| before.turn(name) == Turn::Granted).cloned().collect();
@@ -136,13 +154,22 @@ fn check(kind: Kind, roles: Vec<Role>, leaving: Vec<usize>) -> Result<(), TestCa
             break;
         }
         let gone = present.remove(leaver % present.len()).unwrap();
+        let mut reached = BTreeSet::new();
+        // Only a holder can do so.
+        if let Some((Role::Write, number)) = parse(&gone)
+            && holders.contains(&gone)
+            && becomes.get(step) == Some(&true)
+        {
+            let reader = name(Role::Read, 0, number);
+            present.push_front(reader.clone());
+            reached.insert(reader);
+        }
         let after = Queue::new(kind, present.iter().cloned().collect()).unwrap();
         let newly: BTreeSet<_> = after.holders().0.iter().map(|member| member.name.clone()).collect();
         prop_assert!(holders.iter().all(|name| *name == gone || newly.contains(name)), "a holder lost it");
         // A wake-up goes from the leaver, and from each new holder of permits, which says so, to those who watch
         // them.
         let mut woken = VecDeque::from([gone]);
-        let mut reached = BTreeSet::new();
         while let Some(cause) = woken.pop_front() {
             for waiter in &present {
                 let hears = match before.turn(waiter) {
@@ -228,16 +255,17 @@ proptest! {
 
     #[test]
     fn c8_nobody_sleeps_through_its_turn_at_a_mutex(n in 1..8usize, leaving in prop::collection::vec(0..8usize, 8)) {
-        check(Kind::Mutex, vec![Role::Lock; n], leaving)?;
+        check(Kind::Mutex, vec![Role::Lock; n], leaving, &[])?;
     }
 
     #[test]
     fn c8_nobody_sleeps_through_its_turn_at_a_read_write_lock(
         writers in prop::collection::vec(any::<bool>(), 1..9),
         leaving in prop::collection::vec(0..8usize, 9),
+        becomes in prop::collection::vec(any::<bool>(), 9),
     ) {
         let roles = writers.iter().map(|&writer| if writer { Role::Write } else { Role::Read }).collect();
-        check(Kind::RwLock, roles, leaving)?;
+        check(Kind::RwLock, roles, leaving, &becomes)?;
     }
 
     #[test]
@@ -247,6 +275,6 @@ proptest! {
         leaving in prop::collection::vec(0..12usize, 12),
     ) {
         let roles = counts.iter().map(|&count| permits(count.min(limit), limit)).collect();
-        check(Kind::Semaphore, roles, leaving)?;
+        check(Kind::Semaphore, roles, leaving, &[])?;
     }
 }

@@ -31,10 +31,10 @@ pub(super) async fn run(shared: Arc<Shared>, client: Arc<Client>, pulse: Pulse, 
     let _end = End(&shared);
     let mut actor = Actor {
         shared: &shared,
+        proof: Proof::new(shared.timeout, pulse.is_write(), connecting),
         pulse,
         state: client.state_watcher(),
         client: &client,
-        proof: Proof::new(shared.timeout, connecting),
         connected: true,
         seen_connected: connecting,
         due: Clock::Boot.now(),
@@ -77,7 +77,6 @@ struct Actor<'a> {
 }
 
 struct InFlight {
-    due: Tick,
     sent: Tick,
     answer: BoxFuture<'static, Result<(), Error>>,
 }
@@ -90,11 +89,7 @@ impl Actor<'_> {
         if self.connected && self.beat.is_none() && Clock::Boot.now() >= self.due {
             self.send_beat();
         }
-        let idle = if self.connected && self.beat.is_none() {
-            Clock::Boot.now().until(self.due)
-        } else {
-            self.shared.timeout / BEATS
-        };
+        let idle = self.idle();
         let answer = async {
             match &mut self.beat {
                 Some(beat) => beat.answer.as_mut().await,
@@ -112,6 +107,20 @@ impl Actor<'_> {
         }
     }
 
+    /// For how long there is nothing to do, unless something happens.
+    fn idle(&self) -> Duration {
+        let now = Clock::Boot.now();
+        let mut idle = self.shared.timeout / BEATS;
+        if self.connected && self.beat.is_none() {
+            idle = now.until(self.due);
+        }
+        if self.connected && self.looks.len() < MOST_LOOKS {
+            let due = lock(&self.shared.doubts).due();
+            idle = due.map_or(idle, |due| idle.min(now.until(due)));
+        }
+        idle
+    }
+
     /// States come and go between two looks; only what is seen counts, and from the earlier look on.
     fn look_at_state(&mut self) {
         let looked = Clock::Boot.now();
@@ -119,8 +128,7 @@ impl Actor<'_> {
             SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
                 if !self.connected {
                     self.connected = true;
-                    self.proof.reconnected(self.seen_connected);
-                    self.shared.prove(self.proof.at());
+                    self.proof.reconnected(self.seen_connected, looked);
                     self.due = looked;
                 }
                 self.seen_connected = looked;
@@ -133,15 +141,17 @@ impl Actor<'_> {
     fn send_beat(&mut self) {
         let sent = Clock::Boot.now();
         let beat = beat(Arc::clone(self.client), self.pulse.clone(), Arc::clone(self.shared));
-        self.beat = Some(InFlight { due: self.due, sent, answer: beat.boxed() });
+        self.beat = Some(InFlight { sent, answer: beat.boxed() });
         self.due = sent.after(self.shared.timeout / BEATS);
     }
 
     fn beat_is_over(&mut self, answer: Result<(), Error>) {
-        let Some(InFlight { due, sent, .. }) = self.beat.take() else { return };
+        let Some(InFlight { sent, .. }) = self.beat.take() else { return };
         match answer {
             Ok(()) => {
-                self.proof.answered(due, sent, Clock::Boot.now());
+                let now = Clock::Boot.now();
+                *lock(&self.shared.beat) = Some((now, sent.until(now)));
+                self.proof.answered(sent, now);
                 self.shared.prove(self.proof.at());
             }
             Err(error) if fate(&error) == Fate::SessionOver => self.shared.end(),

@@ -1,14 +1,14 @@
-//! One heartbeat: proof by way of the leader, and a look at every node of the session behind it.
+//! One heartbeat: proof by way of the leader, and a look at some nodes of the session behind it.
 
 use std::sync::{Arc, atomic::Ordering::Release};
 
 use zookeeper_client::{Client, CreateMode, Error, MultiReadResult};
 
-use super::{Node, Shared, lock};
+use super::{Shared, lock, node::Node};
 use crate::config::Acl;
 
-/// Paths per request: a server takes 1 MiB, and answers other requests in between.
-const PATHS_PER_READ: usize = 500;
+/// How many nodes a heartbeat looks at: those of a large session take turns, so that it costs no more than a small one.
+pub(super) const MOST_NODES: usize = 500;
 
 /// How a heartbeat reaches the leader.
 #[derive(Clone, Debug)]
@@ -22,36 +22,39 @@ pub(super) enum Pulse {
     },
 }
 
+impl Pulse {
+    pub(super) fn is_write(&self) -> bool {
+        matches!(self, Self::Write { .. })
+    }
+}
+
 /// Sends one heartbeat and waits for all of its answers.
 ///
 /// # Errors
 /// One was not answered.
 pub(super) async fn beat(client: Arc<Client>, pulse: Pulse, shared: Arc<Shared>) -> Result<(), Error> {
-    let nodes: Vec<_> = lock(&shared.nodes).values().cloned().collect();
-    // All requests are queued before the first is awaited, the proof first: the looks are never older than it.
+    let nodes = lock(&shared.nodes).next(MOST_NODES);
+    // Both requests are queued before the first is awaited, the proof first: the look is never older than it.
     let proof = async {
         match &pulse {
             Pulse::Sync => client.sync("/").await,
             Pulse::Write { folder, path, acl } => write(&client, folder, path, *acl).await,
         }
     };
-    let looks = async {
-        let mut reads = Vec::with_capacity(nodes.len().div_ceil(PATHS_PER_READ));
-        for nodes in nodes.chunks(PATHS_PER_READ) {
-            let mut reader = client.new_multi_reader();
-            for node in nodes {
-                reader.add_get_data(&node.path)?;
-            }
-            reads.push((nodes, reader.commit()));
+    let look = async {
+        if nodes.is_empty() {
+            return Ok(());
         }
-        for (nodes, read) in reads {
-            compare(nodes, &read.await?);
+        let mut reader = client.new_multi_reader();
+        for node in &nodes {
+            reader.add_get_data(&node.path)?;
         }
+        compare(&nodes, &reader.commit().await?);
         Ok(())
     };
     // Polled in this order.
-    let (proof, looks) = futures_util::future::join(proof, looks).await;
-    proof.and(looks)
+    let (proof, look) = futures_util::future::join(proof, look).await;
+    proof.and(look)
 }
 
 async fn write(client: &Client, folder: &str, path: &str, acl: Acl) -> Result<(), Error> {

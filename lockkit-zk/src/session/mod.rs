@@ -5,6 +5,7 @@ mod actor;
 mod beat;
 mod debt;
 mod doubt;
+mod node;
 mod open;
 mod place;
 mod pool;
@@ -13,12 +14,11 @@ mod room;
 mod single;
 
 use std::{
-    collections::HashMap,
     fmt, mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{
-            AtomicBool, AtomicU64, AtomicUsize,
+            AtomicBool, AtomicUsize,
             Ordering::{AcqRel, Acquire},
         },
     },
@@ -27,12 +27,11 @@ use std::{
 
 use lockkit_core::{
     Clock, Error, ErrorKind, Result, Tick,
-    spi::{Hint, Lease},
+    spi::{Lease, Pulse},
 };
 use tokio::sync::Notify;
 use zookeeper_client::{Client, SessionState};
 
-use self::doubt::Doubts;
 pub(crate) use self::{
     debt::Debt,
     open::client as open_client,
@@ -41,12 +40,13 @@ pub(crate) use self::{
     room::Room,
     single::{HELD, Single},
 };
+use self::{doubt::Doubts, node::Nodes};
 use crate::error::{self, Fate, Phase};
 
-/// A grant on a session that could end sooner than this part of its timeout would be a short joy.
+/// Nothing is taken on a session of which less than this part of its timeout is left: the lock would expire almost at once.
 const LEAST_REMAINING: u32 = 3;
-/// A proof older than this part of the timeout says that heartbeats are not answered.
-const STALE: u32 = 2;
+/// If less than this part of the timeout is left, heartbeats were not answered for long.
+const STALE: u32 = 4;
 /// How long closing may take before the servers are left to find out by themselves.
 const PARTING: Duration = Duration::from_secs(2);
 
@@ -65,26 +65,18 @@ pub(crate) struct Session {
 pub(super) struct Shared {
     timeout: Duration,
     proven_at: Mutex<Tick>,
+    /// When the newest heartbeat was answered, and how long that took.
+    beat: Mutex<Option<(Tick, Duration)>>,
     /// Expired, closed, or without its runtime: nothing will come of it any more.
     over: AtomicBool,
     /// The proof has moved, or it is over.
     moved: Notify,
-    next_node: AtomicU64,
-    nodes: Mutex<HashMap<u64, Arc<Node>>>,
+    nodes: Mutex<Nodes>,
     debts: Mutex<Vec<Debt>>,
     doubts: Mutex<Doubts>,
     closing: AtomicBool,
     /// For the actor: debts, or the end.
     work: Notify,
-}
-
-/// A node that stands for a claim.
-#[derive(Debug)]
-pub(super) struct Node {
-    path: String,
-    created: i64,
-    gone: AtomicBool,
-    hint: Hint,
 }
 
 impl Session {
@@ -120,38 +112,52 @@ impl Session {
         }
     }
 
-    /// Completes once the session is proven well enough to take something on it.
+    /// Completes once the session is proven well enough to take something on it. Waits for half of `op_timeout`.
     ///
     /// # Errors
-    /// Temporary: the session is over, and the next one is to be used.
+    /// Temporary: the session is over, and the next one is to be used; or it is not proven, with the reason.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn ready(&self) -> Result<()> {
-        loop {
-            let moved = self.shared.moved.notified();
-            if self.is_over() {
-                return Err(over());
+    pub(crate) async fn ready(&self, op_timeout: Duration) -> Result<()> {
+        if self.is_ready() {
+            return Ok(());
+        }
+        let ready = async {
+            loop {
+                let moved = self.shared.moved.notified();
+                if self.is_over() {
+                    return Err(over());
+                }
+                if self.is_ready() {
+                    return Ok(());
+                }
+                moved.await;
             }
-            if self.shared.remaining() >= self.timeout / LEAST_REMAINING {
-                return Ok(());
-            }
-            moved.await;
+        };
+        // Longer, and the core would give up first, without a reason.
+        match tokio::time::timeout(op_timeout / 2, ready).await {
+            Ok(ready) => ready,
+            Err(_) => Err(self.shared.unproven("nothing is locked on it")),
         }
     }
 
+    fn is_ready(&self) -> bool {
+        !self.is_over() && self.shared.remaining() >= self.timeout / LEAST_REMAINING
+    }
+
+    /// What heartbeats say of everything on this session.
+    ///
     /// # Errors
-    /// The leader has not confirmed the session for long, although a server may still answer reads.
-    pub(crate) fn check_proof(&self) -> Result<()> {
+    /// They were not answered for long, although a server may still answer reads.
+    pub(crate) fn pulse(&self, clock: Clock) -> Result<Pulse> {
         if !self.shared.is_stale() {
-            return Ok(());
+            return Ok(Pulse::Alive(self.lease(clock)));
         }
-        let reason = format!(
-            "the leader has not confirmed the session (timeout {:?}) for too long; its lease ends in {:?} unless it does",
-            self.timeout,
-            self.shared.remaining()
-        );
-        Err(error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown())
+        Err(self
+            .shared
+            .unproven("the locks on it are lost unless heartbeats prove it")
+            .with_outcome_unknown())
     }
 
     /// Translates an error of a request, and draws the conclusion for the session.
@@ -204,9 +210,9 @@ impl Shared {
         Self {
             timeout,
             proven_at: Mutex::new(connecting),
+            beat: Mutex::default(),
             over: AtomicBool::new(false),
             moved: Notify::new(),
-            next_node: AtomicU64::new(0),
             nodes: Mutex::default(),
             debts: Mutex::default(),
             doubts: Mutex::default(),
@@ -226,9 +232,33 @@ impl Shared {
             return;
         }
         self.moved.notify_waiters();
-        if before.until(Clock::Boot.now()) > self.timeout / STALE {
+        if Clock::Boot.now().until(before.after(self.timeout)) < self.timeout / STALE {
             self.ring_all();
         }
+    }
+
+    /// Why the session is not proven, and what follows from that.
+    fn unproven(&self, consequence: &str) -> Error {
+        let now = Clock::Boot.now();
+        let (timeout, left) = (self.timeout, self.remaining());
+        let why = match *lock(&self.beat) {
+            None => "no heartbeat was answered yet".to_owned(),
+            Some((answered, took)) if answered.until(now) > timeout / STALE => {
+                format!(
+                    "no heartbeat was answered for {:.1?}, and the last one took {took:.1?}",
+                    answered.until(now)
+                )
+            }
+            Some((_, took)) => {
+                format!(
+                    "heartbeats are answered, but the last one took {took:.1?}: use a longer session_timeout"
+                )
+            }
+        };
+        let reason = format!(
+            "the session is proven for {left:.1?} more of its timeout of {timeout:?}, so {consequence}; {why}"
+        );
+        error::ours(ErrorKind::Unavailable, reason)
     }
 
     fn is_stale(&self) -> bool {
@@ -250,8 +280,8 @@ impl Shared {
 
     /// Rings outside the lock: what it wakes may drop a place.
     fn ring_all(&self) {
-        let hints: Vec<_> = lock(&self.nodes).values().map(|node| node.hint.clone()).collect();
-        hints.iter().for_each(Hint::ring);
+        let nodes = lock(&self.nodes).all();
+        nodes.iter().for_each(|node| node.hint.ring());
     }
 }
 

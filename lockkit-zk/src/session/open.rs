@@ -3,7 +3,7 @@
 use std::{panic::catch_unwind, sync::Arc, time::Duration};
 
 use async_net::TcpStream;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all, pending};
 use lockkit_core::{Clock, Error, ErrorKind, Kind, Result};
 use tokio::{
     runtime::Handle,
@@ -20,7 +20,7 @@ use crate::{
 
 /// The client would go on for a whole session timeout. An election takes a second or two.
 const PATIENCE: std::ops::RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(5);
-/// For finding out what is wrong with a server.
+/// For finding out what is wrong with a server. A session takes less as a rule.
 const KNOCK: Duration = Duration::from_millis(500);
 
 /// Opens a session, and starts its actor on the present runtime.
@@ -37,8 +37,11 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     }
     let connecting = Clock::Boot.now();
     let client = client(config).await?;
-    folder::check_strategy(&client, config, Kind::Mutex).await?;
-    let pulse = pulse(&client, config).await?;
+    // Polled in this order, and both requests are queued before either is awaited.
+    let (checked, pulse) =
+        join(folder::check_strategy(&client, config, Kind::Mutex), pulse(&client, config)).await;
+    checked?;
+    let pulse = pulse?;
     let shared = Arc::new(Shared::new(client.session_timeout(), connecting));
     let (id, timeout) = (client.session_id().0, client.session_timeout());
     let client = Arc::new(client);
@@ -90,7 +93,12 @@ async fn connect(config: &Config) -> Result<Client> {
     };
     #[cfg(not(feature = "tls"))]
     let connecting = async move { connector.connect(&cluster).await };
-    match timeout(patience, connecting).await {
+    let answer = tokio::select! {
+        biased;
+        answer = timeout(patience, connecting) => answer,
+        error = unreachable_at_all(config) => return Err(error),
+    };
+    match answer {
         Ok(Ok(client)) => Ok(client),
         Ok(Err(error @ (ZkError::AuthFailed | ZkError::BadArguments(_)))) => {
             Err(from_zk(error, Phase::Read, "opening a session at", &config.connect_string()))
@@ -102,16 +110,41 @@ async fn connect(config: &Config) -> Result<Client> {
 
 /// The client only knows that it has failed: each server is asked once more what is wrong with it.
 async fn unreachable(config: &Config, said: &str) -> Error {
-    let knocks = config.servers().iter().map(async |(host, port)| {
-        let found = match timeout(KNOCK, TcpStream::connect((host.as_str(), *port))).await {
-            Ok(Ok(_)) => format!("takes connections but grants no session: {}", suspicion(config)),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer".to_owned(),
+    let found = join_all(config.servers().iter().map(async |server| {
+        let found = match knock(server, KNOCK).await {
+            Ok(()) => format!("takes connections but grants no session: {}", suspicion(config)),
+            Err(why) => why,
         };
-        format!("{}: {found}", address(host, *port))
-    });
-    let found = join_all(knocks).await.join("; ");
-    let reason = format!("no session with the ZooKeeper servers ({said}). {found}");
+        format!("{}: {found}", address(&server.0, server.1))
+    }));
+    no_session(said, &found.await)
+}
+
+/// Completes if no server takes connections: then it is no use to wait for an election. Asks only if there is no session
+/// soon.
+async fn unreachable_at_all(config: &Config) -> Error {
+    sleep(KNOCK).await;
+    let found = join_all(config.servers().iter().map(async |server| {
+        let refused = knock(server, config.connect_timeout()).await.err()?;
+        Some(format!("{}: {refused}", address(&server.0, server.1)))
+    }));
+    match found.await.into_iter().collect::<Option<Vec<_>>>() {
+        Some(found) => no_session("no server takes connections", &found),
+        None => pending().await,
+    }
+}
+
+/// Why a server takes no connection.
+async fn knock((host, port): &(String, u16), patience: Duration) -> Result<(), String> {
+    match timeout(patience, TcpStream::connect((host.as_str(), *port))).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("no answer".to_owned()),
+    }
+}
+
+fn no_session(said: &str, found: &[String]) -> Error {
+    let reason = format!("no session with the ZooKeeper servers ({said}). {}", found.join("; "));
     error::ours(ErrorKind::Unavailable, reason)
 }
 
@@ -147,8 +180,13 @@ async fn pulse(client: &Client, config: &Config) -> Result<Pulse> {
     }
     let folder = config.layout().sessions();
     let (acl, path) = (config.acl, format!("{folder}/{:032x}", rand::random::<u128>()));
-    folder::make(client, &folder, acl).await?;
-    match client.create(&path, b"", &CreateMode::Ephemeral.with_acls(acl.acls())).await {
+    let ephemeral = CreateMode::Ephemeral.with_acls(acl.acls());
+    let mut made = client.create(&path, b"", &ephemeral).await;
+    if matches!(made, Err(ZkError::NoNode)) {
+        folder::make(client, &folder, acl).await?;
+        made = client.create(&path, b"", &ephemeral).await;
+    }
+    match made {
         Ok(_) => Ok(Pulse::Write { folder, path, acl }),
         Err(error) => Err(from_zk(error, Phase::Write, "creating", &path)),
     }

@@ -2,10 +2,7 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::Ordering::{Acquire, Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Acquire},
 };
 
 use lockkit_core::{
@@ -13,7 +10,7 @@ use lockkit_core::{
     spi::{Hint, Released},
 };
 
-use super::{Debt, Node, Room, Session, Shared, lock};
+use super::{Debt, Room, Session, Shared, lock, node::Node};
 use crate::error::Phase;
 
 /// From before a node is asked for until it is surely gone. Dropped earlier, the rest is the session's to do.
@@ -45,7 +42,7 @@ impl Place {
         self.node.as_ref().map(|node| node.node.path.as_str())
     }
 
-    /// The node is there. From now on each heartbeat looks whether it still is, and rings if not.
+    /// The node is there. From now on heartbeats look whether it still is, and ring if not.
     pub(crate) fn created(&mut self, path: String, created: i64, hint: Hint) {
         match &mut self.debt {
             Some(Debt::Place { path: known, .. }) => *known = Some(path.clone()),
@@ -86,6 +83,7 @@ impl Place {
     fn not_found(&mut self) {
         if let Some(debt) = self.debt.take_if(|debt| debt.is_unseen()) {
             lock(&self.session.shared.doubts).add(debt);
+            self.session.shared.work.notify_one();
         }
         self.settled();
     }
@@ -201,15 +199,15 @@ struct Watched {
 
 impl Watched {
     fn new(shared: &Arc<Shared>, node: Node) -> Self {
-        let (key, node) = (shared.next_node.fetch_add(1, Relaxed), Arc::new(node));
-        lock(&shared.nodes).insert(key, Arc::clone(&node));
+        let node = Arc::new(node);
+        let key = lock(&shared.nodes).insert(Arc::clone(&node));
         Self { shared: Arc::clone(shared), key, node }
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        let node = lock(&self.shared.nodes).remove(&self.key);
+        let node = lock(&self.shared.nodes).remove(self.key);
         drop(node);
     }
 }

@@ -1,39 +1,68 @@
 //! Until when the session surely lives.
 //!
-//! A reply that came by way of the leader proves that the session was known there, but does not touch its timer: a
-//! follower does that with its answers to the leader's pings, one each half tick. So a heartbeat counts only once a
-//! later one, a quarter of the timeout younger, was answered as well, and the follower was never silent in between.
-//! The timeout is at least two ticks, so a ping was answered meanwhile.
+//! The leader's timer decides. A client that is connected to a follower touches only the follower, which tells the leader
+//! which of its sessions were active in its answers to the leader's pings: the leader pings each half tick. A heartbeat
+//! goes to the leader and back, but does not restart the timer itself. Three heartbeats in a row prove that a timer was
+//! started after the first one was sent:
+//!
+//! 1. When the first is answered, the follower has marked the session as active.
+//! 2. The second is sent a quarter of the timeout after that answer. The timeout is two ticks at least, so the leader has
+//!    sent a ping in between. Leader and follower talk on one connection, in order: when the second is answered, the
+//!    follower has answered that ping.
+//! 3. The third is sent after that answer. When the third is answered, the leader has read the follower's answer to the
+//!    ping, for the same reason, and has restarted the timer.
+//!
+//! No delay enters into this: slow answers make a proof older, but not wrong. Nor does a new connection in between: taking
+//! a session up again restarts the timer.
+//!
+//! What is left to show is that this leader was still the leader. A successor starts all timers anew, so a proof is wrong
+//! only if its first heartbeat was sent after the successor had started. A majority has agreed to a heartbeat that writes,
+//! and no majority agrees to anything for a leader that has a successor. A `sync` shows less: it relies on a deposed leader
+//! to stop within a third of the timeout. Between the first and the third heartbeat lies more than that.
 
 use std::{collections::VecDeque, time::Duration};
 
 use lockkit_core::Tick;
 
-/// Heartbeats are sent this many times per session timeout, and are answered in time within the same period.
-pub(super) const BEATS: u32 = 12;
-/// How much younger, as a part of the timeout, the heartbeat is that makes an older one count.
-const CONFIRMATION: u32 = 4;
+/// How many heartbeats are sent per session timeout, if their answers come soon. Three pauses are then a little longer
+/// than the quarter below.
+pub(super) const BEATS: u32 = 10;
+/// The part of the timeout in which the leader pings its followers at least once.
+const PING: u32 = 4;
 
 /// What is known of the session's timer at the leader.
 #[derive(Debug)]
 pub(super) struct Proof {
     timeout: Duration,
+    /// Heartbeats are writes, which a majority agrees to.
+    by_majority: bool,
     /// The timer was started at this instant or later.
     at: Tick,
-    /// Heartbeats that wait for their confirmation, without a gap between them.
-    window: VecDeque<Beat>,
+    /// Heartbeats, and new connections without a majority's word, that no later heartbeat has followed by a quarter.
+    firsts: VecDeque<Contact>,
+    /// The newest sending that a heartbeat has followed by a quarter: the next answer proves it.
+    followed: Option<Tick>,
+    /// The newest connection that no majority has confirmed.
+    reconnect: Option<Contact>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Beat {
+struct Contact {
     sent: Tick,
     answered: Tick,
 }
 
 impl Proof {
-    /// `connecting`: before the session was asked for.
-    pub(super) fn new(timeout: Duration, connecting: Tick) -> Self {
-        Self { timeout, at: connecting, window: VecDeque::new() }
+    /// `connecting`: before the session was asked for. A majority agrees to each new session.
+    pub(super) fn new(timeout: Duration, by_majority: bool, connecting: Tick) -> Self {
+        Self {
+            timeout,
+            by_majority,
+            at: connecting,
+            firsts: VecDeque::new(),
+            followed: None,
+            reconnect: None,
+        }
     }
 
     /// The instant at which, or after which, the timer was last started.
@@ -41,34 +70,43 @@ impl Proof {
         self.at
     }
 
-    /// The session was taken up again, by a request that was sent after `disconnected`. That starts the timer.
-    pub(super) fn reconnected(&mut self, disconnected: Tick) {
-        self.window.clear();
-        self.at = self.at.max(disconnected);
+    /// The session was taken up again, by a request that was sent after `sent`. That has started the timer of some leader,
+    /// which may have been deposed: it answers this alone.
+    pub(super) fn reconnected(&mut self, sent: Tick, answered: Tick) {
+        let contact = Contact { sent, answered };
+        if self.by_majority {
+            self.reconnect = Some(contact);
+        } else {
+            self.firsts.push_back(contact);
+        }
     }
 
-    /// A heartbeat that was due at `due` was answered.
-    pub(super) fn answered(&mut self, due: Tick, sent: Tick, answered: Tick) {
-        if due.until(answered) > self.timeout / BEATS {
-            self.window.clear();
-        }
-        let confirmation = self.timeout / CONFIRMATION;
-        while let Some(first) = self.window.front() {
-            if first.answered.after(confirmation) > sent {
+    /// A heartbeat was answered that was sent after the one before it was answered.
+    pub(super) fn answered(&mut self, sent: Tick, answered: Tick) {
+        let confirmed = self.reconnect.take_if(|reconnect| reconnect.answered <= sent);
+        let proven = confirmed.map(|reconnect| reconnect.sent).max(self.followed.take());
+        self.at = self.at.max(proven.unwrap_or(self.at));
+        let quarter = self.timeout / PING;
+        while let Some(first) = self.firsts.front() {
+            if first.answered.after(quarter) > sent {
                 break;
             }
-            self.at = self.at.max(first.sent);
-            self.window.pop_front();
+            self.followed = self.followed.max(Some(first.sent));
+            self.firsts.pop_front();
         }
-        self.window.push_back(Beat { sent, answered });
+        self.firsts.push_back(Contact { sent, answered });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    const T: Duration = Duration::from_secs(12);
+    const T: Duration = Duration::from_secs(10);
+    const TENTH: Duration = Duration::from_secs(1);
+    const SOON: Duration = Duration::from_millis(10);
 
     fn zero() -> Tick {
         static ZERO: std::sync::OnceLock<Tick> = std::sync::OnceLock::new();
@@ -79,68 +117,188 @@ mod tests {
         zero().after(Duration::from_secs_f64(100.0 + seconds))
     }
 
+    fn proof(by_majority: bool) -> Proof {
+        Proof::new(T, by_majority, s(0.0))
+    }
+
     /// Heartbeats each second, answered after 10 ms.
     fn steady(proof: &mut Proof, seconds: std::ops::Range<u32>) {
         for second in seconds {
             let sent = s(second.into());
-            proof.answered(sent, sent, sent.after(Duration::from_millis(10)));
+            proof.answered(sent, sent.after(SOON));
         }
     }
 
     #[test]
-    fn c3_a_heartbeat_counts_only_once_one_a_quarter_younger_is_answered() {
-        let mut proof = Proof::new(T, s(0.0));
-        steady(&mut proof, 1..4);
-        assert_eq!(proof.at(), s(0.0), "nothing is confirmed yet");
-        steady(&mut proof, 4..5);
-        assert_eq!(proof.at(), s(0.0), "the first was answered less than a quarter before the last was sent");
-        steady(&mut proof, 5..6);
-        assert_eq!(proof.at(), s(1.0));
-        steady(&mut proof, 6..30);
-        assert_eq!(proof.at(), s(25.0), "two thirds of the timeout are left in a steady state");
+    fn c3_a_heartbeat_counts_only_once_a_ping_and_a_third_heartbeat_have_followed() {
+        for by_majority in [false, true] {
+            let mut proof = proof(by_majority);
+            steady(&mut proof, 1..4);
+            assert_eq!(proof.at(), s(0.0), "no ping is sure to have come since the first");
+            steady(&mut proof, 4..5);
+            assert_eq!(proof.at(), s(0.0), "the leader may not have read the answer to the ping");
+            steady(&mut proof, 5..6);
+            assert_eq!(proof.at(), s(1.0));
+            steady(&mut proof, 6..30);
+            assert_eq!(proof.at(), s(25.0));
+        }
     }
 
+    /// The leader may have read nothing of the follower since the first of three answers, until that of the third.
     #[test]
-    fn c3_a_stall_restarts_the_window() {
-        let mut proof = Proof::new(T, s(0.0));
+    fn c3_after_a_stall_only_what_was_answered_before_it_counts() {
+        let mut proof = proof(false);
         steady(&mut proof, 1..10);
-        let before = proof.at();
-        // The client stalls for most of the timeout; the first answer after that proves nothing by itself.
-        proof.answered(s(10.0), s(17.6), s(17.7));
-        assert_eq!(proof.at(), before);
-        for (due, sent) in [(18.6, 18.6), (19.6, 19.6), (20.6, 20.6)] {
-            proof.answered(s(due), s(sent), s(sent + 0.01));
-            assert_eq!(proof.at(), before, "at {sent}");
+        assert_eq!(proof.at(), s(5.0));
+        proof.answered(s(16.0), s(16.1));
+        assert_eq!(proof.at(), s(6.0), "what a ping had followed before the stall");
+        proof.answered(s(16.2), s(16.3));
+        assert_eq!(proof.at(), s(9.0), "the stall is long enough for a ping");
+        for sent in [17.0, 18.0] {
+            proof.answered(s(sent), s(sent + 0.1));
+            assert_eq!(proof.at(), s(9.0), "at {sent}");
         }
-        proof.answered(s(21.6), s(21.6), s(21.7));
-        assert_eq!(proof.at(), s(17.6));
+        proof.answered(s(19.0), s(19.1));
+        assert_eq!(proof.at(), s(9.0), "a quarter after the stall, and nothing behind it");
+        proof.answered(s(19.2), s(19.3));
+        assert_eq!(proof.at(), s(16.2));
     }
 
     #[test]
     fn c3_a_late_answer_counts_from_its_arrival() {
-        let mut proof = Proof::new(T, s(0.0));
-        proof.answered(s(1.0), s(1.0), s(5.0)); // sent in time, answered late: the follower was silent
-        for sent in [6.0, 7.0] {
-            proof.answered(s(sent), s(sent), s(sent + 0.01));
-        }
-        assert_eq!(proof.at(), s(0.0));
-        proof.answered(s(8.0), s(8.0), s(8.01));
+        let mut proof = proof(true);
+        proof.answered(s(1.0), s(5.0));
+        proof.answered(s(5.0), s(5.1));
+        proof.answered(s(7.4), s(7.45));
+        proof.answered(s(7.46), s(7.48));
+        assert_eq!(proof.at(), s(0.0), "2.46 s after the answer to the first");
+        proof.answered(s(7.5), s(7.51));
+        proof.answered(s(7.55), s(7.6));
         assert_eq!(proof.at(), s(1.0));
     }
 
+    /// A deposed leader answers it alone.
     #[test]
-    fn c3_a_new_connection_counts_from_before_it_was_asked_for_and_never_back() {
-        let mut proof = Proof::new(T, s(0.0));
-        steady(&mut proof, 1..10);
-        proof.reconnected(s(11.0));
-        assert_eq!(proof.at(), s(11.0));
-        proof.reconnected(s(3.0));
-        assert_eq!(proof.at(), s(11.0));
-        steady(&mut proof, 12..15);
-        assert_eq!(
-            proof.at(),
-            s(11.0),
-            "what was answered before the new connection is no part of the window"
-        );
+    fn c3_a_new_connection_counts_only_once_a_heartbeat_has_confirmed_it_and_never_back() {
+        let mut writing = proof(true);
+        writing.reconnected(s(3.0), s(3.5));
+        assert_eq!(writing.at(), s(0.0));
+        writing.answered(s(3.4), s(3.6));
+        assert_eq!(writing.at(), s(0.0), "sent before: on the connection that was lost");
+        writing.answered(s(3.7), s(3.8));
+        assert_eq!(writing.at(), s(3.0), "a majority has agreed since");
+        writing.reconnected(s(2.0), s(4.0));
+        writing.answered(s(4.1), s(4.2));
+        assert_eq!(writing.at(), s(3.0));
+
+        let mut syncing = proof(false);
+        syncing.reconnected(s(3.0), s(3.5));
+        for sent in [3.5, 4.5, 5.5] {
+            syncing.answered(s(sent), s(sent + 0.1));
+        }
+        syncing.answered(s(6.05), s(6.06));
+        assert_eq!(syncing.at(), s(0.0));
+        syncing.answered(s(6.4), s(6.5));
+        assert_eq!(syncing.at(), s(3.0));
+    }
+
+    #[test]
+    fn c3_c10_a_lease_of_half_the_timeout_is_left_at_any_time_and_less_with_slow_answers() {
+        for (round_trip, least) in [(0, 500), (1, 499), (45, 450), (90, 280), (110, 220)] {
+            let round_trip = T / 1_000 * round_trip;
+            let (mut proof, mut sent) = (proof(true), s(0.0));
+            for beat in 0..100 {
+                let answered = sent.after(round_trip);
+                let left = answered.until(proof.at().after(T));
+                assert!(left >= T / 1_000 * least, "{left:?} with {round_trip:?}, before beat {beat} counts");
+                proof.answered(sent, answered);
+                sent = answered.max(sent.after(TENTH));
+            }
+        }
+    }
+
+    /// One direction of the connection between a follower and its leader: any delay, and no message overtakes another.
+    #[derive(Default)]
+    struct Wire(VecDeque<(u64, Message)>);
+
+    #[derive(Clone, Copy)]
+    enum Message {
+        /// A heartbeat, or the answer to it.
+        Beat,
+        /// A ping, or the answer to it: whether the session was active.
+        Ping(bool),
+    }
+
+    impl Wire {
+        fn send(&mut self, now: u64, delay: u64, message: Message) {
+            let before = self.0.back().map_or(0, |(arrival, _)| *arrival);
+            self.0.push_back((before.max(now + delay), message));
+        }
+
+        fn next(&self) -> u64 {
+            self.0.front().map_or(u64::MAX, |(arrival, _)| *arrival)
+        }
+
+        fn receive(&mut self) -> Message {
+            self.0.pop_front().unwrap().1
+        }
+    }
+
+    /// In milliseconds, as rarely as the timeout allows.
+    const PINGS: u64 = 2_500;
+
+    /// Sends heartbeats by way of a follower, after these pauses, until the last one is answered. Calls `check` at each
+    /// answer with when the leader last restarted the timer.
+    fn simulate(pauses: &[u64], delays: &[u64], mut check: impl FnMut(u64, u64, u64)) {
+        let (mut up, mut down) = (Wire::default(), Wire::default());
+        let (mut pauses, mut delays) = (pauses.iter(), delays.iter().copied().cycle());
+        let (mut sent, mut send, mut ping) = (0, 0, 0);
+        let (mut active, mut touched) = (false, 0);
+        loop {
+            let now = send.min(ping).min(up.next()).min(down.next());
+            let delay = delays.next().unwrap();
+            if now == ping {
+                down.send(now, delay, Message::Ping(false));
+                ping += PINGS;
+            } else if now == up.next() {
+                match up.receive() {
+                    Message::Beat => down.send(now, delay, Message::Beat),
+                    Message::Ping(true) => touched = now,
+                    Message::Ping(false) => {}
+                }
+            } else if now == down.next() {
+                match down.receive() {
+                    Message::Ping(_) => up.send(now, delay, Message::Ping(std::mem::take(&mut active))),
+                    Message::Beat => {
+                        check(sent, now, touched);
+                        let Some(pause) = pauses.next() else { return };
+                        send = now + pause;
+                    }
+                }
+            } else {
+                active = true;
+                up.send(now, delay, Message::Beat);
+                (sent, send) = (now, u64::MAX);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn c3_with_any_delays_the_leader_has_restarted_the_timer_since_the_proven_instant(
+            pauses in proptest::collection::vec(prop_oneof![0_u64..4_000, 0_u64..100], 1..20),
+            delays in proptest::collection::vec(prop_oneof![0_u64..10, 0_u64..3_000], 7..100),
+        ) {
+            let ms = |n: u64| zero().after(Duration::from_millis(n));
+            let mut proof = Proof::new(T, false, ms(0));
+            let mut late = Duration::ZERO;
+            simulate(&pauses, &delays, |sent, answered, touched| {
+                proof.answered(ms(sent), ms(answered));
+                late = late.max(ms(touched).until(proof.at()));
+            });
+            prop_assert!(late.is_zero(), "{late:?} too late");
+        }
     }
 }

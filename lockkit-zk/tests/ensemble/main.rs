@@ -3,6 +3,7 @@
 //!
 //! The program starts itself again as the holder that is killed; a variable tells it so.
 
+mod deposed;
 mod follower;
 mod leader;
 mod note;
@@ -26,6 +27,7 @@ fn main() -> Result<(), Failed> {
     }
     let trials = vec![
         cutting("c3_a_follower_cut_from_its_leader_ends_the_lease_in_time", follower::cut),
+        cutting("c1_c3_a_reconnect_to_a_deposed_leader_extends_no_lease", deposed::reconnect),
         cutting("c14_a_follower_that_lags_tells_no_old_note", note::old),
         trial("c3_a_stalled_client_whose_follower_freezes_knows_before_the_leader_frees", stalled::stalled),
         trial("c3_locks_survive_leaders_that_are_killed", leader::killed),

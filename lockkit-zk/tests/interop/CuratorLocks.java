@@ -2,7 +2,10 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayDeque;
+import java.util.Comparator;
 import java.util.Map;
+import java.util.Queue;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -14,13 +17,16 @@ import org.apache.curator.framework.recipes.locks.InterProcessLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.retry.RetryNTimes;
+import org.apache.zookeeper.CreateMode;
 
 /**
  * Curator's locks at the command of a test: each line is {@code number owner command…}, each answer {@code number
  * text}. Ends with its standard input.
  *
- * <p>Commands: {@code acquire mutex|read|write MILLISECONDS PATH}, {@code release}, and {@code storm mutex|rw
- * MILLISECONDS FOLDER PATH}, which locks over and over and leaves a file in FOLDER for as long as it holds the lock.
+ * <p>Commands: {@code acquire mutex|read|write MILLISECONDS PATH}; {@code downgrade PATH}, which takes the read lock
+ * while the owner holds the write lock; {@code release}, which gives back the lock that was taken first; and {@code storm
+ * mutex|rw MILLISECONDS FOLDER PATH}, which locks over and over and leaves a file in FOLDER for as long as it holds the
+ * lock.
  */
 final class CuratorLocks {
     private final CuratorFramework client;
@@ -61,7 +67,8 @@ final class CuratorLocks {
 
     private final class Owner {
         private final ExecutorService thread = Executors.newSingleThreadExecutor();
-        private InterProcessLock held;
+        /** How to give back what is held, in the order in which it was taken. */
+        private final Queue<AutoCloseable> held = new ArrayDeque<>();
 
         void obey(String number, String command) {
             thread.execute(() -> {
@@ -81,11 +88,14 @@ final class CuratorLocks {
                     if (!lock.acquire(Long.parseLong(words[2]), TimeUnit.MILLISECONDS)) {
                         return "timeout";
                     }
-                    held = lock;
+                    held.add(lock::release);
                     return "acquired";
                 }
+                case "downgrade":
+                    held.add(downgrade(words[1]));
+                    return "downgraded";
                 case "release":
-                    held.release();
+                    held.remove().close();
                     return "released";
                 case "storm": {
                     String[] places = words[3].split(" ", 2);
@@ -94,6 +104,21 @@ final class CuratorLocks {
                 default:
                     throw new IllegalArgumentException(command);
             }
+        }
+
+        /**
+         * Takes the read lock under the write lock, as Curator does since 5.5 (CURATOR-621): its node is not sequential
+         * and has the number of the write lock's node, which is the first one. Older classes make a sequential node.
+         */
+        private AutoCloseable downgrade(String path) throws Exception {
+            String number = client.getChildren().forPath(path).stream()
+                .filter(node -> node.contains("__WRIT__"))
+                .map(node -> node.substring(node.lastIndexOf('_') + 1))
+                .min(Comparator.naturalOrder())
+                .orElseThrow();
+            String read = client.create().withProtection().withMode(CreateMode.EPHEMERAL)
+                .forPath(path + "/__READ__" + number);
+            return () -> client.delete().guaranteed().forPath(read);
         }
 
         /** Answers how often it held the lock, and how often it was not alone where it had to be. */
@@ -109,21 +134,30 @@ final class CuratorLocks {
                     continue;
                 }
                 grants++;
-                violations += witness(folder, exclusive, random) ? 0 : 1;
-                lock.release();
+                violations += witness(folder, exclusive, random.nextInt(1_000)) ? 0 : 1;
+                if (exclusive && kind.equals("rw") && random.nextBoolean()) {
+                    var read = downgrade(path);
+                    lock.release();
+                    // Long enough for a waiter to hear of the release.
+                    violations += witness(folder, false, 10_000) ? 0 : 1;
+                    read.close();
+                } else {
+                    lock.release();
+                }
             }
             return grants + " " + violations;
         }
 
-        private boolean witness(Path folder, boolean exclusive, ThreadLocalRandom random) throws Exception {
-            var mine = folder.resolve((exclusive ? "exclusive-" : "shared-") + "java-" + random.nextLong());
+        private boolean witness(Path folder, boolean exclusive, int microseconds) throws Exception {
+            long id = ThreadLocalRandom.current().nextLong();
+            var mine = folder.resolve((exclusive ? "exclusive-" : "shared-") + "java-" + id);
             Files.createFile(mine);
             boolean alone;
             try (var files = Files.list(folder)) {
                 alone = files.allMatch(file -> file.equals(mine)
                     || !exclusive && file.getFileName().toString().startsWith("shared-"));
             }
-            TimeUnit.MICROSECONDS.sleep(random.nextInt(1_000));
+            TimeUnit.MICROSECONDS.sleep(microseconds);
             Files.delete(mine);
             return alone;
         }

@@ -4,14 +4,15 @@ use std::{sync::Arc, time::Instant};
 
 use lockkit_core::{
     Locker,
-    spi::{Released, Wait},
+    spi::{Claim, Mode, Released, Wait},
 };
+use lockkit_zk::ZooKeeper;
 use tokio::task::JoinSet;
 
 use crate::support::*;
 
-/// No heartbeat for 50 s but the first, and no ping for longer.
-const QUIET: &str = "session_timeout=600s";
+/// No heartbeat for a minute but the first, and no ping for 10 s: a client pings earlier with a shorter connect timeout.
+const QUIET: &str = "session_timeout=600s&connect_timeout=60s";
 
 fn bed() -> Bed {
     Bed::own(options().with_config("maxSessionTimeout=600000"))
@@ -41,7 +42,7 @@ impl Meter {
         self.bed.server.metric("zk_packets_received").unwrap()
     }
 
-    async fn requests(&self, work: impl Future<Output = ()>) -> u64 {
+    async fn requests(&self, work: impl Future) -> u64 {
         let before = self.read();
         work.await;
         self.read() - before - self.asking
@@ -81,37 +82,25 @@ async fn a_contended_grant_costs_at_most_five_requests_and_a_refused_try_one_rea
     let bed = bed();
     let zk = bed.connect(QUIET).await;
     let meter = Meter::on(&bed).await;
-    let (mut holder, mut waiter) = (claim(&zk, "a"), claim(&zk, "a"));
-    granted(holder.attempt(Wait::Queue).await);
-    let zxid = meter.zxid();
-    for name in ["a", "a"] {
-        let mut refused = claim(&zk, name);
-        assert_eq!(meter.requests(async { assert!(!busy(refused.attempt(Wait::No).await)) }).await, 1);
-        // It has nothing to undo.
-        assert_eq!(meter.requests(async { drop(refused) }).await, 0);
+    type MakeClaim = fn(&ZooKeeper, &str) -> Box<dyn Claim>;
+    let kinds: [MakeClaim; 2] = [claim, |zk, name| rw(zk, name, Mode::Exclusive)];
+    for claim in kinds {
+        let (mut holder, mut waiter) = (claim(&zk, "a"), claim(&zk, "a"));
+        granted(holder.attempt(Wait::Queue).await);
+        let zxid = meter.zxid();
+        for _ in 0..2 {
+            let mut refused = claim(&zk, "a");
+            assert_eq!(meter.requests(async { assert!(!busy(refused.attempt(Wait::No).await)) }).await, 1);
+            // It has nothing to undo.
+            assert_eq!(meter.requests(async { drop(refused) }).await, 0);
+        }
+        assert_eq!(meter.zxid(), zxid, "a refused try writes nothing");
+        let queueing = meter.requests(async { assert!(busy(waiter.attempt(Wait::Queue).await)) }).await;
+        let freeing = meter.requests(async { holder.release().await.unwrap() }).await;
+        let granting = meter.requests(lock(&mut waiter)).await;
+        let releasing = meter.requests(async { waiter.release().await.unwrap() }).await;
+        assert_eq!((queueing, freeing, granting, releasing), (3, 1, 1, 1));
     }
-    assert_eq!(meter.zxid(), zxid, "a refused try writes nothing");
-    let queueing = meter.requests(async { assert!(busy(waiter.attempt(Wait::Queue).await)) }).await;
-    // The holder's own.
-    assert_eq!(
-        meter
-            .requests(async {
-                let _ = holder.release().await.unwrap();
-            })
-            .await,
-        1
-    );
-    let granting = meter
-        .requests(async {
-            let _ = lock(&mut waiter).await;
-        })
-        .await;
-    let releasing = meter
-        .requests(async {
-            let _ = waiter.release().await.unwrap();
-        })
-        .await;
-    assert_eq!((queueing, granting, releasing), (3, 1, 1));
     drop(zk);
     bed.assert_clean().await;
 }

@@ -10,7 +10,12 @@ async fn c14_one_server_whose_bounds_changed_the_timeout_is_told() {
     for (query, timeout) in [("session_timeout=5s", Grade::Good), ("session_timeout=10m", Grade::Note)] {
         let findings = bed.connect(query).await.diagnose().await.unwrap();
         let marks: Vec<_> = findings.iter().map(|finding| (&*finding.what, finding.grade)).collect();
-        let wanted = [("ensemble", Grade::Note), ("session timeout", timeout), ("acl", Grade::Note)];
+        let wanted = [
+            ("ensemble", Grade::Note),
+            ("session timeout", timeout),
+            ("heartbeat", Grade::Good),
+            ("acl", Grade::Note),
+        ];
         assert_eq!(marks, wanted, "{query}: {findings:?}");
     }
 }

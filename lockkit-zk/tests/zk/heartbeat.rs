@@ -1,12 +1,15 @@
-//! Heartbeats that a quorum agrees on.
+//! Heartbeats: what they prove, and what they cost.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkit_core::{
-    Released,
-    spi::{Attempt, Wait},
+    ErrorKind, Kind, LockGuard, Locker, Released,
+    spi::{Attempt, LossReason, Wait},
 };
-use tokio::time::timeout;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::support::*;
 
@@ -24,7 +27,8 @@ async fn c10_heartbeats_by_write_keep_a_lock_and_their_node_goes_with_the_sessio
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     // For longer than the timeout.
     until("heartbeats are written", async || writes().await > Some(14)).await;
-    assert!(guard.is_held() && guard.remaining() > Duration::from_millis(1_000));
+    until("the last of them is proof", async || guard.remaining() > Duration::from_millis(1_000)).await;
+    assert!(guard.is_held());
 
     // Whoever deletes the node does no harm.
     admin.delete(&node).await;
@@ -54,5 +58,105 @@ async fn c10_heartbeats_by_write_survive_the_deletion_of_their_folder() {
     assert!(matches!(granted, Ok(Ok(Attempt::Granted(_)))), "{granted:?}");
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
     drop((claim, zk));
+    bed.assert_clean().await;
+}
+
+async fn hold_many(locker: &Locker, count: usize) -> Vec<LockGuard> {
+    let mut tasks = JoinSet::new();
+    let mut guards = Vec::with_capacity(count);
+    for index in 0..count {
+        let mutex = locker.mutex(&format!("m{index}")).unwrap();
+        tasks.spawn(async move { mutex.lock().await.unwrap() });
+        if tasks.len() == 64 {
+            guards.push(tasks.join_next().await.unwrap().unwrap());
+        }
+    }
+    guards.extend(tasks.join_all().await);
+    guards
+}
+
+/// The number of heartbeats is the version of the node that they write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c10_heartbeats_and_renewals_cost_the_same_for_one_lock_and_for_thousands() {
+    const LOCKS: usize = 3_000;
+    const BEATS: u64 = 12;
+    let bed = Bed::own(options());
+    let locker = bed.locker("session_timeout=20s").await;
+    let (admin, folder) = (bed.admin().await, format!("/{}/session", bed.prefix));
+    let node = format!("{folder}/{}", admin.children(&folder).await[0]);
+    let beats = async || admin.0.check_stat(&node).await.unwrap().unwrap().version.cast_unsigned();
+    let guards = hold_many(&locker, LOCKS).await;
+
+    let received = || bed.server.metric("zk_packets_received").unwrap();
+    let (before, first) = (received(), beats().await);
+    let mut looks = 1;
+    while u64::from(beats().await - first) < BEATS {
+        looks += 1;
+        sleep(Duration::from_millis(100)).await;
+    }
+    let (requests, beats) = (received() - before, u64::from(beats().await - first));
+    println!("{requests} requests for {beats} heartbeats and {LOCKS} locks, {looks} of them by this test");
+    // A write and a look each. The rest: pings, the questions of this test, and the beat at the edge.
+    assert!(requests <= beats * 3 + looks * 3 + 20, "{requests} requests for {beats} heartbeats");
+    assert!(guards.iter().all(LockGuard::is_held), "a lock was lost");
+    // The keeper takes what heartbeats have proven, which is half of the timeout, after a third of what it knew.
+    let least = guards.iter().map(LockGuard::remaining).min().unwrap();
+    assert!(least > Duration::from_secs(6), "{least:?}");
+    locker.shutdown().await.unwrap();
+}
+
+/// The first round of looks may have passed it by; the second has not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c3_one_deleted_node_of_thousands_is_found_within_a_round_of_looks() {
+    const LOCKS: usize = 1_200;
+    let bed = Bed::own(options());
+    let locker = bed.locker("session_timeout=20s").await;
+    let guards = hold_many(&locker, LOCKS).await;
+    let admin = bed.admin().await;
+    let victim = &guards[LOCKS / 2];
+    let folder = bed.folder(Kind::Mutex, victim.name().as_str());
+    let node = admin.children(&folder).await.pop().unwrap();
+    admin.delete(&format!("{folder}/{node}")).await;
+    assert_eq!(timeout(SOON, victim.lost().wait()).await.unwrap(), LossReason::Evicted);
+    assert_eq!(guards.iter().filter(|guard| guard.is_held()).count(), LOCKS - 1);
+    locker.shutdown().await.unwrap();
+}
+
+/// With heartbeats each minute, only the holder's own question finds it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c3_a_holder_who_renews_by_hand_asks_the_server() {
+    let bed = Bed::own(options().with_config("maxSessionTimeout=600000"));
+    for fair in ["true", "false"] {
+        let bed = Bed { prefix: format!("{}-{fair}", bed.prefix), ..bed.clone() };
+        let locker = bed.locker(&format!("session_timeout=600s&fair={fair}")).await;
+        let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+        guard.renew().await.unwrap();
+        bed.admin().await.delete_all(&bed.folder(Kind::Mutex, "a")).await;
+        assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+        drop(guard);
+        locker.shutdown().await.unwrap();
+    }
+}
+
+/// Each answer comes nearly a tenth of the timeout late: the next heartbeat is due before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c8_c10_slow_round_trips_lose_no_lock_and_refuse_none() {
+    const SESSION: Duration = Duration::from_secs(6);
+    let bed = Bed::shared();
+    for heartbeat in ["sync", "write"] {
+        let (zk, proxy) = bed.behind_proxy(&format!("session_timeout=6s&heartbeat={heartbeat}")).await;
+        let locker = locker(zk);
+        proxy.set(|toxics| toxics.down.delay = SESSION * 9 / 100);
+        let held = locker.mutex("held").unwrap().lock().await.unwrap();
+        let start = Instant::now();
+        while start.elapsed() < SESSION * 2 {
+            let guard = locker.mutex("other").unwrap().lock().await.unwrap();
+            assert!(held.is_held(), "{heartbeat}: lost after {:?}", start.elapsed());
+            guard.release().await.unwrap();
+        }
+        proxy.heal();
+        assert_eq!(held.release().await.unwrap(), Released::Freed);
+        locker.shutdown().await.unwrap();
+    }
     bed.assert_clean().await;
 }

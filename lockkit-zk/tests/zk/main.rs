@@ -8,6 +8,7 @@ mod container;
 mod counts;
 mod crowd;
 mod diagnosis;
+mod downgrade;
 mod evict;
 mod format;
 mod heartbeat;

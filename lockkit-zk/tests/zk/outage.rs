@@ -24,7 +24,7 @@ async fn c3_a_pause_shorter_than_the_lease_is_survived_and_a_longer_one_is_told_
     let folder = bed.folder(Kind::Mutex, "a");
     until("the other waits", async || admin.children(&folder).await.len() == 2).await;
 
-    // A proof is up to a third of the timeout old, and the next one takes a quarter: what is left is for a busy machine.
+    // At least half of the timeout is left at any time, and a proof takes another 0.4 of it: the rest is for a busy machine.
     for pause in [1_000, 2_000] {
         bed.server.pause().unwrap();
         let paused = Instant::now();
@@ -33,8 +33,7 @@ async fn c3_a_pause_shorter_than_the_lease_is_survived_and_a_longer_one_is_told_
             assert!(holder.is_held(), "lost after {:?} of {pause} ms", paused.elapsed());
         }
         bed.server.resume().unwrap();
-        // The lease is full again.
-        until("the session is proven", async || holder.remaining() > SESSION * 7 / 12).await;
+        until("the session is proven", async || holder.remaining() > SESSION * 9 / 20).await;
         assert!(holder.is_held() && !next.is_finished());
     }
 
@@ -87,7 +86,7 @@ async fn c3_a_restart_inside_the_session_timeout_is_survived_by_holder_and_waite
     .await
     .unwrap();
     until("all is as before", as_before).await;
-    until("the session is proven", async || holder.remaining() > Duration::from_secs(12)).await;
+    until("the session is proven", async || holder.remaining() > Duration::from_secs(9)).await;
     assert!(holder.is_held() && !next.is_finished());
     let before = holder.fencing_token();
     assert_eq!(holder.release().await.unwrap(), Released::Freed);

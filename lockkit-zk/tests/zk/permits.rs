@@ -93,7 +93,7 @@ async fn c8_a_grant_that_nobody_was_told_of_is_found_by_a_poll() {
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     woken(&mut first).await;
     // What it says to the one behind is under way when the connection breaks.
-    proxy.set(|toxics| toxics.up.delay = Duration::from_millis(200));
+    proxy.set(|toxics| toxics.up.delay = Duration::from_secs(1));
     granted(first.attempt(Wait::Queue).await);
     proxy.reset_all();
     proxy.heal();

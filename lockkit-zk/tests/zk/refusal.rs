@@ -125,18 +125,30 @@ async fn c13_a_folder_that_is_not_a_locks_is_wrong_type_and_is_left_alone() {
     let bed = Bed::shared();
     let (zk, admin) = (bed.connect("").await, bed.admin().await);
     let options = |mode: zk::CreateMode| mode.with_acls(zk::Acls::anyone_all());
-    // Nodes of another program in the folder.
-    let folder = bed.folder(Kind::Mutex, "a");
-    admin.0.create(&folder, b"", &options(zk::CreateMode::Persistent)).await.unwrap();
-    admin.0.create(&format!("{folder}/theirs"), b"", &options(zk::CreateMode::Persistent)).await.unwrap();
-    let mut claim_a = claim(&zk, "a");
-    let error = claim_a.attempt(Wait::Queue).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
-    assert!(error.to_string().contains("\"theirs\"") && error.to_string().contains(&folder), "{error}");
-    drop(claim_a);
-    assert_eq!(zk.inspect(&mutex("a")).await.unwrap_err().kind(), ErrorKind::WrongType);
-    bed.assert_clean().await;
-    assert_eq!(admin.children(&folder).await, ["theirs"]);
+    // Nodes of another program in the folder: to try, to wait and to inspect end with the same words.
+    for (name, theirs) in
+        [("theirs", "theirs"), ("kazoo", "1f0a8d4e7c2b4f6a9e3d5b7c8a9f0e1d__lock__0000000001")]
+    {
+        let folder = bed.folder(Kind::Mutex, name);
+        admin.0.create(&folder, b"", &options(zk::CreateMode::Persistent)).await.unwrap();
+        let node = format!("{folder}/{theirs}");
+        admin.0.create(&node, b"", &options(zk::CreateMode::Persistent)).await.unwrap();
+        let mut errors = vec![zk.inspect(&mutex(name)).await.unwrap_err()];
+        for wait in [Wait::No, Wait::Queue] {
+            errors.push(claim(&zk, name).attempt(wait).await.unwrap_err());
+        }
+        for error in &errors {
+            assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+            assert_eq!(error.to_string(), errors[0].to_string());
+        }
+        let text = errors[0].to_string();
+        assert!(
+            [theirs, &folder, "kazoo's locks are not supported"].iter().all(|part| text.contains(part)),
+            "{text}"
+        );
+        bed.assert_clean().await;
+        assert_eq!(admin.children(&folder).await, [theirs]);
+    }
 
     // An ephemeral node where the folder should be.
     let folder = bed.folder(Kind::Mutex, "b");

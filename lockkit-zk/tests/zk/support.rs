@@ -97,14 +97,18 @@ impl Bed {
         format!("/{}/{kind}/{name}", self.prefix)
     }
 
-    /// Everything that this prefix still has on the server: ephemeral nodes and watches.
+    /// What this prefix still has on the server: ephemeral nodes and watches, without the nodes that heartbeats write to,
+    /// which live as long as their sessions.
     fn left(&self) -> Vec<String> {
         let path = format!("/{}/", self.prefix);
         let mut left = Vec::new();
         for word in ["dump", "wchp"] {
             let answer = self.server.four_letter(word).unwrap();
             left.extend(
-                answer.lines().filter(|l| l.contains(&path)).map(|l| format!("{word}: {}", l.trim())),
+                answer
+                    .lines()
+                    .filter(|l| l.contains(&path) && !l.contains("/session/"))
+                    .map(|l| format!("{word}: {}", l.trim())),
             );
         }
         left
@@ -153,6 +157,13 @@ pub(crate) fn permits(backend: &ZooKeeper, name: &str, count: u32, limit: u32) -
     let mut spec = spec(name);
     spec.name = LockName::new(Kind::Semaphore, name).unwrap();
     spec.mode = Mode::Permits { count: number(count), limit: number(limit) };
+    backend.claim(spec).unwrap()
+}
+
+/// A claim for a read/write lock.
+pub(crate) fn rw(backend: &ZooKeeper, name: &str, mode: Mode) -> Box<dyn Claim> {
+    let mut spec = spec(name);
+    (spec.name, spec.mode) = (LockName::new(Kind::RwLock, name).unwrap(), mode);
     backend.claim(spec).unwrap()
 }
 

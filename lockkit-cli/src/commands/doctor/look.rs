@@ -1,6 +1,9 @@
 //! What is known of a store without its settings.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    ops::RangeInclusive,
+    time::{Duration, Instant, SystemTime},
+};
 
 use lockkit::{
     Locker,
@@ -11,6 +14,10 @@ use lockkit::{
 const SLOW: Duration = Duration::from_millis(250);
 /// More than `once` makes up for by itself.
 const FAR: Duration = Duration::from_secs(1);
+/// For so long the rate of the store's clock is measured.
+const MEASURED: Duration = Duration::from_secs(2);
+/// Half of the margin that a holder leaves for clocks that differ: the other half is for this host's.
+const FASTEST_PPM: f64 = 5_000.0;
 
 /// What the kind of store can't promise by design. The settings decide whether it ever matters.
 pub(super) fn exceptions(descriptor: &Descriptor, settings: &[Finding]) -> Vec<Finding> {
@@ -38,7 +45,8 @@ pub(super) fn exceptions(descriptor: &Descriptor, settings: &[Finding]) -> Vec<F
             exceptions.server_clock_step,
             "server's clock",
             "leases follow it",
-            "a step of the server's wall clock ends leases early or late: let NTP slew it, never step it",
+            "a step of the server's wall clock ends leases early or late: let NTP slew it by 5,000 ppm at \
+             most, never step it",
         ),
     ];
     let mut findings: Vec<_> = all
@@ -107,9 +115,59 @@ pub(super) async fn clock(locker: &Locker) -> Option<Finding> {
     Some(Finding::new(Grade::Note, "clocks", found).with_advice(advice))
 }
 
+/// How fast the store's clock runs, where leases follow it.
+pub(super) async fn rate(locker: &Locker) -> Option<Finding> {
+    if !locker.capabilities().time || !locker.descriptor().exceptions.server_clock_step {
+        return None;
+    }
+    let measured = async {
+        let asked = Instant::now();
+        let first = locker.time().await.ok()?;
+        let answered = Instant::now();
+        tokio::time::sleep(MEASURED).await;
+        let asked_again = Instant::now();
+        let passed = locker.time().await.ok()?.duration_since(first).ok()?;
+        Some(ppm(passed, asked_again - answered..=asked.elapsed()))
+    };
+    Some(match measured.await {
+        None => {
+            Finding::new(Grade::Unknown, "clock's rate", "the store's clock can't be asked, or went back")
+        }
+        Some(ppm) => judge_rate(&ppm),
+    })
+}
+
+/// By how many parts in a million more than here has passed on the store's clock, at least and at most.
+fn ppm(there: Duration, here: RangeInclusive<Duration>) -> RangeInclusive<f64> {
+    let ppm = |here: Duration| (there.div_duration_f64(here) - 1.0) * 1_000_000.0;
+    ppm(*here.end())..=ppm(*here.start())
+}
+
+fn judge_rate(ppm: &RangeInclusive<f64>) -> Finding {
+    let found = format!("{:+.0} to {:+.0} ppm of this host's", ppm.start(), ppm.end());
+    if *ppm.start() <= FASTEST_PPM {
+        return Finding::new(Grade::Good, "clock's rate", found);
+    }
+    Finding::new(Grade::Weak, "clock's rate", found).with_advice(
+        "the store's clock runs ahead of this host's, so leases end before their holders expect it; if NTP corrects the \
+         clock, limit it (chronyd: maxslewrate 5000)",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_is_fast_only_if_the_round_trips_leave_no_doubt() {
+        let ms = Duration::from_millis;
+        let grade = |there, least, most| judge_rate(&ppm(ms(there), ms(least)..=ms(most))).grade;
+        assert_eq!(grade(2_000, 1_999, 2_001), Grade::Good);
+        assert_eq!(grade(2_009, 1_999, 2_001), Grade::Good, "4,000 ppm may be all");
+        assert_eq!(grade(2_012, 1_999, 2_001), Grade::Weak);
+        assert_eq!(grade(2_166, 2_000, 2_300), Grade::Good, "a slow answer");
+        assert_eq!(grade(1_800, 1_999, 2_001), Grade::Good, "leases last longer, and holders know no better");
+    }
 
     #[test]
     fn a_failover_is_told_where_one_server_may_have_a_replica() {

@@ -25,6 +25,7 @@ pub(crate) async fn doctor(store: &Store, output: &OutputArguments) -> Result<Ex
     findings.extend(exceptions);
     findings.push(look::health(&store.locker).await);
     findings.extend(look::clock(&store.locker).await);
+    findings.extend(look::rate(&store.locker).await);
     findings.extend(probe::probe(store).await);
     // The worst first.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.grade));
@@ -46,7 +47,14 @@ fn print(store: &Store, findings: &[Finding]) -> Result<()> {
     for finding in findings {
         table.row([finding.grade.as_str().to_owned(), finding.what.clone(), finding.found.clone()]);
     }
-    table.print()?;
+    let colors = output::has_colors();
+    table.print_with(|grade, line| {
+        let color = findings.iter().find(|finding| finding.grade.as_str() == grade).map(color);
+        match color.filter(|_| colors) {
+            Some(color) => line.replacen(grade, &format!("\x1b[{color}m{grade}\x1b[0m"), 1),
+            None => line,
+        }
+    })?;
     for Finding { grade, what, advice, .. } in findings {
         if !advice.is_empty() {
             output::line(format_args!("\n{grade}: {}\n  {}", plain(what), plain(advice)))?;
@@ -59,4 +67,16 @@ fn print(store: &Store, findings: &[Finding]) -> Result<()> {
         1 => format!("\nOne thing weakens the locks of this {name} store."),
         bad => format!("\n{bad} things weaken the locks of this {name} store."),
     })
+}
+
+/// The parameter of the terminal's sequence for a color.
+fn color(finding: &Finding) -> u8 {
+    const GREEN: u8 = 32;
+    const RED: u8 = 31;
+    const YELLOW: u8 = 33;
+    match finding.grade {
+        Grade::Good => GREEN,
+        grade if grade >= Grade::Weak => RED,
+        _ => YELLOW,
+    }
 }

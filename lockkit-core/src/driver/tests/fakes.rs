@@ -17,9 +17,10 @@ use super::{
 use crate::{
     error::Result,
     name::LockName,
+    options::MAX_TTL,
     spi::{
         Attachment, Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Grant, Holder, Inspection,
-        Lease, LossReason, Mode, Outsiders, Pulse, Reissued, Released, Wait,
+        Lease, LossReason, Mode, Noted, Outsiders, Pulse, Reissued, Released, Wait,
     },
     token::{FencingToken, OwnerId},
 };
@@ -95,8 +96,8 @@ impl Fake {
         };
         let descriptor = Descriptor::new("fake")
             .with_capabilities(match kind {
-                Kind::Ttl => Capabilities::none().with_exclusive().with_extend(),
-                _ => Capabilities::none().with_exclusive(),
+                Kind::Ttl => Capabilities::none().with_exclusive().with_notes().with_extend(),
+                _ => Capabilities::none().with_exclusive().with_notes(),
             })
             .with_max_patience(patience)
             .with_poll(min, max);
@@ -105,6 +106,12 @@ impl Fake {
 
     pub(super) fn with_cadence(mut self, longest: Duration, together: bool) -> Self {
         self.descriptor = self.descriptor.with_cadence(longest, together);
+        self
+    }
+
+    /// Its attempts wait for as long as they may.
+    pub(super) fn with_endless_patience(mut self) -> Self {
+        self.descriptor = self.descriptor.with_max_patience(Duration::MAX).with_poll(ms(1), Duration::MAX);
         self
     }
 
@@ -212,7 +219,7 @@ impl FakeClaim {
 
     async fn compete(&self, wait: Wait) -> Option<u64> {
         let patience = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
-        let stop = Instant::now() + patience;
+        let stop = Instant::now() + patience.min(MAX_TTL);
         let _waits = (!patience.is_zero()).then(|| self.store.waits());
         loop {
             let bell = self.store.bell.notified();
@@ -271,6 +278,14 @@ impl Claim for FakeClaim {
             if former == Some(Released::Freed) { Released::Freed } else { present }
         };
         self.store.play(Op::Release, owner, name, leave).await
+    }
+
+    /// It is kept by nobody.
+    async fn write_note(&mut self, _: &crate::spi::Note) -> Result<Noted> {
+        let (owner, name) = (self.spec.owner, self.spec.name.as_str());
+        let is_held = async || self.store.holder(name) == Some(owner);
+        let is_held = self.store.play(Op::WriteNote, owner, name, is_held).await?;
+        Ok(if is_held { Noted::Written } else { Noted::NotHeld })
     }
 
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {

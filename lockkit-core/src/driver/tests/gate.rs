@@ -51,6 +51,25 @@ async fn c12_tasks_of_a_process_are_served_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn c13_a_store_whose_attempts_wait_without_a_bound_panics_nothing() {
+    let mut world = World::tuned(Kind::Pinned, Fake::with_endless_patience);
+    world.locker = world.locker.with_process_gate(true);
+    let order = crowd(&world, 10, ms(1)).await;
+    assert!(order.iter().is_sorted(), "{order:?}");
+    let guard = world.mutex("a").lock().await.unwrap();
+    assert!(world.mutex("a").lock_timeout(ms(500)).await.unwrap().is_none());
+    let mut tasks = JoinSet::new();
+    for _ in 0..3 {
+        let mutex = world.mutex("a");
+        tasks.spawn(async move { drop(mutex.lock().await.unwrap()) });
+    }
+    time::sleep(secs(1)).await;
+    drop(guard);
+    tasks.join_all().await;
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_the_first_of_a_process_talks_to_the_store() {
     for kind in KINDS {
         let world = World::gated(kind);

@@ -57,6 +57,28 @@ async fn c8_a_release_that_nobody_polls_holds_up_no_waiter() {
     world.clean("").await;
 }
 
+/// What was handed to it was taken back meanwhile.
+#[tokio::test(start_paused = true)]
+async fn c8_a_call_that_is_not_polled_until_its_bound_has_passed_finds_it_taken() {
+    // Before the bound, and so near to it that no answer comes in time.
+    for late in [ms(1_200), ms(1_499), Duration::from_micros(1_499_900)] {
+        let world = World::handing_over();
+        let guard = world.mutex("a").lock().await.unwrap();
+        let mutex = world.mutex("a");
+        let bound = if late < ms(1_400) { ms(500) } else { ms(1_510) };
+        let mut waiting = Box::pin(mutex.lock_timeout(bound));
+        time::timeout(ms(10), waiting.as_mut()).await.unwrap_err();
+        guard.release().await.unwrap();
+        assert_eq!(world.store.holders(), 1, "it was not handed over");
+        time::sleep(late).await;
+        assert_eq!(world.store.holders(), 0, "it was not taken back");
+        let outcome = waiting.await.unwrap();
+        assert!(outcome.is_none(), "{late:?}");
+        drop(mutex);
+        world.clean(&format!("{late:?}")).await;
+    }
+}
+
 /// Somebody meets trouble with the store in the very moment in which a hand-over turns out to be of no use.
 #[tokio::test(start_paused = true)]
 async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {

@@ -113,3 +113,19 @@ fn c6_what_was_leaked_keeps_nothing_beyond_its_runtime() {
         assert_eq!((store.live_claims(), std::sync::Arc::strong_count(&store)), (0, 1), "{kind:?}");
     }
 }
+
+#[test]
+fn c6_what_is_leaked_after_its_runtime_has_gone_keeps_nothing() {
+    for kind in KINDS {
+        let runtime = runtimes::threads();
+        let world = runtimes::world(kind);
+        let mutex = world.mutex("a");
+        let guard = runtime.block_on(mutex.lock()).unwrap();
+        drop(runtime);
+        let lost = guard.leak();
+        let World { store, locker } = world;
+        drop((mutex, locker));
+        drop(lost);
+        assert_eq!((store.live_claims(), std::sync::Arc::strong_count(&store)), (0, 1), "{kind:?}");
+    }
+}

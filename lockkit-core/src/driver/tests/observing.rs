@@ -128,6 +128,24 @@ async fn an_observer_that_panics_hurts_no_lock() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_silences_no_other() {
+    let afraid = Arc::new(Ear { afraid_of: Some(""), ..Ear::default() });
+    let (first, last) = (Arc::new(Ear::default()), Arc::new(Ear::default()));
+    let world = world(Kind::Ttl, &first);
+    let (panics, hears): (Arc<Ear>, Arc<Ear>) = (Arc::clone(&afraid), Arc::clone(&last));
+    let locker = world.locker.with_observer(panics).with_observer(hears);
+    let world = World { store: world.store, locker };
+    let guard = world.mutex("a").lock().await.unwrap();
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    world.clean("").await;
+    let heard = lock(&first.heard).clone();
+    assert_eq!(heard.len(), 5, "{heard:?}");
+    assert_eq!(*lock(&afraid.heard), heard);
+    assert_eq!(*lock(&last.heard), heard, "it is behind the one that panics");
+}
+
 /// Its thread was busy until after the end of the lease: nobody else could notice that.
 #[test]
 fn c3_a_guard_dropped_after_the_end_of_its_lease_was_lost() {

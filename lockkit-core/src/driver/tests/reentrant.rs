@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Owner, ReentrantMutex, ReentrantReleased,
-    error::ErrorKind,
+    error::{ErrorKind, ErrorStatus},
     spi::{LossReason, Released},
 };
 
@@ -208,6 +208,74 @@ async fn c13_when_the_one_that_asks_fails_the_other_asks() {
     assert_eq!(second.unwrap().release().await.unwrap(), ReentrantReleased::Freed);
     assert!(idle(&owner));
     drop((a, b, owner));
+    world.clean("").await;
+}
+
+/// The store is dead: all calls of an owner hear of it at the same time, and not one after the other.
+#[tokio::test(start_paused = true)]
+async fn c13_calls_of_one_owner_hear_together_that_the_store_is_gone() {
+    for fault in [Fault::Hang, Fault::Fail(ErrorKind::Unavailable)] {
+        let world = World::new(Kind::Ttl);
+        let owner = world.locker.owner();
+        world.store.always(Op::Attempt, fault);
+        let start = Instant::now();
+        let mut tasks = JoinSet::new();
+        for n in 0..8 {
+            let lock = mutex(&owner, "a");
+            tasks.spawn(async move {
+                time::sleep(ms(n * 10)).await;
+                let error = lock.lock().await.unwrap_err();
+                (error.kind(), error.status(), error.operation(), error.backend())
+            });
+        }
+        for told in tasks.join_all().await {
+            let expected = (ErrorKind::Unavailable, ErrorStatus::Persistent, Some("lock"), Some("fake"));
+            assert_eq!(told, expected);
+        }
+        // As one call alone: until the trouble has lasted for a ttl, and the request that is under way by then, or the pause.
+        assert!(start.elapsed() <= TTL + ms(1_350), "{fault:?}: {:?}", start.elapsed());
+        world.store.heal();
+        drop(mutex(&owner, "a").lock().await.unwrap());
+        drop(owner);
+        world.clean(&format!("{fault:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_tries_of_one_owner_hear_together_that_the_store_is_gone() {
+    let world = World::new(Kind::Ttl);
+    let owner = world.locker.owner();
+    world.store.always(Op::Attempt, Fault::Hang);
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for n in 0..8 {
+        let lock = mutex(&owner, "a");
+        tasks.spawn(async move {
+            time::sleep(ms(n * 10)).await;
+            lock.try_lock().await.unwrap_err().kind()
+        });
+    }
+    assert_eq!(tasks.join_all().await, [ErrorKind::Unavailable; 8]);
+    assert!(start.elapsed() <= ms(1_010), "one op_timeout, not {:?}", start.elapsed());
+    world.store.heal();
+    drop(owner);
+    time::sleep(TTL).await;
+    world.clean("").await;
+}
+
+/// A call with a bound hopes until then, whatever one without has found.
+#[tokio::test(start_paused = true)]
+async fn c8_the_error_of_one_call_does_not_end_another_before_its_bound() {
+    let world = World::new(Kind::Ttl);
+    let owner = world.locker.owner();
+    world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
+    let (asks, waits) = (mutex(&owner, "a"), mutex(&owner, "a"));
+    let first = tokio::spawn(async move { asks.lock().await.unwrap_err().kind() });
+    let second = tokio::spawn(async move { waits.lock_timeout(TTL * 3).await.unwrap().is_some() });
+    assert_eq!(first.await.unwrap(), ErrorKind::Unavailable);
+    world.store.heal();
+    assert!(second.await.unwrap(), "the store came back before its bound");
+    drop(owner);
     world.clean("").await;
 }
 

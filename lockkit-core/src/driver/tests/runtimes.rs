@@ -101,6 +101,42 @@ fn c3_a_session_guard_is_lost_with_its_runtime() {
     }
 }
 
+/// So much comes due at once that the keeper gives way before it has begun with all of it; its runtime ends then.
+#[test]
+fn c7_c10_what_was_due_when_the_runtime_ended_is_adopted() {
+    for kind in KINDS {
+        let world = world(kind);
+        world.store.set_latency(ms(0));
+        let options = options().with_ttl(ms(6_000)).with_op_timeout(secs(3));
+        let runtime = single();
+        let mut guards: Vec<_> = (0..300)
+            .map(|n| runtime.block_on(world.mutex_with(&format!("k{n}"), options.clone()).lock()).unwrap())
+            .collect();
+        std::thread::sleep(ms(2_100)); // all renewals are due
+        drop(guards.split_off(280));
+        runtime.block_on(tokio::task::yield_now());
+        let renewed = world.store.count(Op::KeepAlive);
+        assert!((1..280).contains(&renewed), "the keeper has begun with {renewed} of them, not with some");
+        drop(runtime);
+        let held = guards.iter().filter(|guard| guard.is_held()).count();
+        assert_eq!(held, if kind == Kind::Ttl { 280 } else { 0 }, "{kind:?}: nobody watches the session");
+        single().block_on(async {
+            drop(world.mutex_with("x", options).lock().await.unwrap());
+            time::sleep(ms(500)).await;
+            let left: Vec<u32> =
+                (280..300).filter(|n| world.store.holder(&format!("k{n}")).is_some()).collect();
+            assert_eq!(left, [], "{kind:?}: a release is lost");
+            if kind == Kind::Ttl {
+                time::sleep(ms(4_500)).await;
+                assert!(guards.iter().all(crate::LockGuard::is_held), "{kind:?}: nobody renews the others");
+            }
+            world.store.set_latency(ms(2));
+            drop(guards);
+            world.clean(&format!("{kind:?}")).await;
+        });
+    }
+}
+
 /// The keeper goes while a call waits elsewhere: that call adopts what is left, and its own hold is kept.
 #[test]
 fn c10_a_waiter_outlives_the_runtime_of_the_keeper() {

@@ -34,6 +34,7 @@ pub(super) enum Op {
     KeepAlive,
     Reissue,
     Release,
+    WriteNote,
 }
 
 /// What goes wrong with a request.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::fakes::{Act, Fake, fakes, ms, of, quorum, spec, try_of};
 use crate::{
     ErrorKind, Memory, Need, Quorum,
-    spi::{Backend, Descriptor, Exceptions, Grade, Mode},
+    quorum::member::lacking,
+    spi::{Backend, Capabilities, Descriptor, Exceptions, Grade, LeaseScope, Mode},
 };
 
 fn refusal(members: Vec<Arc<dyn Backend>>) -> String {
@@ -46,6 +47,44 @@ fn the_members_descriptors_are_put_together() {
     assert!(!(capabilities.shared || capabilities.permits || capabilities.fair || capabilities.push));
     assert!(!(capabilities.reissue || capabilities.raise_fence || capabilities.waiter_count));
     assert!(of(&members, Need::All).descriptor().exceptions.no_lease);
+}
+
+/// All that the quorum's own descriptor was made of.
+#[test]
+fn c13_a_late_member_may_lack_nothing_that_the_quorum_claims() {
+    let expected = Fake::new().described(|it| it.with_cadence(ms(4_000), false).with_min_ttl(ms(9)));
+    let expected = expected.descriptor().clone();
+    assert_eq!(lacking(&expected, &expected), None);
+    let without = |forget: fn(&mut Capabilities)| {
+        let mut capabilities = expected.capabilities;
+        forget(&mut capabilities);
+        expected.clone().with_capabilities(capabilities)
+    };
+    let breaks = |exceptions| expected.clone().with_exceptions(exceptions);
+    let none = Exceptions::none();
+    let lesser = [
+        (without(|can| can.exclusive = false), "no exclusive locks"),
+        (without(|can| can.raise_fence = false), "tokens that can't be raised"),
+        (without(|can| can.extend = false), "no leases of another length"),
+        (without(|can| can.labels = false), "no labels"),
+        (without(|can| can.names = false), "no lists of names"),
+        (breaks(none.with_async_failover()), "an asynchronous failover"),
+        (breaks(none.with_connection_bound()), "locks that end with their connections"),
+        (breaks(none.with_server_clock_step()), "leases that end at a step of its clock"),
+        (breaks(none.with_no_lease()), "no leases"),
+        (expected.clone().with_lease_scope(LeaseScope::Session), "leases of another scope"),
+        (expected.clone().with_min_ttl(ms(10)), "a longer shortest ttl"),
+        (expected.clone().with_takeover_delay(ms(1)), "a longer delay after the end of a lease"),
+        (expected.clone().with_cadence(ms(3_999), false), "renewals that must come more often"),
+    ];
+    for (member, what) in lesser {
+        assert_eq!(lacking(&expected, &member), Some(what));
+        if member.lease_scope == expected.lease_scope {
+            assert_eq!(lacking(&member, &expected), None, "{what}: to have more is no fault");
+        }
+    }
+    let more = without(|can| (can.shared, can.notes, can.fair) = (false, false, false));
+    assert_eq!(lacking(&expected, &more), None, "a quorum does not use it");
 }
 
 #[test]

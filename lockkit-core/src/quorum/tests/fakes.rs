@@ -12,13 +12,15 @@ use tokio::time;
 use crate::{
     Clock, Error, ErrorKind, FencingToken, Kind, LockName, Memory, Need, OwnerId, Quorum, Result,
     spi::{
-        Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Grade, Inspection, Mode,
-        Pulse, Released, Role, Wait,
+        Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Grade, Inspection, LeaseScope,
+        Mode, Pulse, Released, Role, Wait,
     },
 };
 
 pub(super) const TTL: Duration = Duration::from_secs(30);
 pub(super) const OP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longer than any test.
+const LASTING: Duration = crate::MAX_TTL;
 /// What each fake gave before.
 const LAST_TOKEN: u64 = 1_000_000;
 
@@ -66,6 +68,8 @@ pub(super) struct Fake {
     pub(super) memory: Memory,
     script: Arc<Mutex<Script>>,
     descriptor: Descriptor,
+    /// The lease of its grants, if that is not the claim's ttl.
+    lease: Option<Duration>,
 }
 
 impl Fake {
@@ -74,7 +78,7 @@ impl Fake {
         let memory = Memory::with_tokens_after(Clock::Tokio, LAST_TOKEN);
         let descriptor = Descriptor::new("fake").with_capabilities(memory.descriptor().capabilities);
         let script = Script { acts: Vec::new(), default: Act::Pass, log: Vec::new() };
-        Self { memory, script: Arc::new(Mutex::new(script)), descriptor }
+        Self { memory, script: Arc::new(Mutex::new(script)), descriptor, lease: None }
     }
 
     pub(super) fn on_boot_clock() -> Self {
@@ -88,6 +92,19 @@ impl Fake {
 
     pub(super) fn without_raise(self) -> Self {
         self.described(|it| it.with_capabilities(Capabilities::none().with_exclusive()))
+    }
+
+    /// As a store without leases: no grant ends by itself during a test.
+    pub(super) fn lasting(self) -> Self {
+        // What was left there is taken back, however long that takes.
+        let lasting = self.described(|it| it.with_lease_scope(LeaseScope::Session));
+        Self { lease: Some(LASTING), ..lasting }
+    }
+
+    /// The same store, reached by another way, which has a script of its own.
+    pub(super) fn another_way(&self) -> Self {
+        let Self { memory, descriptor, lease, .. } = self.clone();
+        Self { memory, descriptor, lease, ..Self::new() }
     }
 
     /// From now on, for all requests.
@@ -159,8 +176,9 @@ impl Backend for Fake {
         &self.descriptor
     }
 
-    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+    fn claim(&self, mut spec: ClaimSpec) -> Result<Box<dyn Claim>> {
         let owner = spec.owner;
+        spec.ttl = self.lease.unwrap_or(spec.ttl);
         Ok(Box::new(FakeClaim { fake: self.clone(), owner, claim: self.memory.claim(spec)? }))
     }
 

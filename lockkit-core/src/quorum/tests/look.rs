@@ -25,10 +25,16 @@ async fn c14_a_holder_is_shown_by_a_majority_with_the_grants_token() {
     tokio::time::sleep(ms(1_000)).await;
     assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
     assert!(shown(&fakes).await[4].unwrap().1 > token, "nothing was late");
-    for hidden in [[3, 4], [0, 4], [0, 1], [1, 2]] {
+    for hidden in [&[3, 4][..], &[3], &[], &[0], &[0, 4], &[0, 1], &[1, 2]] {
         fakes.iter().for_each(|fake| fake.on(Op::Look, Act::Pass));
         hidden.iter().for_each(|place| fakes[*place].on(Op::Look, Act::Silent));
-        let seen = quorum.inspect(&name()).await.unwrap();
+        let seen = quorum.inspect(&name()).await;
+        // The larger tokens may be the grant's, as far as the others can tell.
+        if hidden.iter().any(|place| *place < 3) {
+            assert_eq!(seen.unwrap_err().kind(), ErrorKind::Unavailable, "without {hidden:?}");
+            continue;
+        }
+        let seen = seen.unwrap();
         assert_eq!((seen.holders.len(), seen.waiters), (1, None));
         assert_eq!(seen.holders[0].token, Some(token), "without {hidden:?}");
     }
@@ -41,8 +47,10 @@ async fn c14_what_a_minority_shows_is_no_holder() {
     let _other = occupy(&fakes[0]).await;
     assert!(quorum(&fakes).inspect(&name()).await.unwrap().holders.is_empty());
     assert!(of(&fakes, Need::All).inspect(&name()).await.unwrap().holders.is_empty());
-    fakes[1].all(Act::Down);
+    fakes[0].all(Act::Down);
     assert!(quorum(&fakes).inspect(&name()).await.unwrap().holders.is_empty());
+    fakes[0].all(Act::Pass);
+    fakes[1].all(Act::Down);
     fakes[2].all(Act::Down);
     let error = quorum(&fakes).inspect(&name()).await.unwrap_err();
     assert!(

@@ -7,6 +7,7 @@ mod hold;
 mod look;
 mod moves;
 mod moves_storm;
+mod partial;
 mod storm;
 mod sweep;
 mod urls;

@@ -19,6 +19,8 @@ use crate::{
 struct Fakes {
     up: Arc<AtomicBool>,
     lesser: Arc<AtomicBool>,
+    /// It shows no labels.
+    mute: Arc<AtomicBool>,
     /// It takes a while to connect.
     slow: Arc<AtomicBool>,
     made: Arc<Mutex<Vec<Fake>>>,
@@ -44,6 +46,11 @@ impl Connector for Fakes {
         }
         let fake = Fake::on_boot_clock();
         self.made.lock().unwrap().push(fake.clone());
+        if down && self.mute.load(SeqCst) {
+            let mut capabilities = fake.descriptor().capabilities;
+            capabilities.labels = false;
+            return Ok(Arc::new(fake.described(|it| it.with_capabilities(capabilities))));
+        }
         Ok(if host == "lesser" || (down && self.lesser.load(SeqCst)) {
             Arc::new(fake.without_raise())
         } else {
@@ -63,7 +70,7 @@ async fn a_quorum_is_made_from_its_url() {
     let url = "quorum://?member=memory%3A%2F%2F&member=memory://&member=memory://&ttl=5s";
     let locker = Registry::new().connect(url).await.unwrap();
     assert_eq!(locker.descriptor().name, "quorum");
-    assert_eq!(locker.defaults().ttl, std::time::Duration::from_secs(5));
+    assert_eq!(locker.defaults().ttl(), std::time::Duration::from_secs(5));
     let guard = locker.mutex("x").unwrap().lock().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     locker.shutdown().await.unwrap();
@@ -183,14 +190,17 @@ async fn c13_a_member_that_is_down_at_the_start_comes_later() {
 
 #[tokio::test]
 async fn c13_a_late_member_that_can_do_less_is_refused() {
-    let (registry, fakes) = registry();
-    let locker =
-        registry.connect("quorum://?member=fake://up&member=fake://down&member=fake://up2").await.unwrap();
-    fakes.up.store(true, SeqCst);
-    fakes.lesser.store(true, SeqCst);
-    fakes.made.lock().unwrap()[0].all(super::fakes::Act::Down);
-    let error = locker.mutex("x").unwrap().try_lock().await.unwrap_err().to_string();
-    assert!(error.contains("fake://down can do less than the other members"), "{error}");
+    for (mute, lacking) in [(false, "tokens that can't be raised"), (true, "no labels")] {
+        let (registry, fakes) = registry();
+        let url = "quorum://?member=fake://up&member=fake://down&member=fake://up2";
+        let locker = registry.connect(url).await.unwrap();
+        fakes.up.store(true, SeqCst);
+        if mute { &fakes.mute } else { &fakes.lesser }.store(true, SeqCst);
+        fakes.made.lock().unwrap()[0].all(super::fakes::Act::Down);
+        let error = locker.mutex("x").unwrap().try_lock().await.unwrap_err().to_string();
+        let wanted = format!("fake://down is not what the other members of its scheme are: it has {lacking}");
+        assert!(error.contains(&wanted), "{error}");
+    }
 }
 
 /// A connection that is being made belongs to nobody: the one who began it may have its lock by now, and ask no more.

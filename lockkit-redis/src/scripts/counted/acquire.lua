@@ -1,18 +1,26 @@
 -- One attempt of one owner.
--- ARGV owner, lease in ms, not_after in µs, waiter, 1 to wait in the queue or 2 outside its order or 0, liveness in ms,
---   PUBLISH or SPUBLISH, channels, count, limit
+-- ARGV owner, lease in ms, not_after in µs, waiter, 1 to wait in the queue, liveness in ms, PUBLISH or SPUBLISH, channels,
+--   count, limit
 -- {0, now, ms until the first lease ends or -1} busy | {1, now, lease, fence} granted | {2, now} too late, nothing done |
 -- {3, now} no fence left | {4, now, limit} the name has another limit | {5, now} a newer lockkit keeps the name
 local now = clock()
 if now > tonumber(ARGV[3]) then return {2, now} end
 if is_newer(redis.call('GET', fence_key)) then return {5, now} end
-local owner, lease, waiter = ARGV[1], tonumber(ARGV[2]), ARGV[4]
+local owner, lease, waiter, waits = ARGV[1], tonumber(ARGV[2]), ARGV[4], ARGV[5] == '1'
 local count, wanted = tonumber(ARGV[9]), tonumber(ARGV[10])
 
-local grant, others_first = prune(now, owner), false
-if not grant and redis.call('EXISTS', queue, live) > 0 then
+local grant, others_first, more = prune(now, owner), false, false
+local last = not grant and last_place()
+local waited = last and waiter ~= '' and come_back(waiter)
+if waited and waits then
+  -- It is none that a full server refuses, so that the next one is not refused either.
+  keep_queue(tonumber(ARGV[6]))
+  redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
+end
+if last then
   limit = limit or wanted
-  others_first = hand_over(now, ARGV[7], ARGV[8], {[waiter] = true})
+  local _
+  others_first, _, more = hand_over(now, ARGV[7], ARGV[8], {[waiter] = true})
   grant = redis.call('HGET', grants, owner)
 end
 if grant then
@@ -31,13 +39,14 @@ if used + count <= limit then
   end
 end
 
-if ARGV[5] ~= '0' then
+if waits and not waited then
   -- Both keys are looked at before the queue is written, so that none of another type leaves it without an end.
-  local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
-  if ARGV[5] == '1' then
-    redis.call('ZADD', queue, 'NX', math.max(now, (tonumber(last) or 0) + 1), waiter)
-  end
+  redis.call('ZADD', queue, 'NX', new_place(now, last), waiter)
   keep_queue(tonumber(ARGV[6]))
+else
+  -- A primary that was demoted is found out by a write, which does nothing.
+  redis.call('ZREM', live, owner)
 end
-return {0, now, first_lapse(now)}
+-- Where others must be looked at before anybody can be served, the next request does that, soon.
+return {0, now, more and 1 or first_lapse(now)}

@@ -10,5 +10,7 @@ for i = 1, #stored, 2 do
     freed = true
   end
 end
+-- A primary that was demoted is found out by a write, which does nothing.
+if not freed then redis.call('ZREM', live, ARGV[1]) end
 serve(now, ARGV[2], ARGV[3])
 return freed and 1 or 0

@@ -1,21 +1,17 @@
 -- Permits of one name, counted: KEYS fence, queue, live, holders, grants.
 --   fence    a string, the fence of the last grant
---   queue    a zset of waiters, in the order in which they came
---   live     a zset of the same waiters, and of those outside the order, by the time (µs) at which they count as dead
 --   holders  a zset of owners, by the end of their lease (µs)
 --   grants   a hash: owner -> `count:fence`, used -> the sum of these counts, limit -> how many permits there are
--- A waiter is `client:claim window in ms:count:owner`. The client is where its messages go, or - if it can only poll.
-local fence_key, queue, live, holders, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+-- A waiter is `client:claim window in ms:count:owner`.
+local fence_key, holders, grants = KEYS[1], KEYS[4], KEYS[5]
+queue, live = KEYS[2], KEYS[3]
 local used, limit
+
+-- A script holds all other clients up. So it serves no more waiters than this, and the next request goes on.
+local most_served = 64
 
 -- In ms. The hour saves most renewals from moving the end of the fence.
 local hour, day = 3600000, 86400000
-
--- From format 2 on, a fence begins with `lockkit/` and the format, whatever else is written where: then a newer lockkit keeps
--- this name, and what is here knows nothing of it. A key of another type is an error for who writes a fence, and no mark.
-local function is_newer(fence)
-  return type(fence) == 'string' and string.find(fence, '^lockkit/%d') ~= nil
-end
 
 -- A fence above all before it and not below the time, or nil if there is none left, or none for us.
 local function next_fence(now)
@@ -78,12 +74,12 @@ end
 local function restart(owner, now, lease)
   local deadline = tonumber(redis.call('ZSCORE', holders, owner) or 0)
   if deadline <= now or redis.call('HEXISTS', grants, owner) == 0 then return nil end
-  if deadline < now + lease * 1000 then
-    deadline = now + lease * 1000
-    redis.call('ZADD', holders, deadline, owner)
-  end
-  local left = math.floor((deadline - now) / 1000)
-  if redis.call('PTTL', holders) < left then keep_grants(left) end
+  local kept_until = math.max(deadline, now + lease * 1000)
+  local left = math.floor((kept_until - now) / 1000)
+  local longest = redis.call('PTTL', holders)
+  -- A write in any case, and none that a full server refuses: then it does not refuse the next one either.
+  if longest < left then keep_grants(left) else redis.call('PEXPIRE', holders, longest) end
+  if kept_until > deadline then redis.call('ZADD', holders, kept_until, owner) end
   local kept = redis.call('PTTL', fence_key)
   -- One that never lapses is not ours, and is not given an end.
   if kept ~= -1 and kept < left + day then
@@ -97,31 +93,6 @@ end
 local function first_lapse(now)
   local deadline = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
   return deadline and math.ceil((tonumber(deadline) - now) / 1000) or -1
-end
-
-local function forget(waiter)
-  redis.call('ZREM', queue, waiter)
-  redis.call('ZREM', live, waiter)
-end
-
--- A user without rights on channels gets an error here: then the waiter finds out by itself.
-local function tell(waiter, message, publish, channels, asking)
-  local client = string.match(waiter, '^[^:]*')
-  return asking[waiter] or client == '-' or redis.pcall(publish, channels .. client, message) ~= 0
-end
-
--- Those outside the order are only told to ask, and register again if they are refused. Who does not hear it finds out
--- with its next refresh.
-local function wake(now, passed, served, publish, channels, asking)
-  redis.call('ZREMRANGEBYSCORE', live, '-inf', '(' .. digits(now))
-  for _, waiter in ipairs(redis.call('ZRANGE', live, 0, -1)) do
-    if not passed[waiter] then
-      redis.call('ZREM', live, waiter)
-      served[waiter] = true
-      local owner = string.match(waiter, '^[^:]*:%d+:%d+:(.*)$')
-      tell(waiter, string.sub(owner, 1, 32), publish, channels, asking)
-    end
-  end
 end
 
 -- The queue is gone with its last waiter, also if that one died, and the limit is known as long.
@@ -144,46 +115,45 @@ local function keep_limit()
 end
 
 -- Gives free permits to the first waiters who live and hear of it, each for its claim window, and stops at the first one
--- who needs more than there are: nobody passes it, also not with less. One whose client has no connection now is passed
--- over and keeps its place; those who are asking in this very request need not be told.
--- Answers whether somebody was stopped at, and the set of those who were served.
+-- who needs more than there are: nobody passes it, also not with less. Those who are asking in this very request need not be
+-- told. Answers whether somebody waits on whom nobody may pass, the set of those who were served, and whether others must be
+-- looked at before anybody else can be served.
 local function hand_over(now, publish, channels, asking)
-  local place, passed, served, stopped = 0, {}, {}, true
+  local served, count_served = {}, 0
+  local stopped, more = true, false
   while used < limit do
-    local waiter = redis.call('ZRANGE', queue, place, place)[1]
+    local waiter, all = first_waiter(now, publish, channels, asking)
     if not waiter then
-      wake(now, passed, served, publish, channels, asking)
-      stopped = false
+      stopped, more = not all, not all
       break
     end
-    local until_dead = redis.call('ZSCORE', live, waiter)
-    if not until_dead or tonumber(until_dead) < now then
-      forget(waiter)
-    else
-      local window, count, owner = string.match(waiter, '^[^:]*:(%d+):(%d+):(.*)$')
-      local fence = used + count <= limit and next_fence(now)
-      if not fence then break end
-      give(owner, tonumber(count), fence, now, tonumber(window))
-      -- Told after all is written, as a script can be refused a write.
-      local message = string.sub(owner, 1, 32) .. ' ' .. digits(fence) .. ' ' .. digits(now) .. ' ' .. window
-      if tell(waiter, message, publish, channels, asking) then
-        forget(waiter)
-        served[waiter] = true
-      else
-        take(owner, count)
-        passed[waiter] = true
-        place = place + 1
-      end
+    local window, count, owner = string.match(waiter, '^[^:]*:(%d+):(%d+):(.*)$')
+    local fence = used + count <= limit and next_fence(now)
+    if not fence then break end
+    local id = string.sub(owner, 1, 32)
+    if count_served == most_served then
+      -- Its request serves the next ones.
+      tell(waiter, id, publish, channels)
+      break
     end
+    -- Forgotten first: after such a write, a full server does not refuse the next ones.
+    forget(waiter)
+    give(owner, tonumber(count), fence, now, tonumber(window))
+    if not asking[waiter] then
+      local message = id .. ' ' .. digits(fence) .. ' ' .. digits(now) .. ' ' .. window
+      tell(waiter, message, publish, channels)
+    end
+    served[waiter] = true
+    count_served = count_served + 1
   end
   if used == 0 then keep_limit() end
-  return stopped, served
+  return stopped, served, more
 end
 
 -- Serves those who wait, after a grant was given back or a waiter left.
 local function serve(now, publish, channels)
   if not limit then return end
-  if redis.call('EXISTS', queue, live) > 0 then
+  if redis.call('EXISTS', queue) == 1 then
     hand_over(now, publish, channels, {})
   elseif used == 0 then
     redis.call('DEL', grants)

@@ -3,6 +3,8 @@
 -- none. {now, fence} of a newer lockkit's
 local now, fence = clock(), redis.pcall('GET', KEYS[1])
 if type(fence) == 'string' and string.find(fence, '^lockkit/%d') then return {now, fence} end
+-- A primary that was demoted is found out by a write, which does nothing.
+redis.call('ZREM', KEYS[3], 'none')
 local answer = {now, tonumber(redis.call('HGET', KEYS[5], 'limit') or nil) or false, 0}
 answer[4] = redis.call('ZCOUNT', KEYS[3], digits(now), '+inf')
 local holders = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. digits(now), '+inf', 'WITHSCORES')

@@ -10,9 +10,15 @@ if not grant then
 end
 local count, fence = string.match(grant, '^(%d+):(%d+)$')
 local floor = tonumber(ARGV[2])
-if tonumber(fence) >= floor then return tonumber(fence) end
+if tonumber(fence) >= floor then
+  -- A primary that was demoted refuses a write, and replicas confirm nothing but writes.
+  local left = redis.call('PTTL', grants)
+  if left > 0 then redis.call('PEXPIRE', grants, left) end
+  return tonumber(fence)
+end
 fence = math.max(tonumber(redis.call('GET', fence_key) or 0) + 1, floor)
 if fence >= 9007199254740992 then return -2 end
+write_though_full()
 local ahead = math.max(0, math.ceil((fence - now) / 1000))
 redis.call('SET', fence_key, digits(fence), 'PX', ahead + redis.call('PTTL', holders) + day + hour)
 redis.call('HSET', grants, ARGV[1], count .. ':' .. digits(fence))

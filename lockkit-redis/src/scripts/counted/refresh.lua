@@ -7,15 +7,22 @@ local answer, arg = {now}, 3
 for first = 1, #KEYS, 5 do
   fence_key, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2]
   holders, grants = KEYS[first + 3], KEYS[first + 4]
-  local seen, places, longest = {0}, {}, 0
+  local seen, places, longest, last_of_queue = {0}, {}, 0, nil
   -- Nothing is written beside what a newer lockkit keeps: those who wait ask, and hear of it.
   local newer = is_newer(redis.pcall('GET', fence_key))
+  if not newer then
+    -- Where the queue was evicted and the other one was not, they have no places any more.
+    last_of_queue = last_place()
+    write_though_full()
+  end
   local last = arg + 2 * tonumber(ARGV[arg])
   while arg < last do
-    local waiter = ARGV[arg + 1]
-    seen[#seen + 1] = newer and 0 or redis.call('ZADD', live, 'XX', 'CH', now + ARGV[arg + 2] * 1000, waiter)
+    local waiter, liveness = ARGV[arg + 1], tonumber(ARGV[arg + 2])
+    local alive = last_of_queue and redis.call('ZADD', live, 'XX', 'CH', now + liveness * 1000, waiter) or 0
+    if last_of_queue and last_of_queue >= aside then come_back(waiter) end
+    seen[#seen + 1] = alive
     places[waiter] = #seen
-    longest = math.max(longest, tonumber(ARGV[arg + 2]))
+    longest = math.max(longest, liveness)
     arg = arg + 2
   end
   arg = arg + 1
@@ -23,18 +30,22 @@ for first = 1, #KEYS, 5 do
     seen[1] = -1
   else
     keep_queue(longest)
+    forget_lapsed(now)
     prune(now, '')
+    local more = false
     if limit then
-      local _, served = hand_over(now, ARGV[1], ARGV[2], places)
+      local _, served
+      _, served, more = hand_over(now, ARGV[1], ARGV[2], places)
       for waiter in pairs(served) do
         if places[waiter] then seen[places[waiter]] = 0 end
       end
     end
-    if used == 0 then
+    if used == 0 and not more then
       -- All permits are free and can't be handed over: a key was lost, or there is no fence left. They have to ask.
       for place = 2, #seen do seen[place] = 0 end
     end
-    seen[1] = first_lapse(now)
+    -- Where others must be looked at before anybody can be served, the next request does that, soon.
+    seen[1] = more and 1 or first_lapse(now)
   end
   answer[#answer + 1] = seen
 end

@@ -5,7 +5,7 @@
 local now = clock()
 if now > tonumber(ARGV[3]) then return {2, now} end
 if is_newer(redis.call('GET', fence_key)) then return {5, now} end
-local lease, waiter = tonumber(ARGV[2]), ARGV[4]
+local lease, waiter, waits = tonumber(ARGV[2]), ARGV[4], ARGV[5] == '1'
 
 local owner = redis.call('GET', lock)
 if owner == ARGV[1] then
@@ -24,21 +24,34 @@ if owner == ARGV[1] then
   return {1, now, left, tonumber(fence)}
 end
 
+local last = (waits or not owner) and last_place()
+local waited = last and waiter ~= '' and come_back(waiter)
+if waited and waits then
+  -- It is none that a full server refuses, so that the next one is not refused either.
+  keep_queue(tonumber(ARGV[6]))
+  redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
+end
+
+local all = true
 if not owner then
   local fence = next_fence(now)
   if not fence then return {3, now} end
-  local first = redis.call('EXISTS', queue) == 1 and hand_over(now, fence, ARGV[7], ARGV[8], {[waiter] = true})
-  if not first or first == waiter then
+  local first
+  if last then first, all = hand_over(now, fence, ARGV[7], ARGV[8], {[waiter] = true}) end
+  if first == waiter or all and not first then
     give(ARGV[1], fence, now, lease)
     return {1, now, lease, fence}
   end
 end
 
-if ARGV[5] == '1' then
+if waits and not waited then
   -- Both keys are looked at before the queue is written, so that none of another type leaves it without an end.
-  local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
-  redis.call('ZADD', queue, 'NX', math.max(now, (tonumber(last) or 0) + 1), waiter)
+  redis.call('ZADD', queue, 'NX', new_place(now, last), waiter)
   keep_queue(tonumber(ARGV[6]))
+else
+  -- A primary that was demoted is found out by a write, which does nothing.
+  redis.call('ZREM', live, ARGV[1])
 end
-return {0, now, redis.call('PTTL', lock)}
+-- Where others must be looked at before anybody can have it, the next request does that, soon.
+return {0, now, all and redis.call('PTTL', lock) or 1}

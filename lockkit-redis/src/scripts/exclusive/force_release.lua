@@ -2,7 +2,11 @@
 -- ARGV token, PUBLISH or SPUBLISH, channels    1 freed | 0 there is no such grant | -1 newer
 if is_newer(redis.call('GET', fence_key)) then return -1 end
 local owner = redis.call('GET', lock)
-if not owner or redis.call('GET', fence_key) ~= ARGV[1] .. ':' .. owner then return 0 end
+if not owner or redis.call('GET', fence_key) ~= ARGV[1] .. ':' .. owner then
+  -- A primary that was demoted is found out by a write, which does nothing.
+  redis.call('ZREM', live, ARGV[1])
+  return 0
+end
 redis.call('DEL', lock)
 if redis.call('EXISTS', queue) == 1 then
   local now = clock()

@@ -10,12 +10,18 @@ end
 if string.find(redis.call('GET', KEYS[2]) or '', '^lockkit/%d') then return -3 end
 local floor = tonumber(ARGV[2])
 local last, granted_to = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+):(.*)$')
-local fence = tonumber(last or 0)
-if granted_to == owner and fence >= floor then return fence end
+local fence, left = tonumber(last or 0), redis.call('PTTL', KEYS[1])
+if granted_to == owner and fence >= floor then
+  -- A primary that was demoted refuses a write, and replicas confirm nothing but writes.
+  if left > 0 then redis.call('PEXPIRE', KEYS[1], left) end
+  return fence
+end
 -- If it was lost, or is another one's now, then ours is written anew.
 fence = math.max(fence + 1, floor)
 if fence >= 9007199254740992 then return -2 end
 -- For a day after the lease, and after the fence's own time, which may be far ahead.
 local ahead = math.max(0, math.ceil((fence - clock()) / 1000))
-redis.call('SET', KEYS[2], digits(fence) .. ':' .. owner, 'PX', ahead + math.max(0, redis.call('PTTL', KEYS[1])) + 86400000)
+-- A full server refuses a script's first write if that may need memory, and no later one: so this goes first.
+if left > 0 then redis.call('PEXPIRE', KEYS[1], left) end
+redis.call('SET', KEYS[2], digits(fence) .. ':' .. owner, 'PX', ahead + math.max(0, left) + 86400000)
 return fence

@@ -6,28 +6,40 @@ local now = clock()
 local answer, arg = {now}, 3
 for first = 1, #KEYS, 4 do
   lock, fence_key, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
-  -- Where the queue was evicted and the other one was not, they have no places any more.
-  local queued, seen, places, longest = redis.call('EXISTS', queue) == 1, {0}, {}, 0
+  local seen, places, longest, last_of_queue = {0}, {}, 0, nil
   -- Nothing is written beside what a newer lockkit keeps: those who wait ask, and hear of it.
   local newer = is_newer(redis.pcall('GET', fence_key))
+  if not newer then
+    -- Where the queue was evicted and the other one was not, they have no places any more.
+    last_of_queue = last_place()
+    write_though_full()
+  end
   local last = arg + 2 * tonumber(ARGV[arg])
   while arg < last do
     local waiter, liveness = ARGV[arg + 1], tonumber(ARGV[arg + 2])
-    local alive = newer and 0 or redis.call('ZADD', live, 'XX', 'CH', now + liveness * 1000, waiter)
-    seen[#seen + 1] = queued and alive or 0
+    local alive = last_of_queue and redis.call('ZADD', live, 'XX', 'CH', now + liveness * 1000, waiter) or 0
+    if last_of_queue and last_of_queue >= aside then come_back(waiter) end
+    seen[#seen + 1] = alive
     places[waiter] = #seen
     longest = math.max(longest, liveness)
     arg = arg + 2
   end
   arg = arg + 1
-  if not newer then keep_queue(longest) end
-  local ttl = redis.call('PTTL', lock)
-  if ttl == -2 and queued and not newer then
-    local winner = hand_over(now, next_fence(now), ARGV[1], ARGV[2], places)
-    if winner and places[winner] then seen[places[winner]] = 0 end
-    ttl = redis.call('PTTL', lock)
+  local ttl, all = redis.call('PTTL', lock), true
+  if last_of_queue then
+    keep_queue(longest)
+    forget_lapsed(now)
+    if ttl == -2 then
+      local winner
+      winner, all = hand_over(now, next_fence(now), ARGV[1], ARGV[2], places)
+      if winner and places[winner] then seen[places[winner]] = 0 end
+      ttl = redis.call('PTTL', lock)
+    end
   end
-  if ttl == -2 then
+  if not all then
+    -- Others must be looked at before anybody can have it: the next request does that, soon.
+    ttl = 1
+  elseif ttl == -2 then
     -- It is free and can't be handed over: a key of the queue was lost, or there is no fence left. They have to ask.
     for place = 2, #seen do seen[place] = 0 end
   end

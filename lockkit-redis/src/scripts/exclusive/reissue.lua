@@ -7,8 +7,8 @@ local now = clock()
 if now > tonumber(ARGV[4]) then return {2, now} end
 local owner = redis.call('GET', lock)
 if owner ~= ARGV[1] then
-  -- A primary that was demoted is empty for a while: that is found out by a write, which does nothing.
-  if not owner then redis.call('DEL', lock) end
+  -- A primary that was demoted is found out by a write, which does nothing.
+  redis.call('ZREM', live, ARGV[1])
   return {0, now}
 end
 if is_newer(redis.call('GET', fence_key)) then return {5, now} end
@@ -16,9 +16,14 @@ if is_newer(redis.call('GET', fence_key)) then return {5, now} end
 local fence = math.max(next_fence(now) or math.huge, ARGV[8] + 1)
 if fence >= 9007199254740992 then return {3, now} end
 if ARGV[5] == '1' and redis.call('EXISTS', queue) == 1 then
-  -- Those who are left in the queue live, and can't be told now: the lock is free, as after a release.
-  if hand_over(now, fence, ARGV[6], ARGV[7], {}) or redis.call('EXISTS', queue) == 1 then return {4, now} end
+  if hand_over(now, fence, ARGV[6], ARGV[7], {}) then return {4, now} end
+  if redis.call('ZCOUNT', live, digits(now), '+inf') > 0 then
+    -- Those who are left can't be told now: the lock is free, as after a release.
+    redis.call('DEL', lock)
+    return {4, now}
+  end
 end
 local lease = tonumber(ARGV[3])
+write_though_full()
 give(ARGV[2], fence, now, lease)
 return {1, now, lease, fence}

@@ -6,8 +6,12 @@ local owner = redis.call('GET', lock)
 local ours = owner == ARGV[1] or owner == ARGV[6]
 local answer = owner and 2 or 0
 if ARGV[2] ~= '' then forget(ARGV[2]) end
--- Also if there is none: a primary that was demoted is empty for a while, and refuses this.
-if not owner or ours then redis.call('DEL', lock) end
+-- Something is written whoever has it: a primary that was demoted refuses that.
+if not owner or ours then
+  redis.call('DEL', lock)
+else
+  redis.call('ZREM', live, ARGV[1])
+end
 if ours then
   answer = 1
   if redis.call('EXISTS', queue) == 1 then

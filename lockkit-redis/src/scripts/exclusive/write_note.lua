@@ -7,8 +7,8 @@ local now = clock()
 if now > tonumber(ARGV[2]) then return {2, now} end
 local owner = redis.call('GET', KEYS[1])
 if owner ~= ARGV[1] then
-  -- A primary that was demoted is empty for a while: that is found out by a write, which does nothing.
-  if not owner then redis.call('DEL', KEYS[1]) end
+  -- A primary that was demoted is found out by a write, which does nothing.
+  redis.call('HDEL', KEYS[2], 'none')
   return {0, now}
 end
 local stored = redis.call('HMGET', KEYS[2], 'revision', 'text', 'format')
@@ -16,7 +16,10 @@ if stored[3] then return {4, now} end
 local last, text = stored[1] or '0', stored[2] or ''
 -- As texts: a number of Lua is exact up to 2^53 only.
 local rises = #ARGV[3] > #last or (#ARGV[3] == #last and ARGV[3] > last)
-if not rises and (ARGV[3] ~= last or ARGV[4] ~= text) then return {3, now} end
+if not rises and (ARGV[3] ~= last or ARGV[4] ~= text) then
+  redis.call('HDEL', KEYS[2], 'none')
+  return {3, now}
+end
 -- The same one once more, too: replicas can confirm only what this request has written.
 redis.call('HMSET', KEYS[2], 'revision', ARGV[3], 'text', ARGV[4])
 return {1, now}

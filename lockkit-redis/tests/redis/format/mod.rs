@@ -35,7 +35,7 @@ impl Admin {
 
     async fn dump(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for key in self.keys().await {
+        for key in self.all_keys().await {
             let kind: String = self.ask(&["TYPE", &key]).await;
             let fields: Vec<String> = match &*kind {
                 "string" => vec![self.ask(&["GET", &key]).await],

@@ -64,7 +64,7 @@ async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
             let names = store.redis.names(kind, "").await.unwrap();
             assert_eq!(names, listed.then_some(name).into_iter().collect::<Vec<_>>());
             assert_eq!(store.admin.dump().await, before);
-            for line in &before {
+            for line in before.iter().filter(|line| !line.contains(":keys ")) {
                 let left: i64 = store.admin.ask(&["PTTL", line.split(' ').nth(1).unwrap()]).await;
                 assert!((3_500_000..=3_600_000).contains(&left), "{line}: {left}");
             }
@@ -130,7 +130,7 @@ async fn c13_a_waiter_writes_nothing_to_a_name_that_was_taken_over_by_a_newer_lo
         let answer = timeout(SOON, wait_for_long_or_err(&mut waiter, &bell)).await;
         assert_eq!(store.admin.dump().await, before);
         assert_newer(&answer.expect("it waits on").unwrap_err(), "{orders}:fence");
-        for line in &before {
+        for line in before.iter().filter(|line| !line.contains(":keys ")) {
             let left: i64 = store.admin.ask(&["PTTL", line.split(' ').nth(1).unwrap()]).await;
             assert!((3_500_000..=3_600_000).contains(&left), "{line}: {left}");
         }

@@ -1,0 +1,175 @@
+//! Futures that begin on one runtime, and go on on another one after the first has ended. On the real clock.
+
+use std::{pin::Pin, time::Duration};
+
+use tokio::time;
+
+use super::{
+    World, checked,
+    fakes::Kind,
+    manual, ms, options,
+    runtimes::{self, single, threads},
+    secs,
+    store::{Fault, Op},
+};
+use crate::{
+    driver::{
+        acquire::{Bound, acquire},
+        release::release_held,
+    },
+    spi::{LossReason, Note, Noted, Released},
+};
+
+/// Its requests have no timers of their own.
+fn world(kind: Kind) -> World {
+    let world = runtimes::world(kind);
+    world.store.set_latency(ms(0));
+    world
+}
+
+/// Those whose attempts don't wait in the store.
+const KINDS: [Kind; 3] = [Kind::Ttl, Kind::Queue, Kind::Push];
+
+/// Begins a future on a runtime that ends then, and ends it on another one.
+fn moved<T>(mut future: Pin<Box<impl Future<Output = T>>>) -> T {
+    let first = single();
+    let begun = first.block_on(async { time::timeout(ms(50), future.as_mut()).await });
+    assert!(begun.is_err(), "it did not wait");
+    drop(first);
+    let last = single();
+    last.block_on(async { time::timeout(secs(60), future).await.expect("it hangs") })
+}
+
+#[test]
+fn c3_the_loss_signal_moves_to_another_runtime() {
+    let world = world(Kind::Ttl);
+    let home = threads();
+    let guard = home.block_on(world.mutex_with("a", manual().with_ttl(ms(600))).lock()).unwrap();
+    let lost = guard.lost();
+    assert_eq!(moved(Box::pin(lost.wait())), LossReason::Expired);
+    drop(guard);
+    home.block_on(world.clean(""));
+}
+
+#[test]
+fn c3_the_warning_moves_to_another_runtime() {
+    let world = world(Kind::Ttl);
+    let home = threads();
+    let guard = home.block_on(world.mutex_with("a", manual().with_ttl(ms(900))).lock()).unwrap();
+    let expiring = guard.expiring(ms(300));
+    let left = moved(Box::pin(expiring.wait()));
+    assert!(left <= ms(300), "{left:?}");
+    drop(guard);
+    home.block_on(world.clean(""));
+}
+
+/// In the line of the process, and in the store.
+#[test]
+fn c8_a_call_that_waits_moves_to_another_runtime() {
+    for kind in KINDS {
+        for gated in [true, false] {
+            let world = world(kind);
+            let world = World { store: world.store, locker: world.locker.with_process_gate(gated) };
+            let home = threads();
+            let guard = home.block_on(world.mutex("a").lock()).unwrap();
+            home.spawn(async move {
+                time::sleep(ms(300)).await;
+                guard.release().await
+            });
+            let mutex = world.mutex_with("a", options().with_ttl(secs(30)).with_op_timeout(secs(1)));
+            let next = moved(Box::pin(mutex.lock())).unwrap();
+            assert!(next.is_held(), "{kind:?}, gated: {gated}");
+            drop((next, mutex));
+            home.block_on(world.clean(&format!("{kind:?}, gated: {gated}")));
+        }
+    }
+}
+
+/// It neither ends before its bound nor goes on behind it for long.
+#[test]
+fn c8_a_bounded_call_moves_to_another_runtime() {
+    for kind in KINDS {
+        for gated in [true, false] {
+            let world = world(kind);
+            let world = World { store: world.store, locker: world.locker.with_process_gate(gated) };
+            let home = threads();
+            let guard = home.block_on(world.mutex_with("a", options().with_ttl(secs(60))).lock()).unwrap();
+            let mutex = world.mutex("a");
+            let start = std::time::Instant::now();
+            assert!(moved(Box::pin(mutex.lock_timeout(ms(400)))).unwrap().is_none());
+            assert!(start.elapsed() >= ms(400), "{kind:?}, gated: {gated}: {:?}", start.elapsed());
+            drop((guard, mutex));
+            home.block_on(world.clean(&format!("{kind:?}, gated: {gated}")));
+        }
+    }
+}
+
+#[test]
+fn c5_a_request_without_an_answer_moves_to_another_runtime() {
+    let world = world(Kind::Ttl);
+    let home = threads();
+    let mutex = world.mutex_with("a", options().with_ttl(secs(30)).with_op_timeout(ms(300)));
+    let guard = home.block_on(mutex.lock()).unwrap();
+    world.store.once(Op::WriteNote, [Fault::HangAfter]);
+    let note = Note::new(1, "moved".to_owned());
+    assert_eq!(moved(Box::pin(guard.write_note(&note))).unwrap(), Noted::Written);
+    world.store.once(Op::KeepAlive, [Fault::HangAfter]);
+    let error = moved(Box::pin(guard.renew())).unwrap_err();
+    assert!(error.context().contains("did not answer"), "{error}");
+    world.store.once(Op::Release, [Fault::HangAfter]);
+    assert_eq!(moved(Box::pin(guard.release())).unwrap(), Released::Freed);
+    drop(mutex);
+    home.block_on(world.clean(""));
+}
+
+/// The pause between two tries to release.
+#[test]
+fn c7_a_release_that_tries_again_moves_to_another_runtime() {
+    let world = world(Kind::Ttl);
+    let home = threads();
+    let mutex = world.mutex("a");
+    let options = checked(options());
+    let held = home.block_on(acquire(world.request(&mutex, &options), Bound::Forever)).unwrap().unwrap();
+    held.agenda.retire(&held, None);
+    world.store.once(Op::Release, [Fault::Fail(crate::ErrorKind::Unavailable); 3]);
+    assert_eq!(moved(Box::pin(release_held(held))).unwrap(), Released::Freed);
+    assert_eq!(world.store.count(Op::Release), 4);
+    drop(mutex);
+    home.block_on(world.clean(""));
+}
+
+/// Polled by a thread in no runtime, it says so.
+#[test]
+fn c13_a_call_that_waits_and_leaves_all_runtimes_is_an_error() {
+    for gated in [true, false] {
+        let world = world(Kind::Ttl);
+        let world = World { store: world.store, locker: world.locker.with_process_gate(gated) };
+        let home = threads();
+        let guard = home.block_on(world.mutex("a").lock()).unwrap();
+        let mutex = world.mutex("a");
+        let mut waiting = Box::pin(mutex.lock());
+        let first = single();
+        first.block_on(async { time::timeout(ms(50), waiting.as_mut()).await.unwrap_err() });
+        drop(first);
+        let error = super::outside::block_on(waiting).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::NoRuntime, "{error}");
+        drop((guard, mutex));
+        home.block_on(world.clean(&format!("gated: {gated}")));
+    }
+}
+
+#[test]
+fn an_observer_of_an_election_moves_to_another_runtime() {
+    let locker = crate::Locker::memory();
+    let home = threads();
+    let election = locker.election("a").unwrap();
+    let leader = home.block_on(election.campaign("me")).unwrap();
+    let mut watch = election.watch().with_interval(Duration::from_millis(200));
+    assert!(single().block_on(watch.changed()).unwrap().is_some());
+    home.spawn(async move {
+        time::sleep(ms(400)).await;
+        leader.resign().await
+    });
+    assert!(moved(Box::pin(watch.changed())).unwrap().is_none());
+    home.block_on(locker.shutdown()).unwrap();
+}

@@ -1,0 +1,111 @@
+//! Waiters of many names in one process: none is forgotten, and none is in another's way.
+
+use std::time::Duration;
+
+use lockkit_core::{LockOptions, spi::Wait};
+use lockkit_fixture::SqlFlavor;
+use tokio::{sync::mpsc, task::JoinSet, time::sleep};
+
+use crate::support::*;
+
+on_both!(
+    c8_of_thousands_of_names_each_is_looked_at,
+    c10_a_row_that_somebody_locks_delays_no_other_name,
+    c8_with_one_connection_a_hand_over_waits_for_no_timeout,
+);
+
+/// Catches a poller that takes some of those whose time has come, and always the same ones.
+async fn c8_of_thousands_of_names_each_is_looked_at(flavor: SqlFlavor) {
+    const NAMES: usize = 3_000;
+    const FREED: usize = 30;
+    let bed = Bed::shared(flavor);
+    let (mut admin, locker, table) = (bed.admin().await, bed.locker(QUIET).await, bed.table("lock"));
+    locker.mutex("tables").unwrap().lock().await.unwrap().release().await.unwrap();
+    let names: Vec<_> = (0..NAMES).map(|n| format!("n{n}")).collect();
+    for some in names.chunks(500) {
+        let row = |name: &String| format!("('mutex','{name}','other',{NOW},{NOW}+600000000,{NOW})");
+        let rows = some.iter().map(row).collect::<Vec<_>>().join(",");
+        let columns = "kind,name,owner,fence,expires_us,touched_us";
+        admin.run(format!("INSERT INTO {table}({columns}) VALUES {rows}")).await;
+    }
+    let (granted, mut grants) = mpsc::unbounded_channel();
+    let mut waiters = JoinSet::new();
+    for name in &names {
+        let (mutex, granted) = (locker.mutex(name).unwrap(), granted.clone());
+        waiters.spawn(async move {
+            let guard = mutex.lock().await.unwrap();
+            granted.send(()).unwrap();
+            guard.leak();
+        });
+    }
+    // Long enough for each to have asked, and for their pauses to have grown.
+    sleep(Duration::from_secs(5)).await;
+    for name in names.iter().step_by(NAMES / FREED) {
+        admin.run(format!("UPDATE {table} SET expires_us=0 WHERE kind='mutex' AND name='{name}'")).await;
+    }
+    for n in 0..FREED {
+        within(SOON, &format!("grant {n} of {FREED}"), grants.recv()).await;
+    }
+    waiters.shutdown().await;
+}
+
+/// Catches one statement that writes to the rows of several names: it keeps those that it has while it waits for the next.
+async fn c10_a_row_that_somebody_locks_delays_no_other_name(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (other, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
+    let mut holds = Vec::new();
+    for name in ["a", "b", "m"] {
+        let mut hold = claim(&other, name);
+        granted(hold.attempt(Wait::No).await);
+        holds.push(hold);
+    }
+    let locker = bed.locker(QUIET).await;
+    let mut waiters = JoinSet::new();
+    for name in ["a", "b", "m"] {
+        let options = LockOptions::new().with_op_timeout(Duration::from_millis(900));
+        let mutex = locker.mutex(name).unwrap().with_options(options).unwrap();
+        waiters.spawn(async move { mutex.lock().await.map(drop) });
+    }
+    sleep(Duration::from_secs(1)).await;
+    admin.run("START TRANSACTION").await;
+    let table = bed.table("lock");
+    admin.run(format!("SELECT * FROM {table} WHERE kind='mutex' AND name='m' FOR UPDATE")).await;
+    let renewing = async {
+        for _ in 0..24 {
+            sleep(Duration::from_millis(50)).await;
+            holds[0].keep_alive().await.unwrap();
+        }
+    };
+    // Most would wait for most of a second.
+    within(Duration::from_secs(8), "two dozen renewals beside a locked row", renewing).await;
+    admin.run("ROLLBACK").await;
+    waiters.shutdown().await;
+    for mut hold in holds {
+        hold.release().await.unwrap();
+    }
+}
+
+/// Catches a process whose waiters keep its only connection from each other until a timeout ends that.
+async fn c8_with_one_connection_a_hand_over_waits_for_no_timeout(flavor: SqlFlavor) {
+    const ROUNDS: u64 = 10;
+    let bed = Bed::shared(flavor);
+    let other = bed.connect(QUIET).await;
+    let (backend, proxy) = bed.behind_proxy(&format!("pool_size=1&{QUIET}")).await;
+    let locker = locker(backend);
+    // So that a request is under way when the next one comes.
+    proxy.set(|traffic| traffic.up.delay = Duration::from_millis(2));
+    let handing_over = async {
+        for round in 0..ROUNDS {
+            let mut held = claim(&other, "a");
+            granted(held.attempt(Wait::No).await);
+            let mutex = locker.mutex("a").unwrap();
+            let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+            sleep(Duration::from_millis(100 + round * 7)).await;
+            held.release().await.unwrap();
+            waiting.await.unwrap().release().await.unwrap();
+        }
+    };
+    // Three quarters of an op_timeout each would be 22 s.
+    within(Duration::from_secs(15), "ten hand-overs", handing_over).await;
+    proxy.heal();
+}

@@ -1,0 +1,173 @@
+//! Thousands of waiters whose processes died. No request takes longer because of them, and those who live are served.
+
+use std::num::NonZeroU32;
+
+use lockkit_core::{
+    Kind, LockName, OwnerId,
+    spi::{Attempt, Backend as _, ClaimSpec, Mode, Released, Wait},
+};
+use tokio::time::{sleep, timeout};
+
+use crate::support::*;
+
+const CROWD: u64 = 5000;
+/// What one request may cost, in commands inside of its script.
+const MOST_COMMANDS: u64 = 1500;
+
+/// A kind, how it is held, and how it is waited for, with what a waiter's entry says of that.
+fn kinds() -> [(Kind, Mode, Mode, &'static str); 4] {
+    let permits = |count: u32| {
+        let number = |n| NonZeroU32::new(n).unwrap();
+        Mode::Permits { count: number(count), limit: number(3) }
+    };
+    [
+        (Kind::Mutex, Mode::Exclusive, Mode::Exclusive, ""),
+        (Kind::RwLock, Mode::Exclusive, Mode::Exclusive, "2147483647:"),
+        (Kind::RwLock, Mode::Exclusive, Mode::Shared, "1:"),
+        (Kind::Semaphore, permits(3), permits(1), "1:"),
+    ]
+}
+
+fn spec_of(kind: Kind, mode: Mode) -> ClaimSpec {
+    ClaimSpec::new(LockName::new(kind, "a").unwrap(), OwnerId::random(), mode, TTL, WINDOW)
+}
+
+fn key(kind: Kind, part: &str) -> String {
+    format!("lockkit:{}:{{a}}:{part}", kind.as_str())
+}
+
+/// Queues waiters of so many processes that have no connection. They count as alive for so many ms.
+async fn crowd(store: &Store, kind: Kind, permits: &str, processes: u64, lives: i64) {
+    let script = "local time = redis.call('TIME')
+        local now = time[1] * 1000000 + time[2]
+        for i = 1, ARGV[1] do
+          local waiter = string.format('%016x:3000:%s%032x', 1000000 + i % ARGV[3], ARGV[2], i)
+          redis.call('ZADD', KEYS[1], 'NX', now - ARGV[1] + i, waiter)
+          redis.call('ZADD', KEYS[2], now + ARGV[4] * 1000, waiter)
+        end
+        redis.call('PEXPIRE', KEYS[1], 600000)
+        redis.call('PEXPIRE', KEYS[2], 600000)";
+    let (queue, live) = (key(kind, "queue"), key(kind, "live"));
+    let numbers = [CROWD.to_string(), processes.to_string(), lives.to_string()];
+    let words = ["EVAL", script, "2", &queue, &live, &numbers[0], permits, &numbers[1], &numbers[2]];
+    store.admin.ask::<()>(&words).await;
+}
+
+/// How many commands the server has run since its statistics were reset, those inside of scripts included.
+async fn commands(store: &Store) -> u64 {
+    let stats: String = store.admin.ask(&["INFO", "commandstats"]).await;
+    let calls = stats.lines().filter_map(|line| line.split_once("calls="));
+    calls.map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[tokio::test]
+async fn c8_c9_a_crowd_of_the_dead_costs_no_request_more_than_a_bounded_amount() {
+    for (kind, held, waits, permits) in kinds() {
+        for processes in [1, CROWD] {
+            let store = Store::start().await;
+            let mut holder = store.redis.claim(spec_of(kind, held)).unwrap();
+            granted(holder.attempt(Wait::No).await);
+            crowd(&store, kind, permits, processes, 600_000).await;
+            let (mut living, bell) = ring_for(&store, spec_of(kind, waits));
+            assert!(busy(living.attempt(Wait::Queue).await).0);
+            let what = format!("{kind:?}, {waits:?}, {processes} processes");
+
+            store.admin.reset_calls().await;
+            assert_eq!(holder.release().await.unwrap(), Released::Freed, "{what}");
+            let (all, told) = (commands(&store).await, store.admin.calls("publish").await);
+            assert!(all <= MOST_COMMANDS, "{what}: a release ran {all} commands");
+            assert!(told <= 64, "{what}: a release published {told} messages");
+
+            // Those who live have it soon, by requests that are bounded, too.
+            let mut requests = 0;
+            timeout(SOON * 3, async {
+                loop {
+                    store.admin.reset_calls().await;
+                    let answer = living.attempt(Wait::Queue).await.unwrap();
+                    let all = commands(&store).await;
+                    requests += store.admin.requests().await;
+                    assert!(all <= 2 * MOST_COMMANDS, "{what}: a look ran {all} commands");
+                    match answer {
+                        Attempt::Granted(_) => break,
+                        Attempt::Busy { retry_after, .. } => {
+                            let _ = timeout(retry_after.unwrap(), bell.notify.notified()).await;
+                        }
+                    }
+                }
+            })
+            .await
+            .unwrap_or_else(|_| panic!("{what}: not granted"));
+            println!("{what}: {all} commands, {told} messages, then {requests} requests");
+            assert!(requests <= 2 * CROWD / 100, "{what}: {requests} requests");
+            assert_eq!(living.release().await.unwrap(), Released::Freed, "{what}");
+
+            // Whoever comes now pays nothing for them.
+            store.admin.reset_calls().await;
+            let mut next = store.redis.claim(spec_of(kind, waits)).unwrap();
+            granted(next.attempt(Wait::No).await);
+            assert_eq!(next.release().await.unwrap(), Released::Freed, "{what}");
+            let all = commands(&store).await;
+            assert!(all <= 60, "{what}: {all} commands after all are set aside");
+        }
+    }
+}
+
+#[tokio::test]
+async fn c9_waiters_that_lapsed_are_forgotten_while_the_lock_is_held() {
+    for (kind, held, waits, permits) in kinds() {
+        let store = Store::start().await;
+        let mut holder = store.redis.claim(spec_of(kind, held)).unwrap();
+        granted(holder.attempt(Wait::No).await);
+        let (mut living, bell) = ring_for(&store, spec_of(kind, waits));
+        assert!(busy(living.attempt(Wait::Queue).await).0);
+        crowd(&store, kind, permits, 7, -1000).await;
+        let left = async || store.admin.ask::<u64>(&["ZCARD", &key(kind, "queue")]).await;
+        let before = left().await;
+        let looks = async {
+            while left().await == before {
+                busy(living.attempt(Wait::Queue).await);
+                sleep(WINDOW / 10).await;
+            }
+        };
+        timeout(SOON, looks).await.unwrap_or_else(|_| panic!("{kind:?} {waits:?}: all are still there"));
+        let gone = before - left().await;
+        assert!(gone <= 500, "{kind:?} {waits:?}: one look forgot {gone}");
+        assert_eq!(store.admin.ask::<u64>(&["ZCARD", &key(kind, "live")]).await, before - gone);
+        assert_eq!(store.redis.inspect(&LockName::new(kind, "a").unwrap()).await.unwrap().waiters, Some(1));
+        holder.release().await.unwrap();
+        wait_for(&mut living, &bell).await;
+        assert_eq!(living.release().await.unwrap(), Released::Freed);
+    }
+}
+
+/// No timer helps: a reader looks when it is rung, and not before.
+#[tokio::test]
+async fn c8_hundreds_of_readers_behind_a_writer_are_served_by_requests_that_are_bounded() {
+    let store = Store::start().await;
+    let mut writer = store.redis.claim(spec_of(Kind::RwLock, Mode::Exclusive)).unwrap();
+    granted(writer.attempt(Wait::No).await);
+    let name = LockName::new(Kind::RwLock, "a").unwrap();
+    let mut readers = Vec::new();
+    for _ in 0..300 {
+        let spec = ClaimSpec::new(name.clone(), OwnerId::random(), Mode::Shared, TTL, OP_TIMEOUT * 5);
+        let (mut claim, bell) = ring_for(&store, spec);
+        assert!(busy(claim.attempt(Wait::Queue).await).0);
+        readers.push((claim, bell));
+    }
+    store.admin.reset_calls().await;
+    assert_eq!(writer.release().await.unwrap(), Released::Freed);
+    let (all, told) = (commands(&store).await, store.admin.calls("publish").await);
+    assert!(all <= MOST_COMMANDS, "a release ran {all} commands");
+    // Those who have it, and the next one, who is to ask.
+    assert_eq!(told, 64 + 1);
+    let reading = readers.into_iter().map(|(mut claim, bell)| async move {
+        lock(&mut claim, &bell).await;
+        claim
+    });
+    let mut holders = futures_util::future::join_all(reading).await;
+    let seen = store.redis.inspect(&name).await.unwrap();
+    assert_eq!((seen.holders.len(), seen.waiters), (300, Some(0)));
+    for holder in &mut holders {
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    }
+}

@@ -1,0 +1,196 @@
+//! A primary that was demoted, and whose clients stay connected. It has all data, and another server grants the locks now: no
+//! answer of it is the truth.
+
+use std::num::NonZeroU32;
+
+use lockkit_core::{
+    ErrorKind, FencingToken, Kind, LockName, OwnerId, Result,
+    spi::{Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse, Wait},
+};
+use lockkit_redis::Redis;
+
+use crate::support::*;
+
+/// A name that is held in one mode and wanted in another one.
+struct Case {
+    kind: Kind,
+    held: Mode,
+    wanted: Mode,
+}
+
+fn cases() -> [Case; 5] {
+    let one = Mode::Permits { count: NonZeroU32::MIN, limit: NonZeroU32::MIN };
+    let (exclusive, shared) = (Mode::Exclusive, Mode::Shared);
+    [
+        Case { kind: Kind::Mutex, held: exclusive, wanted: exclusive },
+        Case { kind: Kind::Election, held: exclusive, wanted: exclusive },
+        Case { kind: Kind::RwLock, held: exclusive, wanted: shared },
+        Case { kind: Kind::RwLock, held: shared, wanted: exclusive },
+        Case { kind: Kind::Semaphore, held: one, wanted: one },
+    ]
+}
+
+impl Case {
+    fn name(&self, text: &str) -> LockName {
+        LockName::new(self.kind, &format!("{text} {:?}", self.held)).unwrap()
+    }
+
+    fn claim(&self, text: &str, mode: Mode) -> ClaimSpec {
+        ClaimSpec::new(self.name(text), OwnerId::random(), mode, TTL, OP_TIMEOUT)
+    }
+
+    fn has_notes(&self) -> bool {
+        matches!(self.kind, Kind::Mutex | Kind::Election)
+    }
+}
+
+/// A locker for each question, connected while the server is still the primary.
+struct Lockers {
+    store: Store,
+    unused: Vec<Redis>,
+}
+
+impl Lockers {
+    async fn start(count: usize) -> Self {
+        let store = Store::start().await;
+        let mut unused = Vec::new();
+        for _ in 0..count {
+            unused.push(connect(&store.server.url()).await.unwrap());
+        }
+        Self { store, unused }
+    }
+
+    fn next(&mut self) -> Redis {
+        self.unused.pop().expect("more lockers")
+    }
+
+    /// It follows a server that is not there, so that it keeps what it has.
+    async fn demote(&self) {
+        self.store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    }
+}
+
+/// What a server answered that is no primary any more.
+#[derive(Default)]
+struct Wrong(Vec<String>);
+
+impl Wrong {
+    fn check<T: std::fmt::Debug>(&mut self, answer: Result<T>, case: &Case, what: &str) {
+        match answer {
+            Err(error) if error.kind() == ErrorKind::ReadOnly && error.is_temporary() => {}
+            answer => self.0.push(format!("{} held as {:?}, {what}: {answer:?}", case.kind, case.held)),
+        }
+    }
+}
+
+impl Drop for Wrong {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking() || self.0.is_empty(), "{:#?}", self.0);
+    }
+}
+
+#[tokio::test]
+async fn c13_a_demoted_primary_tells_nobody_that_a_name_is_taken_or_free() {
+    let mut lockers = Lockers::start(50).await;
+    let mut held = Vec::new();
+    for case in cases() {
+        let mut holder = lockers.next().claim(case.claim("held", case.held)).unwrap();
+        granted(holder.attempt(Wait::No).await);
+        held.push(holder);
+    }
+    lockers.demote().await;
+    let mut wrong = Wrong::default();
+    for case in cases() {
+        let (kind, name) = (case.kind, case.name("held"));
+        for wait in [Wait::No, Wait::Queue] {
+            let mut claim = lockers.next().claim(case.claim("held", case.wanted)).unwrap();
+            wrong.check(claim.attempt(wait).await, &case, "attempt");
+        }
+        wrong.check(lockers.next().inspect(&name).await, &case, "inspect");
+        wrong.check(lockers.next().inspect(&case.name("free")).await, &case, "inspect what is free");
+        let forced = lockers.next().force_release(&name, FencingToken::new(1)).await;
+        wrong.check(forced, &case, "force release");
+        wrong.check(lockers.next().names(kind, "").await, &case, "names");
+        wrong.check(lockers.next().names(kind, "none").await, &case, "names of none");
+        if case.has_notes() {
+            wrong.check(lockers.next().note(&name).await, &case, "note");
+        }
+    }
+    let [case, ..] = cases();
+    wrong.check(lockers.next().time().await, &case, "time");
+    wrong.check(lockers.next().diagnose().await, &case, "diagnose");
+}
+
+/// A renewal of a lease that is longer already, and a token that is as large already, need no change in the store.
+#[tokio::test]
+async fn c10_a_demoted_primary_confirms_no_hold_that_needs_no_change() {
+    let mut lockers = Lockers::start(10).await;
+    let mut held = Vec::new();
+    for call in ["keep alive", "raise"] {
+        for case in cases() {
+            let mut holder = lockers.next().claim(case.claim(call, case.held)).unwrap();
+            let token = granted(holder.attempt(Wait::No).await).token;
+            holder.extend(TTL * 2).await.unwrap();
+            held.push((call, case, holder, token));
+        }
+    }
+    lockers.demote().await;
+    let mut wrong = Wrong::default();
+    for (call, case, mut holder, token) in held {
+        match call {
+            "raise" => wrong.check(holder.raise_fence(token).await, &case, call),
+            _ => wrong.check(holder.keep_alive().await, &case, call),
+        }
+    }
+}
+
+/// What it has of others is no answer to those who hold the name as far as they know.
+#[tokio::test]
+async fn c13_a_demoted_primary_tells_no_holder_that_somebody_else_has_the_lock() {
+    let calls = ["release", "hand over", "note", "old note"];
+    let mut lockers = Lockers::start(calls.len()).await;
+    let mut held = Vec::new();
+    for call in calls {
+        let mut holder = lockers.next().claim(spec(call)).unwrap();
+        granted(holder.attempt(Wait::No).await);
+        if call == "old note" {
+            assert_eq!(holder.write_note(&Note::new(7, "x".to_owned())).await.unwrap(), Noted::Written);
+        } else {
+            store_foreign(&lockers.store, call).await;
+        }
+        held.push((call, holder));
+    }
+    lockers.demote().await;
+    let ([case, ..], mut wrong) = (cases(), Wrong::default());
+    for (call, mut holder) in held {
+        match call {
+            "release" => wrong.check(holder.release().await, &case, call),
+            "hand over" => wrong.check(holder.reissue(&spec(call), Outsiders::First).await, &case, call),
+            _ => wrong.check(holder.write_note(&Note::new(6, "y".to_owned())).await, &case, call),
+        }
+    }
+}
+
+async fn store_foreign(store: &Store, name: &str) {
+    store.admin.ask::<()>(&["SET", &lock_key(name), "somebody else", "PX", "60000"]).await;
+}
+
+/// The same on a primary: the write by which a demoted one is found does nothing.
+#[tokio::test]
+async fn c14_questions_leave_the_store_as_it_is_also_a_full_one() {
+    let store = Store::start().await;
+    for case in cases() {
+        let mut holder = store.redis.claim(case.claim("held", case.held)).unwrap();
+        granted(holder.attempt(Wait::No).await);
+        store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "1mb"]).await;
+        let keys = store.admin.keys().await;
+        let mut other = store.redis.claim(case.claim("held", case.wanted)).unwrap();
+        busy(other.attempt(Wait::No).await);
+        assert_eq!(store.redis.inspect(&case.name("held")).await.unwrap().holders.len(), 1);
+        assert_eq!(store.redis.inspect(&case.name("free")).await.unwrap().holders.len(), 0);
+        store.redis.force_release(&case.name("held"), FencingToken::new(1)).await.unwrap();
+        assert_eq!(store.admin.keys().await, keys);
+        store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await;
+        assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    }
+}

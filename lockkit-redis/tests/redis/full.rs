@@ -1,0 +1,144 @@
+//! A server without memory for anything new. Holders of every kind keep their locks, and waiters keep their places.
+
+use std::num::NonZeroU32;
+
+use lockkit_core::{
+    ErrorKind, FencingToken, Kind, LockName, OwnerId,
+    spi::{Attempt, Backend as _, ClaimSpec, Mode, Pulse, Released, Wait},
+};
+use tokio::time::{sleep, timeout};
+
+use crate::support::*;
+
+/// Each kind of hold.
+fn holds() -> [(Kind, Mode); 5] {
+    let permits = |count: u32| {
+        let number = |n| NonZeroU32::new(n).unwrap();
+        Mode::Permits { count: number(count), limit: number(3) }
+    };
+    [
+        (Kind::Mutex, Mode::Exclusive),
+        (Kind::Election, Mode::Exclusive),
+        (Kind::RwLock, Mode::Shared),
+        (Kind::RwLock, Mode::Exclusive),
+        (Kind::Semaphore, permits(2)),
+    ]
+}
+
+/// A claim with a short claim window.
+fn hasty(kind: Kind, mode: Mode) -> ClaimSpec {
+    let name = LockName::new(kind, "a").unwrap();
+    ClaimSpec::new(name, OwnerId::random(), mode, TTL, WINDOW)
+}
+
+/// How a claim wants the lock that must wait behind such a hold.
+fn behind(mode: Mode) -> Mode {
+    if mode == Mode::Shared { Mode::Exclusive } else { mode }
+}
+
+async fn fill(store: &Store) {
+    store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "1mb"]).await;
+    let refused = store.admin.try_ask::<()>(&["SET", "filler", "x"]).await.unwrap_err();
+    assert_eq!(refused.code(), Some("OOM"), "{refused}");
+}
+
+async fn make_room(store: &Store) {
+    store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await;
+}
+
+#[tokio::test]
+async fn c7_c10_a_full_server_ends_no_hold_of_any_kind() {
+    let store = Store::start().await;
+    for (kind, mode) in holds() {
+        let mut holder = store.redis.claim(hasty(kind, mode)).unwrap();
+        let token = granted(holder.attempt(Wait::No).await).token;
+        fill(&store).await;
+        for renewal in 0..3 {
+            let pulse = holder.keep_alive().await;
+            assert!(matches!(pulse, Ok(Pulse::Alive(_))), "{kind:?} {mode:?}, renewal {renewal}: {pulse:?}");
+        }
+        let Ok(Pulse::Alive(lease)) = holder.extend(TTL * 4).await else { panic!("{kind:?} {mode:?}") };
+        assert_eq!(lasts(lease), TTL * 4, "{kind:?} {mode:?}");
+        // A reply was lost: the holder asks again.
+        assert_eq!(granted(holder.attempt(Wait::No).await).token, token, "{kind:?} {mode:?}");
+        assert_eq!(holder.release().await.unwrap(), Released::Freed, "{kind:?} {mode:?}");
+        make_room(&store).await;
+    }
+}
+
+#[tokio::test]
+async fn c4_a_full_server_raises_the_token_of_a_hold_of_any_kind() {
+    let store = Store::start().await;
+    for (kind, mode) in holds() {
+        let mut holder = store.redis.claim(hasty(kind, mode)).unwrap();
+        let token = granted(holder.attempt(Wait::No).await).token;
+        fill(&store).await;
+        let floor = FencingToken::new(token.get() + 1);
+        assert_eq!(holder.raise_fence(floor).await.unwrap(), Some(floor), "{kind:?} {mode:?}");
+        assert_eq!(holder.release().await.unwrap(), Released::Freed, "{kind:?} {mode:?}");
+        make_room(&store).await;
+    }
+}
+
+#[tokio::test]
+async fn c8_a_full_server_keeps_the_places_of_waiters_and_hands_over_to_them() {
+    let store = Store::start().await;
+    for (kind, mode) in holds() {
+        let mut holder = store.redis.claim(hasty(kind, mode)).unwrap();
+        granted(holder.attempt(Wait::No).await);
+        let mut waiters = Vec::new();
+        for _ in 0..2 {
+            let (mut claim, bell) = ring_for(&store, hasty(kind, behind(mode)));
+            assert!(busy(claim.attempt(Wait::Queue).await).0);
+            waiters.push((claim, bell));
+        }
+        fill(&store).await;
+        // For longer than a waiter lives of which nothing is heard.
+        for _ in 0..10 {
+            for (claim, _) in &mut waiters {
+                let answer = claim.attempt(Wait::Queue).await;
+                assert!(matches!(answer, Ok(Attempt::Busy { .. })), "{kind:?} {mode:?}: {answer:?}");
+            }
+            sleep(WINDOW / 4).await;
+        }
+        // A waiter whose connection breaks asks by itself, and keeps its place.
+        kill_clients(&store).await;
+        for (claim, bell) in &mut waiters {
+            bell.heard().await;
+            let answer = claim.attempt(Wait::Queue).await;
+            assert!(matches!(answer, Ok(Attempt::Busy { .. })), "{kind:?} {mode:?}: {answer:?}");
+        }
+        let mut newcomer = store.redis.claim(hasty(kind, behind(mode))).unwrap();
+        let refused = newcomer.attempt(Wait::Queue).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::StoreFull, "{kind:?} {mode:?}: {refused}");
+        assert!(refused.is_temporary() && !refused.is_outcome_unknown(), "{refused}");
+        newcomer.release().await.unwrap();
+
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        for (mut claim, bell) in waiters {
+            lock(&mut claim, &bell).await;
+            assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+            assert_eq!(claim.release().await.unwrap(), Released::Freed, "{kind:?} {mode:?}");
+        }
+        make_room(&store).await;
+    }
+}
+
+#[tokio::test]
+async fn c9_a_full_server_hands_a_lapsed_lock_of_any_kind_to_the_first_waiter() {
+    let store = Store::start().await;
+    for (kind, mode) in holds() {
+        let name = LockName::new(kind, "a").unwrap();
+        let spec = ClaimSpec::new(name, OwnerId::random(), mode, WINDOW, WINDOW);
+        let mut holder = store.redis.claim(spec).unwrap();
+        granted(holder.attempt(Wait::No).await);
+        let (mut claim, bell) = ring_for(&store, hasty(kind, behind(mode)));
+        assert!(busy(claim.attempt(Wait::Queue).await).0);
+        fill(&store).await;
+        let grant = timeout(SOON, wait_for_long_or_err(&mut claim, &bell)).await.expect("it waits on");
+        grant.unwrap_or_else(|error| panic!("{kind:?} {mode:?}: {error}"));
+        assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        make_room(&store).await;
+    }
+}

@@ -1,0 +1,251 @@
+//! On real servers: that the floors send what they say, and leave nothing behind.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use lockkit::{
+    mysql::mysql_async::{Conn, Opts, prelude::Queryable as _},
+    redis::redis::Client as RedisClient,
+    zk::zookeeper_client::Client as ZkClient,
+};
+use lockkit_fixture::{
+    RedisCluster, RedisOptions, RedisServer, SentinelGroup, SqlFlavor, SqlServer, ZooKeeperServer,
+    mysql_is_there,
+};
+
+use super::open;
+use crate::server;
+
+const PAIRS: u64 = 50;
+
+/// Requests of one pair, after the first ones of a client.
+async fn requests_per_pair(url: &str) -> u64 {
+    let server = server::open(url).await.unwrap();
+    let floor = open(url).await.unwrap().unwrap();
+    let mut clients = floor.clients(2).await.unwrap();
+    for (name, client) in clients.iter_mut().enumerate() {
+        client.pair(&format!("bench/{name}"), Duration::ZERO).await.unwrap();
+    }
+    let before = server.requests().await.unwrap().unwrap();
+    for _ in 0..PAIRS {
+        for (name, client) in clients.iter_mut().enumerate() {
+            client.pair(&format!("bench/{name}"), Duration::ZERO).await.unwrap();
+        }
+    }
+    let after = server.requests().await.unwrap().unwrap();
+    // A counter that counted its own question would tell one more each time.
+    assert_eq!(server.requests().await.unwrap().unwrap(), after);
+    floor.close().await.unwrap();
+    let (all, pairs) = (after - before, PAIRS * u64::try_from(clients.len()).unwrap());
+    assert_eq!(all % pairs, 0, "{all} requests for {pairs} pairs");
+    all / pairs
+}
+
+#[tokio::test]
+async fn a_pair_on_redis_is_two_requests_and_leaves_nothing() {
+    let server = RedisServer::start().unwrap();
+    assert_eq!(requests_per_pair(&server.url()).await, 2);
+    assert_eq!(server.ask(["DBSIZE"]).unwrap().text(), "1", "the key that says how names become keys");
+}
+
+#[tokio::test]
+async fn a_pair_on_a_file_excludes_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let floor = open(&format!("file://{}", folder.path().display())).await.unwrap().unwrap();
+    let mut clients = floor.clients(2).await.unwrap();
+    let [first, second] = &mut clients[..] else { panic!("not two clients") };
+    let hold = Duration::from_millis(200);
+    let (held, refused) = tokio::join!(first.pair("bench/x", hold), async {
+        tokio::task::yield_now().await;
+        second.pair("bench/x", Duration::ZERO).await
+    });
+    held.unwrap();
+    refused.expect_err("two had it");
+    second.pair("bench/x", Duration::ZERO).await.unwrap();
+    drop(clients);
+    floor.close().await.unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_pair_on_a_socket_with_a_password_and_a_database_is_the_same() {
+    let server = RedisServer::start_as(RedisOptions::default().with_password("hunter2")).unwrap();
+    let url = format!("redis+unix://:hunter2@{}?db=3&prefix=mine", server.socket().display());
+    assert_eq!(requests_per_pair(&url).await, 2);
+}
+
+#[tokio::test]
+async fn a_pair_on_a_cluster_is_two_requests_and_leaves_nothing() {
+    let cluster = RedisCluster::start().unwrap();
+    assert_eq!(requests_per_pair(&cluster.url()).await, 2);
+    let left = |node: &RedisServer| node.ask(["DBSIZE"]).unwrap().text().parse::<u32>().unwrap();
+    let left: u32 = cluster.nodes().iter().map(left).sum();
+    assert_eq!(left, 1, "the key that says how names become keys");
+}
+
+#[tokio::test]
+async fn a_pair_behind_sentinels_goes_to_the_primary() {
+    let group = SentinelGroup::start().unwrap();
+    let floor = open(&group.url()).await.unwrap().unwrap();
+    floor.clients(1).await.unwrap().remove(0).pair("bench/0", Duration::ZERO).await.unwrap();
+    floor.close().await.unwrap();
+}
+
+/// The arguments that lockkit sends may change: then those of the floor must.
+#[tokio::test]
+async fn the_floor_on_redis_sends_what_lockkit_sends() {
+    let server = RedisServer::start().unwrap();
+    let locker = lockkit::connect(&server.url()).await.unwrap();
+    let mutex = locker.mutex("bench/0/floor").unwrap();
+    let floor = open(&server.url()).await.unwrap().unwrap();
+    let mut client = floor.clients(1).await.unwrap().remove(0);
+    // The server learns the scripts.
+    mutex.lock().await.unwrap().release().await.unwrap();
+    client.pair("bench/0", Duration::ZERO).await.unwrap();
+
+    let monitor = RedisClient::open(server.url()).unwrap().get_async_monitor().await.unwrap();
+    mutex.lock().await.unwrap().release().await.unwrap();
+    client.pair("bench/0", Duration::ZERO).await.unwrap();
+    let lines = monitor.into_on_message::<String>().filter_map(async |line| request(&line));
+    let requests: Vec<_> = lines.take(4).collect().await;
+    assert_eq!(requests[..2], requests[2..]);
+    assert!(requests[0].iter().any(|word| word == "evalsha"), "{requests:?}");
+}
+
+/// What a client has sent, without what no two clients send alike.
+fn request(line: &str) -> Option<Vec<String>> {
+    let (from, words) = line.split_once("] ")?;
+    if from.ends_with("lua") {
+        return None;
+    }
+    Some(words.split(' ').map(|word| shape(word.trim_matches('"'))).collect())
+}
+
+fn shape(word: &str) -> String {
+    if word.eq_ignore_ascii_case("evalsha") {
+        return word.to_ascii_lowercase();
+    }
+    // A time of the server, in µs.
+    if word.parse().is_ok_and(|number: u64| number > 1_000_000_000_000_000) {
+        return "<time>".to_owned();
+    }
+    let parts = word.split(':').map(|part| match part.len() {
+        16 | 32 if part.bytes().all(|byte| byte.is_ascii_hexdigit()) => format!("<{}>", part.len()),
+        _ => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join(":")
+}
+
+#[tokio::test]
+async fn a_pair_on_zookeeper_is_three_requests_and_leaves_nothing() {
+    let server = ZooKeeperServer::start().unwrap();
+    let url = format!("{}?session_timeout=20s", server.url());
+    assert_eq!(requests_per_pair(&url).await, 3);
+    let client = ZkClient::connect(&server.addr().to_string()).await.unwrap();
+    assert_eq!(client.list_children("/lockkit/mutex").await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_pair_on_zookeeper_without_a_queue_is_two_requests() {
+    let server = ZooKeeperServer::start().unwrap();
+    assert_eq!(requests_per_pair(&format!("{}?fair=false&session_timeout=20s", server.url())).await, 2);
+}
+
+#[tokio::test]
+async fn a_folder_that_the_servers_removed_is_made_anew() {
+    let server = ZooKeeperServer::start().unwrap();
+    let floor = open(&server.url()).await.unwrap().unwrap();
+    let mut client = floor.clients(1).await.unwrap().remove(0);
+    client.pair("bench/0", Duration::ZERO).await.unwrap();
+    floor.close().await.unwrap();
+    client.pair("bench/0", Duration::ZERO).await.unwrap();
+    floor.close().await.unwrap();
+}
+
+async fn tables(server: &SqlServer) -> Vec<String> {
+    let mut admin = Conn::new(Opts::from_url(&server.admin_url()).unwrap()).await.unwrap();
+    let tables = admin.query("SHOW TABLES LIKE 'lockkit_bench%'").await.unwrap();
+    admin.disconnect().await.unwrap();
+    tables
+}
+
+async fn sql(flavor: SqlFlavor) {
+    let server = SqlServer::start(flavor).unwrap();
+    for (strategy, statements) in [("optimistic", 2), ("pessimistic", 4)] {
+        let url = format!("{}?strategy={strategy}", server.url());
+        assert_eq!(requests_per_pair(&url).await, statements, "{flavor}, {strategy}");
+        assert_eq!(tables(&server).await, Vec::<String>::new());
+    }
+    let floor = open(&format!("{}?pool_size=3", server.url())).await.unwrap().unwrap();
+    assert_eq!((floor.clients(64).await.unwrap().len(), tables(&server).await.len()), (3, 2));
+    floor.close().await.unwrap();
+    floor.close().await.unwrap();
+    assert_eq!(tables(&server).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_pair_on_mariadb_is_what_it_says_and_leaves_nothing() {
+    sql(SqlFlavor::MariaDb).await;
+}
+
+#[tokio::test]
+async fn a_pair_on_mysql_is_what_it_says_and_leaves_nothing() {
+    match mysql_is_there() {
+        Ok(()) => sql(SqlFlavor::MySql).await,
+        Err(reason) => eprintln!("skipped: {reason}"),
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_may_not_be_made_is_named_with_the_right_that_lacks() {
+    let server = SqlServer::start(SqlFlavor::MariaDb).unwrap();
+    let mut admin = Conn::new(Opts::from_url(&server.admin_url()).unwrap()).await.unwrap();
+    admin.query_drop("CREATE DATABASE poor; CREATE USER poor@'%' IDENTIFIED BY 'hunter2'; GRANT SELECT ON poor.* TO poor@'%'").await.unwrap();
+    let url = format!("mysql://poor:hunter2@127.0.0.1:{}/poor", server.port());
+    let error = open(&url).await.unwrap_err().to_string();
+    assert!(error.contains("rights CREATE and DROP") && !error.contains("hunter2"), "{error}");
+}
+
+/// One that gives back at once would be compared with work that includes the hold.
+#[tokio::test]
+async fn a_pair_is_held_as_long_as_asked_after_its_grant() {
+    const HOLD: Duration = Duration::from_millis(40);
+    let redis = RedisServer::start().unwrap();
+    let zookeeper = ZooKeeperServer::start().unwrap();
+    let sql = SqlServer::start(SqlFlavor::MariaDb).unwrap();
+    let pessimistic = format!("{}?strategy=pessimistic", sql.url());
+    for url in [redis.url(), zookeeper.url(), sql.url(), pessimistic] {
+        let floor = open(&url).await.unwrap().unwrap();
+        let mut client = floor.clients(1).await.unwrap().remove(0);
+        let asked = Instant::now();
+        let granted = client.pair("bench/0", HOLD).await.unwrap();
+        assert!(granted > asked && granted.elapsed() >= HOLD, "{url}");
+        floor.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn there_is_nothing_under_memory() {
+    assert!(open("memory://").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn what_can_not_be_opened_says_so_in_one_line_without_the_password() {
+    let redis = RedisServer::start_with(["--requirepass", "secret"]).unwrap();
+    let sql = SqlServer::start(SqlFlavor::MariaDb).unwrap();
+    for url in [
+        format!("redis://:hunter2@127.0.0.1:{}/", redis.port()),
+        format!("mysql://root:hunter2@127.0.0.1:{}/lockkit", sql.port()),
+        "redis://:hunter2@127.0.0.1:1/".to_owned(),
+        "mysql://root:hunter2@127.0.0.1:1/lockkit".to_owned(),
+        "zk://user:hunter2@127.0.0.1:1/".to_owned(),
+        "etcd://user:hunter2@127.0.0.1:1/".to_owned(),
+        "user:hunter2".to_owned(),
+    ] {
+        for error in [open(&url).await.err(), server::open(&url).await.err()] {
+            let error = error.expect("it can't be opened").to_string();
+            assert!(!error.contains("hunter2") && !error.contains('\n'), "{url}: {error}");
+            println!("{error}");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Redis and Valkey: one server, or all that keep locks in a cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use async_trait::async_trait;
+use futures_util::future::try_join_all;
+use lockkit::{
+    redis::{
+        BareServers, Config,
+        redis::{RedisError, aio::MultiplexedConnection, cmd},
+    },
+    url::StoreUrl,
+};
+
+use super::{Facts, Server, guarantee, setting};
+use crate::{
+    Error, Result,
+    report::{Guarantee, GuaranteeClass, Setting},
+};
+
+/// What `CONFIG GET` is asked for, and what it means.
+const SETTINGS: [(&str, &str); 6] = [
+    ("appendonly", "whether each change is written to a file at all"),
+    ("appendfsync", "when that file is on disk: always is before the answer, everysec up to a second later"),
+    ("no-appendfsync-on-rewrite", "with yes, the file is not synced while it is written anew"),
+    ("save", "when snapshots are taken, which bring back old locks and not the last ones"),
+    ("maxmemory-policy", "anything but noeviction may evict locks that are held"),
+    ("min-replicas-to-write", "a primary that sees fewer replicas takes no locks"),
+];
+
+/// Commands that lockkit's scripts call, which the server counts like those of clients; and those of replicas and of
+/// whoever asks for counts. A client of lockkit sends none of them.
+pub(super) const NOT_OF_CLIENTS: [&str; 30] = [
+    "del",
+    "exists",
+    "get",
+    "hdel",
+    "hexists",
+    "hget",
+    "hgetall",
+    "hmget",
+    "hmset",
+    "hset",
+    "info",
+    "pexpire",
+    "psync",
+    "pttl",
+    "pubsub",
+    "pubsub|numsub",
+    "pubsub|shardnumsub",
+    "publish",
+    "replconf",
+    "set",
+    "spublish",
+    "sync",
+    "time",
+    "zadd",
+    "zcount",
+    "zrange",
+    "zrangebyscore",
+    "zrem",
+    "zremrangebyscore",
+    "zscore",
+];
+
+#[derive(Debug)]
+pub(crate) struct RedisServers {
+    servers: BareServers,
+    is_sentinel: bool,
+    is_cluster: bool,
+}
+
+/// What one server says of itself; what it does not tell is absent.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    info: BTreeMap<String, String>,
+    config: BTreeMap<String, String>,
+}
+
+impl RedisServers {
+    pub(crate) async fn open(url: StoreUrl) -> Result<Self> {
+        let (is_sentinel, is_cluster) =
+            (url.scheme().ends_with("+sentinel"), url.scheme().ends_with("+cluster"));
+        let config = Config::from_url(url).map_err(opening)?;
+        let servers = BareServers::connect(config).await.map_err(opening)?;
+        Ok(Self { servers, is_sentinel, is_cluster })
+    }
+
+    async fn connections(&self) -> Result<Vec<MultiplexedConnection>> {
+        self.servers.connections().await.map_err(opening)
+    }
+}
+
+fn opening(error: lockkit::Error) -> Error {
+    Error::of("connecting to Redis", error)
+}
+
+fn asking(error: RedisError) -> Error {
+    Error::of("asking Redis about itself", error)
+}
+
+#[async_trait]
+impl Server for RedisServers {
+    async fn facts(&self) -> Result<Facts> {
+        let connections = self.connections().await?;
+        let all = try_join_all(connections.into_iter().map(told)).await.map_err(asking)?;
+        let is_valkey = all.iter().any(|told| told.info.contains_key("valkey_version"));
+        let (product, version) =
+            if is_valkey { ("Valkey", "valkey_version") } else { ("Redis", "redis_version") };
+        let version = join(all.iter().map(|told| told.info(version)));
+        let mut settings: Vec<_> = SETTINGS
+            .iter()
+            .map(|(name, meaning)| {
+                let value = join(all.iter().map(|told| told.config(name)));
+                setting(
+                    name,
+                    value.as_deref().map(|value| if value.is_empty() { "off" } else { value }),
+                    meaning,
+                )
+            })
+            .collect();
+        settings.extend(self.topology(&all));
+        Ok(Facts {
+            product: product.to_owned(),
+            version: version.unwrap_or_else(|| "unknown".to_owned()),
+            settings,
+            guarantee: worst(all.iter().map(|told| judge(told, self.is_sentinel || self.is_cluster))),
+        })
+    }
+
+    async fn requests(&self) -> Result<Option<u64>> {
+        let mut sum = 0;
+        for mut connection in self.connections().await? {
+            let answer: Result<String, _> =
+                cmd("INFO").arg("commandstats").query_async(&mut connection).await;
+            match answer {
+                Ok(stats) => sum += calls(&stats),
+                Err(error) if is_refusal(&error) => return Ok(None),
+                Err(error) => return Err(asking(error)),
+            }
+        }
+        Ok(Some(sum))
+    }
+}
+
+impl RedisServers {
+    fn topology(&self, all: &[Told]) -> Vec<Setting> {
+        let (role, replicas) = (
+            join(all.iter().map(|told| told.info("role"))),
+            join(all.iter().map(|told| told.info("connected_slaves"))),
+        );
+        let failover = match (self.is_sentinel, self.is_cluster) {
+            (true, _) => "sentinels".to_owned(),
+            (_, true) => format!("a cluster of {} primaries", all.len()),
+            _ => "none in the URL".to_owned(),
+        };
+        vec![
+            setting("role", role.as_deref(), "locks are taken on a primary (master)"),
+            setting(
+                "connected_slaves",
+                replicas.as_deref(),
+                "replicas, which hear of a lock after its grant",
+            ),
+            setting("failover", Some(&failover), "who makes a replica the primary"),
+        ]
+    }
+}
+
+impl Told {
+    fn info(&self, name: &str) -> Option<&str> {
+        self.info.get(name).map(String::as_str)
+    }
+
+    fn config(&self, name: &str) -> Option<&str> {
+        self.config.get(name).map(String::as_str)
+    }
+}
+
+/// Whoever may not ask, or a service that has removed the command, is no error.
+async fn told(mut connection: MultiplexedConnection) -> Result<Told, RedisError> {
+    let mut told = Told::default();
+    for section in ["server", "replication"] {
+        match cmd("INFO").arg(section).query_async::<String>(&mut connection).await {
+            Ok(text) => told.info.extend(fields(&text)),
+            Err(error) if is_refusal(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    for (name, _) in SETTINGS.iter().chain([&("maxmemory", "")]) {
+        match cmd("CONFIG").arg("GET").arg(name).query_async(&mut connection).await {
+            Ok(found) => told.config.extend::<BTreeMap<_, _>>(found),
+            Err(error) if is_refusal(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(told)
+}
+
+/// The server has answered, and won't tell.
+fn is_refusal(error: &RedisError) -> bool {
+    error.code().is_some()
+}
+
+fn fields(info: &str) -> impl Iterator<Item = (String, String)> {
+    let pairs = info.lines().filter_map(|line| line.split_once(':'));
+    pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+}
+
+/// All different values, in order; `None` if one is not told.
+fn join<'a>(values: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
+    let values: Option<BTreeSet<_>> = values.collect();
+    values.map(|values| values.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+/// The sum of what clients sent.
+fn calls(stats: &str) -> u64 {
+    let counts = stats.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let calls: u64 = rest.split(',').next()?.parse().ok()?;
+        (!NOT_OF_CLIENTS.contains(&name)).then_some(calls)
+    });
+    counts.sum()
+}
+
+fn worst(all: impl Iterator<Item = Guarantee>) -> Guarantee {
+    let nothing = || guarantee(GuaranteeClass::Volatile, "No server was there to be asked.");
+    all.min_by_key(|guarantee| guarantee.class).unwrap_or_else(nothing)
+}
+
+fn judge(told: &Told, has_failover: bool) -> Guarantee {
+    use GuaranteeClass as Class;
+    // A policy means nothing without a limit.
+    let is_limited = told.config("maxmemory") != Some("0");
+    let evicts = is_limited && told.config("maxmemory-policy").is_some_and(|policy| policy != "noeviction");
+    let may_fail_over = has_failover || told.info("connected_slaves") != Some("0");
+    match (told.config("appendonly"), told.config("appendfsync")) {
+        _ if evicts => {
+            guarantee(Class::Volatile, "Under memory pressure the server may evict locks that are held.")
+        }
+        (None, _) => guarantee(
+            Class::Volatile,
+            "The server does not tell whether it keeps locks on disk: a restart may forget all of them.",
+        ),
+        (Some("yes"), Some("always")) if told.config("no-appendfsync-on-rewrite") != Some("no") => guarantee(
+            Class::Volatile,
+            "While the append-only file is written anew, grants are answered before they are on disk \
+             (no-appendfsync-on-rewrite): a crash of the machine then forgets them.",
+        ),
+        (Some("yes"), Some("always")) if may_fail_over => guarantee(
+            Class::AsynchronousFailover,
+            "A replica that takes over may not have heard of the last grants: two may then hold the same lock.",
+        ),
+        (Some("yes"), Some("always")) => guarantee(
+            Class::OneDurableServer,
+            "Each grant is on disk before it is answered; while the server is down, nobody gets a lock.",
+        ),
+        // Whoever takes over: the primary that comes back has forgotten grants, too.
+        (Some("yes"), _) => guarantee(
+            Class::Volatile,
+            "A crash of the machine forgets the grants of the last second; appendfsync=always would keep them.",
+        ),
+        _ => guarantee(
+            Class::Volatile,
+            "A restart of the server forgets all locks, or brings back those of its last snapshot.",
+        ),
+    }
+}

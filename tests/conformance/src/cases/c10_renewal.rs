@@ -1,0 +1,228 @@
+//! C10: a live holder keeps its lock, and nothing is renewed after its release.
+
+use std::{
+    slice,
+    time::{Duration, Instant},
+};
+
+use lockkit_core::{
+    LockGuard, LockOptions, OwnerId,
+    spi::{Attempt, LeaseScope, LossReason, Mode, Note, Noted, Pulse, Released, Wait},
+};
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::{
+    case::{Ability, Needs, cases},
+    env::{Env, give_back, lock_soon, long, take, take_soon},
+    faulty::Op,
+    harness::{Faults, Hook, Link as _},
+    judge::{Loss, judged},
+    lock::Flavor,
+    wait::{eventually, ms, soon, within},
+};
+
+cases! {
+    c10_a_live_holder_keeps_it_for_many_leases: Needs::MUTEX.lease(),
+        "no renewal, or one that comes too late, or that fails on its second turn";
+    c10_a_short_outage_ends_nothing: Needs::MUTEX.lease(),
+        "an unknown renewal that is taken for a loss";
+    c10_an_unknown_renewal_extends_nothing: Needs::EXCLUSIVE.lease(),
+        "an unknown renewal that is taken for a success";
+    c10_a_lost_renewal_is_believed: Needs::EXCLUSIVE.lease(),
+        "a renewal whose answer 'not yours' is ignored: the holder goes on for ever";
+    c10_a_full_store_ends_no_hold: Needs::EXCLUSIVE.lease().hook(Hook::Fill),
+        "a renewal that needs room in the store, and is refused with all else when the store is full";
+    c10_nothing_is_renewed_after_its_release: Needs::EXCLUSIVE.lease(),
+        "a renewal in flight, or queued, while the release is sent";
+    c10_notes_back_to_back_do_not_starve_renewal: Needs::MUTEX.ability(Ability::Notes).lease(),
+        "a note that counts as a renewal, or that keeps one from being sent";
+}
+
+async fn c10_a_live_holder_keeps_it_for_many_leases(env: Env) {
+    judged(&env, 1_000, async |turn| {
+        let (a, b) = (turn.locker().await, env.locker().await);
+        let guard = turn.take(&turn.lock(&a, turn.renewed())).await?;
+        let other = turn.lock(&b, long());
+        let start = Instant::now();
+        while start.elapsed() < turn.ttl.mul_f64(2.5) {
+            let granted = turn.is_granted_beside(slice::from_ref(&guard), other.try_lock()).await?;
+            if granted || !guard.is_held() {
+                return Err(format!("C10: lost after {:?}", start.elapsed()));
+            }
+            sleep(turn.ttl / 20).await;
+        }
+        is_given_back(guard).await
+    })
+    .await;
+}
+
+async fn c10_notes_back_to_back_do_not_starve_renewal(env: Env) {
+    judged(&env, 1_000, async |turn| {
+        let (locker, line) = turn.spied_locker().await;
+        let guard = turn.take(&turn.lock(&locker, turn.renewed())).await?;
+        // Also in memory one is under way nearly all the time.
+        line.set(Faults { request_delay: ms(5), ..Faults::NONE });
+        let (start, mut note) = (Instant::now(), Note::default());
+        while start.elapsed() < turn.ttl.mul_f64(2.5) {
+            note = note.next("busy");
+            let noted = turn.answer(guard.write_note(&note)).await?;
+            assert_eq!(noted, Noted::Written);
+            if !guard.is_held() {
+                return Err(format!("C10: lost after {:?}", start.elapsed()));
+            }
+        }
+        line.heal();
+        is_given_back(guard).await
+    })
+    .await;
+}
+
+async fn c10_a_short_outage_ends_nothing(env: Env) {
+    judged(&env, 1_500, async |turn| {
+        let (locker, line) = turn.spied_locker().await;
+        let ttl = turn.ttl;
+        let guard = turn.take(&turn.lock(&locker, turn.renewed().with_op_timeout(ttl / 10))).await?;
+        line.set(Faults::LOST_REPLIES);
+        // Past the first renewal and its first retry.
+        renewals(&line, 2, ttl).await;
+        line.heal();
+        let healed = Instant::now();
+        while healed.elapsed() < ttl {
+            if !guard.is_held() {
+                return Err("C10: an outage of less than a lease lost it".to_owned());
+            }
+            sleep(ms(20)).await;
+        }
+        is_given_back(guard).await
+    })
+    .await;
+}
+
+async fn is_given_back(guard: LockGuard) -> Result<(), Loss> {
+    match guard.release().await.unwrap() {
+        Released::Freed => Ok(()),
+        other => Err(format!("C10: {other:?} at its release")),
+    }
+}
+
+async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let ttl = env.ttl(900);
+    let guard = take_soon(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl))).await;
+    line.set(Faults::LOST_REPLIES);
+    // The last one that may have been confirmed: a renewal, where this came late.
+    let asked =
+        line.take_calls().into_iter().rfind(|call| matches!(call.op, Op::Attempt | Op::KeepAlive)).unwrap();
+    // On a connection of its own an attempt may be more than one request, and the last one proves it.
+    let by_one_request = env.descriptor().lease_scope != LeaseScope::Connection;
+    let proven = if by_one_request { asked.at } else { Instant::now() };
+    let mut last = Instant::now();
+    loop {
+        let now = Instant::now();
+        if !guard.is_held() {
+            break;
+        }
+        last = now;
+        assert!(now < proven + ttl * 3, "C10: held for three leases without a confirmed renewal");
+        sleep(ms(1)).await;
+    }
+    assert!(last <= proven + ttl, "C10: held for {:?}, the lease is {ttl:?}", last - asked.at);
+    assert_eq!(within(ms(0), "the loss", guard.lost().wait()).await, LossReason::Expired);
+    line.cut();
+    line.heal();
+    drop(guard);
+}
+
+async fn c10_a_lost_renewal_is_believed(env: Env) {
+    judged(&env, 3_000, async |turn| {
+        let (a, b) = (turn.locker().await, env.locker().await);
+        let past = turn.take(&turn.lock(&a, turn.renewed())).await?;
+        env.harness().expire_now(past.name()).await.unwrap();
+        let present = take(&turn.lock(&b, long())).await;
+        let reason = within(turn.ttl / 2, "the loss", past.lost().wait()).await;
+        assert!(!past.is_held());
+        assert!(present.is_held());
+        drop(past);
+        give_back(present).await;
+        match reason {
+            LossReason::Expired => {
+                Err("C10: the store knew it, and it was learned from the clock".to_owned())
+            }
+            _ => Ok(()),
+        }
+    })
+    .await;
+}
+
+/// By claims, so that no lease ends meanwhile: a renewal that is refused loses the lock sooner or later.
+async fn c10_a_full_store_ends_no_hold(env: Env) {
+    let (backend, other) = (env.backend().await, env.backend().await);
+    let readers = (env.flavor() == Flavor::Writer).then_some(Mode::Shared);
+    for (name, mode) in ["x", "y"].into_iter().zip([Some(env.flavor().mode()), readers].into_iter().flatten())
+    {
+        let mut holder = env.claim_of(&*backend, name, &long(), OwnerId::random(), mode);
+        assert!(matches!(holder.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)), "{name} is free");
+        let mut waiter = env.claim(&*other, name, &long());
+        assert!(matches!(waiter.attempt(Wait::Queue).await.unwrap(), Attempt::Busy { .. }), "{name} is held");
+        env.harness().fill().await.unwrap();
+        for _ in 0..3 {
+            let pulse = holder.keep_alive().await;
+            assert!(
+                matches!(pulse, Ok(Pulse::Alive(_))),
+                "C10: a full store refused to renew {mode:?}: {pulse:?}"
+            );
+        }
+        let released = holder.release().await;
+        assert!(
+            matches!(released, Ok(Released::Freed)),
+            "C7: a full store did not free {mode:?}: {released:?}"
+        );
+        env.harness().make_room().await.unwrap();
+        let look = async || match waiter.attempt(Wait::Queue).await {
+            Ok(Attempt::Granted(_)) => Ok(()),
+            answer => Err(format!("C8: a waiter is not served after the store was full: {answer:?}")),
+        };
+        eventually(soon(), look).await;
+        assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    }
+}
+
+async fn c10_nothing_is_renewed_after_its_release(env: Env) {
+    const RELEASES: usize = 96;
+    let (locker, line) = env.spied_locker().await;
+    let (ttl, rounds) = (env.ttl(60), env.rounds(12, 60));
+    let mut tasks = JoinSet::new();
+    for task in 0..RELEASES / rounds {
+        let options = LockOptions::new().with_ttl(ttl).with_op_timeout(ttl / 2);
+        let lock = env.lock(&locker, &format!("x{task}"), options);
+        tasks.spawn(async move {
+            for round in 0..rounds {
+                let guard = lock_soon(&lock).await;
+                // The renewal is due when a third of what is left has passed.
+                sleep(guard.remaining().mul_f64(rand::random_range(0.25..0.42))).await;
+                if round % 2 == 0 { drop(guard.release().await) } else { drop(guard) }
+            }
+        });
+    }
+    within(ms(20_000) + ttl * 12, "the end of the rounds", tasks.join_all()).await;
+    within(ms(20_000), "the shutdown", locker.shutdown()).await.unwrap();
+    let calls = line.take_calls();
+    assert!(calls.iter().any(|call| call.op == Op::KeepAlive), "no renewal at all");
+    for (at, release) in calls.iter().enumerate().filter(|(_, call)| call.op == Op::Release) {
+        let late = calls[at..].iter().find(|call| call.op == Op::KeepAlive && call.owner == release.owner);
+        assert!(
+            late.is_none(),
+            "C10: a renewal {:?} after the release",
+            late.map(|late| late.at - release.at)
+        );
+    }
+}
+
+async fn renewals(line: &crate::faulty::Line, count: usize, ttl: Duration) {
+    let mut seen = 0;
+    eventually(ttl + soon(), async || {
+        seen += line.take_calls().iter().filter(|call| call.op == Op::KeepAlive).count();
+        if seen >= count { Ok(()) } else { Err(format!("{seen} renewals were sent")) }
+    })
+    .await;
+}

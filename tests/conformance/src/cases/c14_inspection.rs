@@ -1,0 +1,170 @@
+//! C14: an operator sees who holds a lock, and can end exactly that.
+
+use lockkit_core::{
+    FencingToken,
+    spi::{LossReason, Released},
+};
+use tokio::time::sleep;
+
+use crate::{
+    case::{Needs, cases},
+    doomed::dead_grant,
+    env::{Env, give_back, long, take, take_soon},
+    harness::Hook,
+    wait::{eventually, ms, soon, within},
+};
+
+cases! {
+    c14_inspection_tells_who_holds_it: Needs::EXCLUSIVE,
+        "an inspection that makes up or mixes up holders";
+    c14_inspection_changes_nothing: Needs::EXCLUSIVE.lease(),
+        "an inspection that renews or creates what it looks at";
+    c14_an_ended_lease_is_not_shown: Needs::EXCLUSIVE.lease(),
+        "a holder that is shown after its lease";
+    c14_waiters_are_counted: Needs::EXCLUSIVE,
+        "a number of waiters that is claimed and wrong";
+    c14_force_release_frees_the_grant_with_that_token: Needs::EXCLUSIVE,
+        "an operator's release that the holder or the next waiter never learns of";
+    c14_force_release_of_another_token_changes_nothing: Needs::EXCLUSIVE,
+        "an operator who is late and frees the next holder's lock";
+    c14_a_foreign_lock_is_respected_and_never_freed: Needs::MUTEX.hook(Hook::Foreign),
+        "another program's lock that is overwritten, freed, or not seen";
+}
+
+async fn c14_inspection_tells_who_holds_it(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let watch = env.lock(&b, "x", long());
+    assert!(watch.inspect().await.unwrap().holders.is_empty());
+    let guard = take(&env.lock(&a, "x", long().with_label("worker 7"))).await;
+    sleep(ms(30)).await;
+    for seen in [watch.inspect().await.unwrap(), b.inspect(guard.name()).await.unwrap()] {
+        assert_eq!(seen.holders.len(), 1, "{seen:?}");
+        let holder = &seen.holders[0];
+        assert_eq!(holder.owner, Some(guard.owner()));
+        assert_eq!(holder.token, Some(guard.fencing_token()));
+        assert_eq!(holder.mode, guard.mode());
+        if env.descriptor().capabilities.labels {
+            assert_eq!(holder.label.as_deref(), Some("worker 7"));
+        }
+        if let Some(remaining) = holder.remaining {
+            assert!(remaining <= ms(30_000), "{remaining:?} of a lease of 30 s");
+            assert!(remaining > ms(0), "a holder without a lease");
+        }
+        if let Some(age) = holder.age {
+            assert!(age >= ms(20), "granted 30 ms ago, and shown as {age:?}");
+        }
+    }
+    give_back(guard).await;
+    assert!(watch.inspect().await.unwrap().holders.is_empty());
+}
+
+async fn c14_inspection_changes_nothing(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let short = env.fleeting(300);
+    let guard = take_soon(&env.lock(&a, "x", short.clone())).await;
+    let watch = env.lock(&b, "x", long());
+    eventually(short.ttl() + soon(), async || {
+        // Its holder would end it at once, by a release in the background.
+        match watch.inspect().await.unwrap().holders.is_empty() {
+            true => Ok(()),
+            false => Err("C14: the lease never ends while somebody looks".to_owned()),
+        }
+    })
+    .await;
+    assert!(!guard.is_held(), "C3: the holder thinks that it has what is gone");
+    env.lock(&b, "never locked", long()).inspect().await.unwrap();
+    give_back(take(&watch).await).await;
+}
+
+async fn c14_an_ended_lease_is_not_shown(env: Env) {
+    let (backend, short) = (env.backend().await, env.fleeting(100));
+    let ttl = short.ttl();
+    dead_grant(&env, "x", short, env.flavor().mode()).await;
+    eventually(ttl + soon(), async || {
+        match backend.inspect(&env.name("x")).await.unwrap().holders.as_slice() {
+            [] => Ok(()),
+            holders => Err(format!("C14: still shown: {holders:?}")),
+        }
+    })
+    .await;
+}
+
+async fn c14_waiters_are_counted(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await.with_process_gate(false));
+    let lock = env.lock(&a, "x", long());
+    let held = take(&lock).await;
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let waiter = env.lock(&b, "x", long());
+        waiters.spawn(async move { waiter.lock().await.map(drop) });
+    }
+    let counts = env.descriptor().capabilities.waiter_count;
+    let expect = async |count| {
+        eventually(soon(), async || match lock.inspect().await.unwrap().waiters {
+            Some(waiters) if waiters == count => Ok(()),
+            None if !counts => Ok(()),
+            waiters => Err(format!("C14: {waiters:?} wait, not {count}")),
+        })
+        .await;
+    };
+    expect(3).await;
+    waiters.shutdown().await;
+    expect(0).await;
+    give_back(held).await;
+}
+
+async fn c14_force_release_frees_the_grant_with_that_token(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let lock = env.lock(&b, "x", long());
+    let guard = take(&env.lock(&a, "x", env.unrenewed())).await;
+    let waiter = lock.clone();
+    let waiting = tokio::spawn(async move { waiter.lock().await });
+    sleep(ms(30)).await;
+    assert_eq!(lock.force_release(guard.fencing_token()).await.unwrap(), Released::Freed);
+    let next = within(env.poll() + ms(200), "the waiter's grant", waiting).await.unwrap().unwrap();
+    assert!(next.fencing_token() > guard.fencing_token());
+    guard.renew().await.expect_err("C14: renewed what an operator has freed");
+    assert_eq!(within(ms(0), "the loss", guard.lost().wait()).await, LossReason::Evicted);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+}
+
+async fn c14_force_release_of_another_token_changes_nothing(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let (lock, operator) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()));
+    let first = take(&lock).await;
+    let old = first.fencing_token();
+    give_back(first).await;
+    assert_eq!(operator.force_release(old).await.unwrap(), Released::NotHeld);
+    let second = take(&lock).await;
+    for wrong in [old, FencingToken::new(0), FencingToken::new(second.fencing_token().get() + 1)] {
+        assert_eq!(operator.force_release(wrong).await.unwrap(), Released::NotHeld);
+        assert!(operator.try_lock().await.unwrap().is_none(), "C14: freed by token {wrong}");
+    }
+    assert_eq!(second.release().await.unwrap(), Released::Freed);
+}
+
+async fn c14_a_foreign_lock_is_respected_and_never_freed(env: Env) {
+    let locker = env.locker().await;
+    let lock = env.lock(&locker, "x", long());
+    let first = take(&lock).await;
+    let old = first.fencing_token();
+    give_back(first).await;
+
+    env.harness().foreign_lock(lock.name(), ms(30_000)).await.unwrap();
+    assert!(lock.try_lock().await.unwrap().is_none(), "C14: a foreign client's lock was overwritten");
+    let seen = lock.inspect().await.unwrap();
+    assert_eq!(seen.holders.len(), 1, "{seen:?}");
+    assert_eq!((seen.holders[0].owner, seen.holders[0].token), (None, None), "no lockkit client");
+    for token in [old, FencingToken::new(0)] {
+        assert_eq!(lock.force_release(token).await.unwrap(), Released::NotHeld);
+    }
+    let waiter = lock.clone();
+    let waiting = tokio::spawn(async move { waiter.lock().await });
+    sleep(ms(50)).await;
+    assert!(env.harness().foreign_unlock(lock.name()).await.unwrap(), "C14: it was freed");
+    let next =
+        within(env.poll() + ms(200), "the grant after the foreign one", waiting).await.unwrap().unwrap();
+    assert!(next.fencing_token() > old);
+    give_back(next).await;
+}

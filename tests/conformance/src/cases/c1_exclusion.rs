@@ -1,0 +1,95 @@
+//! C1: at most one exclusive grant is live.
+
+use std::sync::Arc;
+
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, becomes_free, give_back, lock_soon, long, take},
+    wait::{ms, within},
+    witness::{Stay, Witness},
+};
+
+cases! {
+    c1_a_held_lock_is_refused_to_others: Needs::EXCLUSIVE,
+        "a store that grants what is held, or that mixes up two names";
+    c1_a_storm_of_tasks_never_overlaps: Needs::EXCLUSIVE,
+        "check and set that are not atomic; no second look at the store after a wait";
+    c1_overstayed_leases_never_overlap: Needs::EXCLUSIVE.lease(),
+        "a local deadline that ends after the store's, such as one that is counted from the reply";
+}
+
+async fn c1_a_held_lock_is_refused_to_others(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let held = take(&env.lock(&a, "x", long())).await;
+    let other = env.lock(&b, "x", long());
+    for _ in 0..3 {
+        assert!(other.try_lock().await.unwrap().is_none(), "C1: granted twice");
+        assert!(env.lock(&a, "x", long()).try_lock().await.unwrap().is_none(), "not reentrant by itself");
+    }
+    let neighbour = take(&env.lock(&b, "y", long())).await;
+    give_back(neighbour).await;
+    give_back(held).await;
+    give_back(take(&other).await).await;
+}
+
+async fn c1_a_storm_of_tasks_never_overlaps(env: Env) {
+    const LOCKERS: usize = 3;
+    const TASKS: usize = 4;
+    const ROUNDS: usize = 8;
+    let witness = Arc::new(Witness::default());
+    let mut tasks = JoinSet::new();
+    for _ in 0..LOCKERS {
+        let locker = env.locker().await;
+        for _ in 0..TASKS {
+            let lock = env.lock(&locker, "hot", long());
+            let witness = Arc::clone(&witness);
+            tasks.spawn(async move {
+                for round in 0..ROUNDS {
+                    let guard = lock.lock().await.unwrap();
+                    let mut stay = Stay::begin(&guard);
+                    if round % 2 == 0 {
+                        tokio::task::yield_now().await;
+                    } else {
+                        sleep(ms(1)).await;
+                    }
+                    assert!(stay.look(&guard), "a lease of 30 s was lost");
+                    witness.record(stay);
+                    if round % 3 == 0 { drop(guard) } else { give_back(guard).await }
+                }
+            });
+        }
+    }
+    within(ms(60_000), "the end of the storm", tasks.join_all()).await;
+    assert_eq!(witness.verify(), LOCKERS * TASKS * ROUNDS);
+}
+
+/// Every holder stays until it is told that its lease is over, and never gives anything back.
+async fn c1_overstayed_leases_never_overlap(env: Env) {
+    const LOCKERS: usize = 3;
+    let (lease, rounds) = (env.fleeting(60), env.rounds(3, 60));
+    let witness = Arc::new(Witness::default());
+    let mut tasks = JoinSet::new();
+    for _ in 0..LOCKERS {
+        let locker = env.locker().await;
+        let lock = env.lock(&locker, "short", lease.clone());
+        let witness = Arc::clone(&witness);
+        tasks.spawn(async move {
+            for _ in 0..rounds {
+                let guard = lock_soon(&lock).await;
+                let mut stay = Stay::begin(&guard);
+                while stay.look(&guard) {
+                    sleep(ms(rand::random_range(0..3))).await;
+                }
+                witness.record(stay);
+                drop(guard);
+            }
+        });
+    }
+    let bound = ms(30_000) + lease.ttl() * 9;
+    within(bound, "the end of all leases", tasks.join_all()).await;
+    assert_eq!(witness.verify(), LOCKERS * rounds);
+    let locker = env.locker().await;
+    becomes_free(&env.lock(&locker, "short", long())).await;
+}

@@ -1,0 +1,245 @@
+//! C3: a holder that asks knows before the store can grant to someone else.
+
+use std::time::{Duration, Instant};
+
+use lockkit_core::{
+    ErrorKind, LockGuard, LockOptions,
+    spi::{Attempt, LeaseScope, LossReason, Pulse, Released, Wait},
+};
+use tokio::time::sleep;
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, becomes_free, give_back, long, take, take_soon},
+    faulty::Op,
+    harness::{Faults, Hook, Link as _},
+    judge::{judged, loss_of},
+    wait::{Asked, eventually, ms, soon, within},
+    witness::{Stay, Witness},
+};
+
+cases! {
+    c3_the_deadline_counts_from_before_the_request: Needs::EXCLUSIVE.lease(),
+        "a deadline that is counted from the reply: it ends after the store's lease when the reply was slow";
+    c3_a_renewals_deadline_counts_from_before_the_request: Needs::EXCLUSIVE.lease(),
+        "a renewed deadline that is counted from the reply";
+    c3_a_lease_that_ended_is_never_held_again: Needs::EXCLUSIVE.lease(),
+        "a late renewal that revives a lock which its holder has seen lost";
+    c3_a_silent_store_loses_the_lock_before_it_can_regrant: Needs::EXCLUSIVE.lease(),
+        "renewal failures that are only logged; a loss signal that waits for a request to end";
+    c3_the_store_keeps_what_it_confirmed: Needs::EXCLUSIVE.lease(),
+        "a lease that is told by what does not prove it: the store frees it before its holder's deadline";
+    c3_a_paused_store_loses_the_lock_in_time: Needs::EXCLUSIVE.lease().hook(Hook::Pause),
+        "a loss signal that needs the store's answer";
+    c3_a_clock_that_goes_back_promises_no_more_than_was_asked:
+        Needs::MUTEX.claim_lease().hook(Hook::ClockBack),
+        "an answer with what is left by the store's clock: it may be set right again, and the lease ends with that";
+    c3_remaining_never_exceeds_the_lease: Needs::EXCLUSIVE.lease(),
+        "leases that add up when they are renewed";
+}
+
+/// When the guard will think that it is over, rounded down.
+fn deadline(guard: &LockGuard) -> Instant {
+    let now = Instant::now();
+    now + guard.remaining()
+}
+
+/// A lease that nobody renews, and how late the replies come: much later than the margin for drift.
+fn slowly_answered(env: &Env) -> (LockOptions, Duration) {
+    let options = env.fleeting(6_000);
+    let (op_timeout, delay) = (options.ttl() / 2, options.ttl() / 20);
+    (options.with_op_timeout(op_timeout), delay)
+}
+
+async fn c3_the_deadline_counts_from_before_the_request(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let (options, delay) = slowly_answered(&env);
+    line.set(Faults { reply_delay: delay, ..Faults::NONE });
+    let guard = take(&env.lock(&locker, "x", options.clone())).await;
+    let deadline = deadline(&guard);
+    let call = line.take_calls().into_iter().rfind(|call| call.op == Op::Attempt).unwrap();
+    // Where each lock has a connection, several requests make up an attempt, and a later one of them proves the lease.
+    let until_proof = if env.descriptor().lease_scope == LeaseScope::Connection { delay / 2 } else { ms(0) };
+    let latest = call.at + until_proof + options.ttl();
+    assert!(deadline <= latest, "C3: the deadline is {:?} late", deadline - latest);
+    line.heal();
+    give_back(guard).await;
+}
+
+async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let (options, delay) = slowly_answered(&env);
+    let guard = take(&env.lock(&locker, "x", options.clone())).await;
+    let first = deadline(&guard);
+    line.set(Faults { reply_delay: delay, ..Faults::NONE });
+    // A session's deadline moves with the session's own proofs, by and by.
+    let (patience, step) = if env.has_session_leases() { (options.ttl(), ms(1)) } else { (ms(0), ms(0)) };
+    let mut renewed = first;
+    eventually(patience, async || {
+        guard.renew().await.unwrap();
+        renewed = deadline(&guard);
+        match renewed > first + step {
+            true => Ok(()),
+            false => Err("the renewal was confirmed and moved nothing".to_owned()),
+        }
+    })
+    .await;
+    let call = line.take_calls().into_iter().rfind(|call| call.op == Op::KeepAlive).unwrap();
+    assert!(
+        renewed <= call.at + options.ttl(),
+        "C3: the deadline is {:?} late",
+        renewed - (call.at + options.ttl())
+    );
+    line.heal();
+    give_back(guard).await;
+}
+
+async fn c3_a_lease_that_ended_is_never_held_again(env: Env) {
+    let locker = env.locker().await;
+    let options = env.fleeting(100);
+    let guard = take_soon(&env.lock(&locker, "x", options.clone())).await;
+    let reason = within(options.ttl(), "the loss", guard.lost().wait()).await;
+    assert_eq!(reason, LossReason::Expired);
+    assert!(!guard.is_held());
+    assert_eq!(guard.remaining(), ms(0));
+    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(!guard.is_held(), "C3: a lost lock came back");
+    within(ms(0), "a loss that is past", guard.lost().wait()).await;
+    let ran = guard.run(std::future::pending::<()>()).await;
+    assert_eq!(ran.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+}
+
+async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
+    let (cut_off, link) = env.faulty_locker().await;
+    let healthy = env.locker().await;
+    let options = LockOptions::new().with_ttl(env.ttl(600));
+    let witness = Witness::default();
+    let guard = take_soon(&env.lock(&cut_off, "x", options.clone())).await;
+    link.set(Faults::SILENCE);
+    let (mut stay, promised) = (Stay::begin(&guard), deadline(&guard));
+    let next = env.lock(&healthy, "x", long());
+    let (next, early) = tokio::join!(
+        async {
+            let next = next.lock().await.unwrap();
+            (Stay::begin(&next), next)
+        },
+        async {
+            let watch = async {
+                while stay.look(&guard) {
+                    sleep(ms(1)).await;
+                }
+            };
+            let lost = guard.lost();
+            let (reason, ()) = tokio::join!(within(options.ttl(), "the loss", lost.wait()), watch);
+            assert_eq!(reason, LossReason::Expired);
+            promised.saturating_duration_since(Instant::now())
+        }
+    );
+    // Give or take what two clocks differ by.
+    assert!(early <= ms(5), "C3: given up {early:?} before the end of a lease that was confirmed");
+    let (mut later, next) = next;
+    later.look(&next);
+    witness.record(stay);
+    witness.record(later);
+    witness.verify();
+    link.heal();
+    assert!(!guard.is_held());
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    give_back(next).await;
+}
+
+async fn c3_the_store_keeps_what_it_confirmed(env: Env) {
+    judged(&env, 600, async |turn| {
+        let (cut_off, link) = env.harness().connect_through_faults().await.unwrap();
+        let (healthy, options) = (env.backend().await, turn.fleeting());
+        let mut mine = env.claim(&*cut_off, &turn.name, &options);
+        let answer = turn.answer(mine.attempt(Wait::No)).await?;
+        assert!(matches!(answer, Attempt::Granted(_)), "{answer:?} of a free lock");
+        // So that the grant is no proof any more of what the renewal confirms.
+        sleep(options.ttl() / 4).await;
+        let asked = Asked::now();
+        let Pulse::Alive(lease) = mine.keep_alive().await.map_err(loss_of)? else {
+            return Err("C10: lost in a quarter of its lease".to_owned());
+        };
+        link.set(Faults::SILENCE);
+        let promised = asked.deadline(lease).expect("a lease that ends");
+        let mut other = env.claim(&*healthy, &turn.name, &long());
+        eventually(options.ttl() + env.descriptor().takeover_delay + soon(), async || {
+            match other.attempt(Wait::No).await.unwrap() {
+                Attempt::Granted(_) => Ok(()),
+                busy => Err(format!("C9: {busy:?} of what nobody renews")),
+            }
+        })
+        .await;
+        let early = promised.saturating_duration_since(Instant::now());
+        assert!(early.is_zero(), "C3: granted to another one {early:?} before the holder's deadline");
+        link.cut();
+        link.heal();
+        other.release().await.unwrap();
+        Ok(())
+    })
+    .await;
+}
+
+async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let options = LockOptions::new().with_ttl(env.ttl(600));
+    let guard = take_soon(&env.lock(&locker, "x", options.clone())).await;
+    env.harness().pause().await.unwrap();
+    // Whatever was confirmed, was sent before this. A session sends on its own, and on a connection of its own an attempt
+    // may be more than one request.
+    let asked = line.take_calls().iter().map(|call| call.at).max().unwrap();
+    let by_one_request = env.descriptor().lease_scope == LeaseScope::Claim;
+    let confirmed = if by_one_request { asked } else { Instant::now() };
+    let mut stay = Stay::begin(&guard);
+    let watch = async {
+        while stay.look(&guard) {
+            sleep(ms(1)).await;
+        }
+        Instant::now()
+    };
+    let lost = guard.lost();
+    let signal = async {
+        let reason = within(options.ttl(), "the loss", lost.wait()).await;
+        (reason, guard.is_held())
+    };
+    let ((reason, held), ended) = tokio::join!(signal, watch);
+    env.harness().resume().await.unwrap();
+    assert_eq!(reason, LossReason::Expired);
+    assert!(!held, "C3: lost() fired and is_held() still said true");
+    assert!(stay.until <= confirmed + options.ttl(), "C3: held for longer than the lease");
+    assert!(ended >= asked + options.ttl() / 2, "C3: given up long before the end of the lease");
+    drop(guard);
+    becomes_free(&env.lock(&locker, "x", long())).await;
+}
+
+async fn c3_a_clock_that_goes_back_promises_no_more_than_was_asked(env: Env) {
+    const BACK: Duration = Duration::from_secs(20 * 24 * 3_600);
+    let (backend, options) = (env.backend().await, env.fleeting(15_000));
+    let mut claim = env.claim(&*backend, "x", &options);
+    let granted = claim.attempt(Wait::No).await.unwrap();
+    assert!(matches!(granted, Attempt::Granted(_)), "{granted:?} of a free lock");
+    env.harness().set_clock_back(&env.name("x"), BACK).await.unwrap();
+    for _ in 0..3 {
+        let asked = Asked::now();
+        let pulse = claim.keep_alive().await.unwrap();
+        let Pulse::Alive(lease) = pulse else { panic!("C10: lost by a clock that went back: {pulse:?}") };
+        let ends = asked.deadline(lease).expect("a lease that ends");
+        let most = asked.at + options.ttl();
+        assert!(ends <= most, "C3: {lease:?} was confirmed, and {:?} asked for", options.ttl());
+    }
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+async fn c3_remaining_never_exceeds_the_lease(env: Env) {
+    let locker = env.locker().await;
+    let options = env.fleeting(15_000);
+    let guard = take(&env.lock(&locker, "x", options.clone())).await;
+    for _ in 0..5 {
+        let (left, ttl) = (guard.remaining(), options.ttl());
+        assert!(left <= ttl, "C3: {left:?} are left of {ttl:?}");
+        guard.renew().await.unwrap();
+    }
+    give_back(guard).await;
+}

@@ -1,0 +1,263 @@
+//! C5: a lost reply means unknown, never failed.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use lockkit_core::{
+    FencingToken, LockGuard, Result,
+    spi::{Attempt, Lease, LeaseScope, Released, Wait},
+};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, becomes_free, give_back, long, take},
+    harness::{Faults, Hook},
+    judge::judged,
+    lock::AnyLock,
+    wait::{Asked, eventually, ms, soon, within},
+    witness::{Stay, Witness},
+};
+
+cases! {
+    c5_reply_lost_same_token: Needs::EXCLUSIVE,
+        "a retry that does not know its own grant: it waits for itself, or takes a second token";
+    c5_a_retry_reports_a_lease_that_the_store_has: Needs::EXCLUSIVE.lease(),
+        "a retry that answers the whole ttl, or none, for a lease that is half over";
+    c5_giving_up_removes_what_it_left: Needs::EXCLUSIVE,
+        "a wait that ends with a grant nobody knows of: the name is blocked for a whole lease";
+    c5_dropping_removes_what_it_left: Needs::EXCLUSIVE,
+        "a cancelled call whose request was applied and is forgotten";
+    c5_a_failed_try_removes_what_it_left: Needs::EXCLUSIVE,
+        "an error that is reported as if nothing could have happened";
+    c5_a_storm_of_faults_breaks_nothing: Needs::EXCLUSIVE,
+        "any of the above, in a combination that nobody thought of";
+    c5_a_late_request_does_nothing: Needs::EXCLUSIVE.hook(Hook::Wire),
+        "a request without a not-after time: applied after the release, it blocks the name for a whole lease";
+    c5_a_request_behind_the_release_is_undone: Needs::EXCLUSIVE.hook(Hook::Wire),
+        "a release that takes a broken connection for an empty one: an attempt that still arrives is forgotten";
+}
+
+async fn c5_reply_lost_same_token(env: Env) {
+    let (locker, link) = env.faulty_locker().await;
+    let healthy = env.lock(&env.locker().await, "x", long());
+    known_name(&env, &healthy).await;
+    link.set(Faults::LOST_REPLIES);
+    let asking = start(env.lock(&locker, "x", long()));
+    let token = applied(&env, &healthy).await;
+    link.cut();
+    link.heal();
+    let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
+    if let Some(token) = token {
+        assert_eq!(guard.fencing_token(), token, "C5: the retry got another grant than the first attempt");
+    }
+    assert!(guard.is_held());
+    assert_eq!(healthy.inspect().await.unwrap().holders.len(), 1);
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+}
+
+async fn c5_a_retry_reports_a_lease_that_the_store_has(env: Env) {
+    judged(&env, 800, async |turn| {
+        let (a, b) = (env.backend().await, env.backend().await);
+        let (ttl, options) = (turn.ttl, turn.renewed());
+        let mut mine = env.claim(&*a, &turn.name, &options);
+        let first = grant(turn.answer(mine.attempt(Wait::No)).await?);
+        sleep(ttl / 2).await;
+        let asked = Asked::now();
+        let again = grant(turn.answer(mine.attempt(Wait::No)).await?);
+        if again.0 != first.0 {
+            mine.release().await.unwrap();
+            return Err("C5: a retry got another token".to_owned());
+        }
+        let promised = asked.deadline(again.1).unwrap_or(asked.at + ttl * 3);
+        let mut other = env.claim(&*b, &turn.name, &options);
+        while Instant::now() < promised {
+            let answer = other.attempt(Wait::No).await.unwrap();
+            let early = promised.saturating_duration_since(Instant::now());
+            let granted = matches!(answer, Attempt::Granted(_));
+            assert!(
+                !granted || early.is_zero(),
+                "C5: granted to another one {early:?} before the lease's end"
+            );
+            if granted {
+                break;
+            }
+            sleep(ms(5)).await;
+        }
+        mine.release().await.unwrap();
+        other.release().await.unwrap();
+        Ok(())
+    })
+    .await;
+}
+
+async fn c5_giving_up_removes_what_it_left(env: Env) {
+    unknown_attempt_leaves_nothing(env, async |lock| {
+        let given_up = lock.lock_timeout(ms(200)).await;
+        assert!(!matches!(given_up, Ok(Some(_))), "a grant without a reply");
+    })
+    .await;
+}
+
+async fn c5_dropping_removes_what_it_left(env: Env) {
+    unknown_attempt_leaves_nothing(env, async |lock| {
+        timeout(ms(200), lock.lock()).await.expect_err("a grant without a reply");
+    })
+    .await;
+}
+
+async fn c5_a_failed_try_removes_what_it_left(env: Env) {
+    let (locker, link) = env.faulty_locker().await;
+    let healthy = env.lock(&env.locker().await, "x", long());
+    let lock = env.lock(&locker, "x", long().with_op_timeout(ms(500)));
+    link.set(Faults::LOST_REPLIES);
+    let error = lock.try_lock().await.expect_err("a grant without a reply");
+    // A store that first reads whether it is free did not get as far as that, and may say so.
+    let applied = !healthy.inspect().await.unwrap().holders.is_empty();
+    assert!(!applied || error.is_outcome_unknown(), "C5: {error:?} claims that nothing happened");
+    link.cut();
+    link.heal();
+    becomes_free(&healthy).await;
+}
+
+async fn unknown_attempt_leaves_nothing(env: Env, give_up: impl AsyncFnOnce(&AnyLock)) {
+    let (locker, link) = env.faulty_locker().await;
+    let healthy = env.lock(&env.locker().await, "x", long());
+    let lock = env.lock(&locker, "x", long().with_op_timeout(ms(500)));
+    known_name(&env, &healthy).await;
+    link.set(Faults::LOST_REPLIES);
+    tokio::join!(give_up(&lock), applied(&env, &healthy));
+    link.cut();
+    link.heal();
+    becomes_free(&healthy).await;
+}
+
+async fn c5_a_storm_of_faults_breaks_nothing(env: Env) {
+    const STORM: Duration = ms(1_200);
+    let (locker, link) = env.faulty_locker().await;
+    let healthy = env.locker().await;
+    let witness = Arc::new(Witness::default());
+    let start = Instant::now();
+    // Where a connection that breaks leaves a lease behind, the next one waits for its end.
+    let lives_on = env.descriptor().lease_scope == LeaseScope::Connection;
+    let ttl = if lives_on { ms(2_000) } else { long().ttl() };
+    let options = long().with_ttl(ttl).with_op_timeout(ms(150));
+    let mut tasks = JoinSet::new();
+    for task in 0..6 {
+        let locker = if task % 3 == 0 { &healthy } else { &locker };
+        let lock = env.lock(locker, "x", options.clone());
+        let witness = Arc::clone(&witness);
+        // The storm may last longer than a session does without it, and breaks connections. To have lost the lock with
+        // them is then no failure.
+        let session = env.descriptor().lease_scope != LeaseScope::Claim;
+        tasks.spawn(async move {
+            while start.elapsed() < STORM {
+                // An error means unknown, and that it was taken back.
+                let Ok(Some(guard)) = lock.lock_timeout(ms(400)).await else { continue };
+                let mut stay = Stay::begin(&guard);
+                sleep(ms(rand::random_range(0..3))).await;
+                assert!(stay.look(&guard) || session, "C10: a lease of 30 s was lost");
+                witness.record(stay);
+                match guard.release().await {
+                    Ok(released) => assert!(released == Released::Freed || session, "C2: {released:?}"),
+                    Err(error) => assert!(error.is_outcome_unknown(), "C7: {error:?}"),
+                }
+            }
+        });
+    }
+    while start.elapsed() < STORM {
+        sleep(ms(rand::random_range(5..40))).await;
+        link.set(any_faults());
+        if rand::random() {
+            link.cut();
+        }
+    }
+    link.cut();
+    link.heal();
+    within(soon(), "the end of the storm", tasks.join_all()).await;
+    if env.descriptor().exceptions.connection_bound {
+        witness.verify_tokens();
+    } else {
+        witness.verify();
+    }
+    becomes_free(&env.lock(&healthy, "x", long())).await;
+}
+
+fn any_faults() -> Faults {
+    match rand::random_range(0..6) {
+        0 => Faults { request_delay: ms(rand::random_range(0..20)), ..Faults::NONE },
+        1 => Faults { reply_delay: ms(rand::random_range(0..20)), ..Faults::NONE },
+        2 => Faults { refuse: true, ..Faults::NONE },
+        3 => Faults::LOST_REPLIES,
+        4 => Faults::SILENCE,
+        _ => Faults::NONE,
+    }
+}
+
+async fn c5_a_late_request_does_nothing(env: Env) {
+    arrives_behind_the_release(env, ms(300), ms(1_500)).await;
+}
+
+async fn c5_a_request_behind_the_release_is_undone(env: Env) {
+    arrives_behind_the_release(env, ms(2_000), ms(400)).await;
+}
+
+/// Breaks the client's end of a connection; what it has sent arrives `late`.
+async fn arrives_behind_the_release(env: Env, op_timeout: Duration, late: Duration) {
+    let (locker, link) = env.faulty_locker().await;
+    let options = long().with_op_timeout(op_timeout);
+    // One that is dropped, and one that is asked again and released.
+    let (dropped, retried) =
+        (env.lock(&locker, "dropped", options.clone()), env.lock(&locker, "retried", options));
+    link.set(Faults { hold_requests: true, ..Faults::NONE });
+    let asking = start(retried);
+    timeout(ms(100), dropped.lock()).await.expect_err("a grant without a request");
+    link.cut_client(late);
+    link.heal();
+    let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
+    give_back(guard).await;
+    // Both requests of the broken connection arrive behind the releases.
+    sleep(late + ms(300)).await;
+    let healthy = env.locker().await;
+    for name in ["dropped", "retried"] {
+        becomes_free(&env.lock(&healthy, name, long())).await;
+    }
+}
+
+fn start(lock: AnyLock) -> tokio::task::JoinHandle<Result<LockGuard>> {
+    tokio::spawn(async move { lock.lock().await })
+}
+
+/// Where an attempt takes more than one request, the first one gets far enough only if the name was in use before.
+async fn known_name(env: &Env, lock: &AnyLock) {
+    if env.descriptor().lease_scope == LeaseScope::Connection {
+        give_back(take(lock).await).await;
+    }
+}
+
+/// Waits until an attempt without an answer has been applied. Returns its token; none where that is given by a later
+/// request, and nothing stays of an attempt that gets no answer.
+async fn applied(env: &Env, lock: &AnyLock) -> Option<FencingToken> {
+    let by_one_request = env.descriptor().lease_scope != LeaseScope::Connection;
+    let mut token = None;
+    eventually(soon(), async || {
+        let holders = lock.inspect().await.unwrap().holders;
+        token = holders.first().and_then(|holder| holder.token);
+        let seen = if by_one_request { token.is_some() } else { !holders.is_empty() };
+        if seen { Ok(()) } else { Err("the attempt was not applied".to_owned()) }
+    })
+    .await;
+    token.filter(|_| by_one_request)
+}
+
+fn grant(attempt: Attempt) -> (FencingToken, Lease) {
+    match attempt {
+        Attempt::Granted(grant) => (grant.token, grant.lease),
+        Attempt::Busy { .. } => panic!("{attempt:?} of its own lock"),
+    }
+}

@@ -1,0 +1,204 @@
+//! C7: a release says what was true, and a dropped guard is released too.
+
+use std::{
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Wake},
+    thread::{self, Thread},
+};
+
+use lockkit_core::{
+    ErrorKind, LockOptions,
+    spi::{Attempt, LossReason, Released, Wait},
+};
+use tokio::{runtime::Builder, sync::oneshot};
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, becomes_free, give_back, long, take, take_soon},
+    harness::{Faults, Link as _},
+    wait::{eventually, ms, soon, within},
+};
+
+cases! {
+    c7_a_release_says_freed_or_not_held: Needs::EXCLUSIVE.lease(),
+        "a release that reports success for a lock that was lost";
+    c7_a_release_is_idempotent: Needs::EXCLUSIVE,
+        "a second release that fails, or frees what another one holds by now";
+    c7_a_release_whose_reply_is_lost_is_freed: Needs::EXCLUSIVE,
+        "a retried release that reports `NotHeld` for what it freed itself";
+    c7_a_dropped_guard_frees: Needs::EXCLUSIVE,
+        "a guard without a Drop";
+    c7_a_guard_dropped_outside_a_runtime_frees: Needs::EXCLUSIVE,
+        "a Drop that spawns: it panics outside a runtime";
+    c7_a_release_outside_a_runtime_frees: Needs::EXCLUSIVE,
+        "a release that panics without a runtime, or waits there for ever";
+    c7_shutdown_waits_for_dropped_guards: Needs::EXCLUSIVE,
+        "a shutdown that leaves background releases undone";
+    c7_what_its_runtime_left_undone_is_released: Needs::EXCLUSIVE,
+        "a release, or a connection, that is lost with the runtime that it began on";
+    c7_shutdown_refuses_and_ends_what_waits: Needs::EXCLUSIVE.lease(),
+        "a shutdown that grants on, hangs on a waiter, or leaves a holder without a signal";
+}
+
+async fn c7_a_release_says_freed_or_not_held(env: Env) {
+    let locker = env.locker().await;
+    let guard = take(&env.lock(&locker, "x", long())).await;
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    let guard = take_soon(&env.lock(&locker, "x", env.fleeting(60))).await;
+    guard.lost().wait().await;
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    let guard = take(&env.lock(&locker, "y", env.unrenewed())).await;
+    env.harness().expire_now(guard.name()).await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    // A driver that the store told of the loss does not ask any more; a bare claim does.
+    let backend = env.backend().await;
+    let mut claim = env.claim(&*backend, "z", &long());
+    assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
+    env.harness().expire_now(&env.name("z")).await.unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+}
+
+async fn c7_a_release_is_idempotent(env: Env) {
+    let backend = env.backend().await;
+    let (mut first, mut second) = (env.claim(&*backend, "x", &long()), env.claim(&*backend, "x", &long()));
+    assert_eq!(first.release().await.unwrap(), Released::NotHeld, "never attempted");
+    assert!(matches!(first.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
+    assert_eq!(second.release().await.unwrap(), Released::NotHeld, "never attempted");
+    assert_eq!(first.release().await.unwrap(), Released::Freed);
+    assert_eq!(first.release().await.unwrap(), Released::NotHeld);
+    assert!(matches!(second.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
+    assert_eq!(first.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(second.release().await.unwrap(), Released::Freed, "C2: freed by the other claim");
+}
+
+async fn c7_a_release_whose_reply_is_lost_is_freed(env: Env) {
+    let (locker, link) = env.faulty_locker().await;
+    let healthy = env.lock(&env.locker().await, "x", long());
+    let options = long().with_ttl(ms(60_000)).with_op_timeout(ms(10_000));
+    let guard = take(&env.lock(&locker, "x", options)).await;
+    link.set(Faults::LOST_REPLIES);
+    let repair = async {
+        eventually(soon(), async || match healthy.inspect().await.unwrap().holders.is_empty() {
+            true => Ok(()),
+            false => Err("the release was not applied".to_owned()),
+        })
+        .await;
+        link.cut();
+        link.heal();
+    };
+    let (outcome, ()) = tokio::join!(guard.release(), repair);
+    assert_eq!(outcome.unwrap(), Released::Freed);
+}
+
+async fn c7_a_dropped_guard_frees(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let waiting = env.lock(&b, "x", long());
+    for _ in 0..5 {
+        drop(take(&env.lock(&a, "x", long())).await);
+        let next = within(soon(), "the next grant", waiting.lock()).await.unwrap();
+        give_back(next).await;
+    }
+}
+
+async fn c7_a_guard_dropped_outside_a_runtime_frees(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let guard = take(&env.lock(&a, "x", long())).await;
+    thread::spawn(move || drop(guard)).join().expect("C7: dropping a guard panicked");
+    let next = within(soon(), "the next grant", env.lock(&b, "x", long()).lock()).await.unwrap();
+    give_back(next).await;
+}
+
+async fn c7_a_release_outside_a_runtime_frees(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let guard = take(&env.lock(&a, "x", long())).await;
+    let (outcome, end) = oneshot::channel();
+    thread::spawn(move || drop(outcome.send(block_on(guard.release()))));
+    let released = within(soon(), "the end of the release", end).await.expect("C7: a release panicked");
+    assert_eq!(released.unwrap(), Released::Freed);
+    give_back(take(&env.lock(&b, "x", long())).await).await;
+}
+
+/// Polls on this thread, without a runtime.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+async fn c7_shutdown_waits_for_dropped_guards(env: Env) {
+    let ((a, line), b) = (env.spied_locker().await, env.locker().await);
+    let mut held = Vec::new();
+    for name in ["x", "y", "z"] {
+        held.push(take(&env.lock(&a, name, long())).await);
+    }
+    // Else the releases may be done before the shutdown begins.
+    line.set(Faults { request_delay: ms(100), ..Faults::NONE });
+    drop(held);
+    within(soon(), "the shutdown", a.shutdown()).await.unwrap();
+    for name in ["x", "y", "z"] {
+        give_back(take(&env.lock(&b, name, long())).await).await;
+    }
+}
+
+async fn c7_what_its_runtime_left_undone_is_released(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let names: Vec<_> = (0..8).map(|n| format!("x{n}")).collect();
+    let locks: Vec<_> = names.iter().map(|name| env.lock(&a, name, long())).collect();
+    let (done, end) = oneshot::channel();
+    thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let guards = runtime.block_on(async {
+            let mut guards = Vec::new();
+            for lock in &locks {
+                guards.push(take(lock).await);
+            }
+            guards
+        });
+        // What is queued now, nobody works on any more.
+        drop(guards);
+        drop(runtime);
+        let _ = done.send(());
+    });
+    within(soon(), "the end of the runtime", end).await.expect("C7: a panic");
+    // The next call of this locker brings a runtime with it.
+    give_back(take(&env.lock(&a, "y", long())).await).await;
+    for name in &names {
+        becomes_free(&env.lock(&b, name, long())).await;
+    }
+}
+
+async fn c7_shutdown_refuses_and_ends_what_waits(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let elsewhere = take(&env.lock(&b, "x", long())).await;
+    let ttl = env.ttl(1_000);
+    let held = take_soon(&env.lock(&a, "y", LockOptions::new().with_ttl(ttl))).await;
+    let waiting = env.lock(&a, "x", long());
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    tokio::time::sleep(ms(50)).await;
+    let lost = held.lost();
+    let (ended, reason, ()) = tokio::join!(
+        within(soon(), "the end of the wait", waiting),
+        within(ttl + soon(), "the signal to the holder", lost.wait()),
+        async { within(ttl + soon(), "the shutdown", a.shutdown()).await.unwrap() }
+    );
+    assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    assert!(matches!(reason, LossReason::Closed | LossReason::Expired), "{reason:?}");
+    assert!(!held.is_held());
+    drop(held);
+    let refused = env.lock(&a, "z", long()).try_lock().await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Closed);
+    give_back(elsewhere).await;
+}

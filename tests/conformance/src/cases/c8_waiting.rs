@@ -1,0 +1,289 @@
+//! C8: waiting is bounded, woken, and never lost.
+
+use std::time::{Duration, Instant};
+
+use lockkit_core::{Error, ErrorKind};
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::{
+    case::{Needs, cases},
+    env::{Env, becomes_free, give_back, is_refused, long, take, take_soon},
+    faulty::Op,
+    harness::{Faults, Link as _},
+    wait::{eventually, ms, slack, soon, within},
+};
+
+cases! {
+    c8_contention_is_no_error: Needs::EXCLUSIVE,
+        "a busy lock that is reported as a failure";
+    c8_a_wait_bound_is_kept: Needs::EXCLUSIVE,
+        "a bound that is rounded up to the poll interval, or forgotten while a request hangs";
+    c8_a_bound_is_kept_while_the_store_is_out_of_reach: Needs::EXCLUSIVE,
+        "a store that connects anew by a call which blocks the thread, or which nothing can cut short";
+    c8_a_wait_that_timed_out_is_out_of_the_queue: Needs::EXCLUSIVE,
+        "a queue entry that outlives its call and is granted to nobody";
+    c8_a_waiter_gets_it_after_a_release: Needs::EXCLUSIVE,
+        "a waiter that sleeps through the release";
+    c8_a_waiter_gets_it_after_an_expiry: Needs::EXCLUSIVE.lease(),
+        "a waiter that is woken by releases only";
+    c8_a_push_beats_the_poll: Needs::EXCLUSIVE.push(),
+        "wake-ups that are claimed and never come";
+    c8_a_lost_wake_up_costs_only_latency: Needs::EXCLUSIVE,
+        "a waiter that relies on the wake-up";
+    c8_a_spurious_wake_up_grants_nothing: Needs::EXCLUSIVE,
+        "a waiter that takes a wake-up for a grant and does not look again";
+    c8_every_waiter_ends: Needs::EXCLUSIVE,
+        "a wake-up that is swallowed by one that can't use it";
+    c8_one_release_does_not_wake_all: Needs::EXCLUSIVE.push().fair(),
+        "a broadcast: each release costs a request of each waiter";
+}
+
+async fn c8_contention_is_no_error(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let held = take(&env.lock(&a, "x", long())).await;
+    let other = env.lock(&b, "x", long());
+    assert!(other.try_lock().await.unwrap().is_none());
+    is_refused(async || other.lock_timeout(ms(200)).await).await;
+    let bounded = env.lock(&b, "x", long().with_wait(ms(200)));
+    is_refused(async || match bounded.lock().await {
+        // It has no other way to say it.
+        Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
+        other => other.map(Some),
+    })
+    .await;
+    give_back(held).await;
+}
+
+async fn c8_a_wait_bound_is_kept(env: Env) {
+    let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
+    let held = take(&env.lock(&a, "x", long())).await;
+    let other = env.lock(&b, "x", long());
+    for bound in [ms(1), ms(150), ms(400)] {
+        for time in 1.. {
+            let start = Instant::now();
+            let answer = other.lock_timeout(bound).await;
+            took(start, bound);
+            // The store may have had no chance to say that the lock is taken: within a millisecond, or on a busy machine.
+            let unanswered = answer.as_ref().is_err_and(Error::is_outcome_unknown);
+            assert!(unanswered || answer.as_ref().unwrap().is_none(), "C1: granted twice");
+            if !unanswered || bound <= ms(1) {
+                break;
+            }
+            assert!(time < 5, "C8: no answer within {bound:?}, {time} times: {answer:?}");
+        }
+    }
+    give_back(held).await;
+    // A store that says nothing must not hold the call either.
+    line.set(Faults::SILENCE);
+    let start = Instant::now();
+    let answer = other.lock_timeout(ms(150)).await;
+    took(start, ms(150));
+    assert!(!matches!(answer, Ok(Some(_))), "a grant without a reply");
+    line.cut();
+    line.heal();
+}
+
+async fn c8_a_bound_is_kept_while_the_store_is_out_of_reach(env: Env) {
+    let (locker, link) = env.faulty_locker().await;
+    let op_timeout = ms(800);
+    let lock = env.lock(&locker, "x", long().with_op_timeout(op_timeout));
+    let waits_inside_a_request = !env.descriptor().max_patience.is_zero();
+    // It answers by errors, or not at all.
+    for faults in [Faults { refuse: true, ..Faults::NONE }, Faults::SILENCE] {
+        link.set(faults);
+        link.cut();
+        for bound in [ms(100), ms(500)] {
+            let start = Instant::now();
+            let answer = lock.lock_timeout(bound).await;
+            ended(start, bound);
+            // There, the silence of the store is what its waiters hear while a lock is taken.
+            let looks_taken = waits_inside_a_request && !faults.refuse && matches!(answer, Ok(None));
+            assert!(
+                answer.is_err() || looks_taken,
+                "C13: out of reach by {faults:?}, it is told: {answer:?}"
+            );
+        }
+        let start = Instant::now();
+        let answer = lock.try_lock().await;
+        ended(start, op_timeout);
+        assert!(answer.is_err(), "C13: out of reach by {faults:?}, it is told: {answer:?}");
+        link.cut();
+        link.heal();
+        becomes_free(&lock).await;
+    }
+}
+
+#[track_caller]
+fn ended(start: Instant, bound: Duration) {
+    let took = start.elapsed();
+    assert!(took < bound + slack(), "C8: came back after {took:?}, the bound is {bound:?}");
+}
+
+#[track_caller]
+fn took(start: Instant, bound: Duration) {
+    let took = start.elapsed();
+    assert!(took >= bound, "C8: gave up after {took:?} of {bound:?}");
+    ended(start, bound);
+}
+
+async fn c8_a_wait_that_timed_out_is_out_of_the_queue(env: Env) {
+    let (a, b, c) = (env.locker().await, env.locker().await, env.locker().await);
+    let held = take(&env.lock(&a, "x", long())).await;
+    let waiter = env.lock(&b, "x", long());
+    is_refused(async || waiter.lock_timeout(ms(200)).await).await;
+    give_back(held).await;
+    let last = env.lock(&c, "x", long());
+    give_back(within(soon(), "the next grant", last.lock()).await.unwrap()).await;
+}
+
+async fn c8_a_waiter_gets_it_after_a_release(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let (holder, waiter) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()));
+    for pause in [0, 1, 5, 20, 60] {
+        let held = take(&holder).await;
+        let wait = async { within(env.poll() + ms(200), "the waiter's grant", waiter.lock()).await.unwrap() };
+        let release = async {
+            sleep(ms(pause)).await;
+            give_back(held).await
+        };
+        let (next, _) = tokio::join!(wait, release);
+        give_back(next).await;
+    }
+}
+
+async fn c8_a_waiter_gets_it_after_an_expiry(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let short = env.fleeting(150);
+    let held = take_soon(&env.lock(&a, "x", short.clone())).await;
+    let bound = short.ttl() + env.descriptor().takeover_delay + env.poll();
+    let next = within(bound, "the waiter's grant", env.lock(&b, "x", long()).lock()).await.unwrap();
+    assert!(!held.is_held(), "C3: the past holder still thinks that it has it");
+    give_back(next).await;
+}
+
+async fn c8_a_push_beats_the_poll(env: Env) {
+    const ROUNDS: usize = 5;
+    let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
+    let (holder, waiter) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()));
+    let (mut woken, mut waits) = (0, Vec::new());
+    for _ in 0..ROUNDS {
+        let held = take(&holder).await;
+        let wait = async {
+            let next = waiter.lock().await.unwrap();
+            woken += usize::from(line.take_wake_ups() > 0);
+            (Instant::now(), next)
+        };
+        let release = async {
+            sleep(ms(120)).await;
+            line.take_wake_ups();
+            let start = Instant::now();
+            give_back(held).await;
+            start
+        };
+        let ((granted, next), released) = tokio::join!(wait, release);
+        waits.push(granted.saturating_duration_since(released));
+        give_back(next).await;
+    }
+    // A poll may happen to come first, now and then.
+    assert!(woken > ROUNDS / 2, "C8: {woken} of {ROUNDS} waiters were woken, after {waits:?}");
+    waits.sort();
+    let (best, poll) = (waits[1], env.descriptor().poll.max);
+    assert!(best < (poll / 4).max(ms(20)), "C8: woken after {waits:?}, a poll of {poll:?} would do as well");
+}
+
+async fn c8_a_lost_wake_up_costs_only_latency(env: Env) {
+    let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
+    line.set_mute(true);
+    let held = take(&env.lock(&a, "x", long())).await;
+    let waiter = env.lock(&b, "x", long());
+    let waiting = tokio::spawn(async move { waiter.lock().await });
+    sleep(ms(50)).await;
+    give_back(held).await;
+    let next = within(env.poll(), "the grant that nobody announced", waiting).await.unwrap().unwrap();
+    give_back(next).await;
+}
+
+async fn c8_a_spurious_wake_up_grants_nothing(env: Env) {
+    let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
+    let waits_inside = !env.descriptor().max_patience.is_zero();
+    let held = take(&env.lock(&a, "x", long())).await;
+    let waiter = env.lock(&b, "x", long());
+    let waiting = tokio::spawn(async move { waiter.lock().await });
+    for _ in 0..3 {
+        drop(line.take_calls());
+        eventually(soon(), async || {
+            line.ring_all();
+            match attempts(&line) {
+                // One that waits inside the store goes on.
+                0 if waits_inside => Ok(()),
+                0 => Err("a wake-up leads to no attempt".to_owned()),
+                _ => Ok(()),
+            }
+        })
+        .await;
+        sleep(ms(10)).await;
+        assert!(!waiting.is_finished(), "C8: a wake-up was taken for a grant");
+    }
+    give_back(held).await;
+    let next = within(env.poll(), "the waiter's grant", waiting).await.unwrap().unwrap();
+    line.ring_all();
+    assert!(next.is_held());
+    give_back(next).await;
+}
+
+async fn c8_every_waiter_ends(env: Env) {
+    const WAITERS: usize = 12;
+    let lockers = [env.locker().await, env.locker().await];
+    let held = take(&env.lock(&lockers[0], "x", long())).await;
+    let mut waiters = JoinSet::new();
+    for n in 0..WAITERS {
+        let lock = env.lock(&lockers[n % 2], "x", long());
+        waiters.spawn(async move {
+            // Half of them give up and come back, between the others.
+            if n % 4 == 0 {
+                // An error if the store had no chance to answer in time.
+                drop(lock.lock_timeout(ms(5)).await);
+            }
+            give_back(lock.lock().await.unwrap()).await
+        });
+    }
+    sleep(ms(30)).await;
+    give_back(held).await;
+    within(ms(30_000), "the end of the queue", waiters.join_all()).await;
+}
+
+async fn c8_one_release_does_not_wake_all(env: Env) {
+    const WAITERS: usize = 24;
+    let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
+    let held = take(&env.lock(&a, "x", long())).await;
+    // Each waits in the store by itself.
+    let lock = env.lock(&b.with_process_gate(false), "x", long());
+    let mut waiters = JoinSet::new();
+    for _ in 0..WAITERS {
+        let lock = lock.clone();
+        waiters.spawn(async move { lock.lock().await.unwrap() });
+    }
+    let mut asked = 0;
+    eventually(soon(), async || {
+        asked += attempts(&line);
+        if asked >= WAITERS { Ok(()) } else { Err(format!("{asked} of {WAITERS} wait")) }
+    })
+    .await;
+    // The last ones may not have been answered yet.
+    sleep(ms(50)).await;
+    line.take_wake_ups();
+    give_back(held).await;
+    let mut next = within(soon(), "the next grant", waiters.join_next()).await;
+    // The others, if they are woken, are woken together with it.
+    sleep(ms(50)).await;
+    let woken = line.take_wake_ups();
+    assert!(woken <= WAITERS / 3, "C8: one release woke {woken} of {WAITERS} waiters");
+    while let Some(guard) = next {
+        give_back(guard.unwrap()).await;
+        next = within(soon(), "the next grant", waiters.join_next()).await;
+    }
+}
+
+fn attempts(line: &crate::faulty::Line) -> usize {
+    line.take_calls().iter().filter(|call| call.op == Op::Attempt).count()
+}

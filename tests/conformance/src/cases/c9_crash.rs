@@ -1,0 +1,71 @@
+//! C9: what a dead process held is free within its lease and a known delay. Real processes are killed elsewhere.
+
+use lockkit_core::LockOptions;
+use tokio::time::timeout;
+
+use crate::{
+    case::{Needs, cases},
+    doomed::doomed,
+    env::{Env, give_back, long, take, take_soon},
+    wait::{ms, within},
+};
+
+cases! {
+    c9_a_dead_holder_frees_within_its_lease: Needs::EXCLUSIVE.lease(),
+        "a lock without a lease; one that the server renews for a dead client";
+    c9_a_dead_waiter_does_not_block_the_queue: Needs::MUTEX.lease(),
+        "a queue that waits for a dead head for ever";
+}
+
+fn options(env: &Env) -> LockOptions {
+    LockOptions::new().with_ttl(env.ttl(700))
+}
+
+async fn c9_a_dead_holder_frees_within_its_lease(env: Env) {
+    let locker = env.locker().await;
+    let lock = env.lock(&locker, "x", long());
+    let (inner, options) = (env.clone(), options(&env));
+    let ttl = options.ttl();
+    let (token, guard) = doomed(move |process| {
+        process.block_on(async {
+            let locker = inner.locker().await;
+            let guard = take_soon(&inner.lock(&locker, "x", options)).await;
+            // Its keeper renews until the end.
+            tokio::time::sleep(ttl / 2).await;
+            let token = guard.fencing_token();
+            (token, guard)
+        })
+    })
+    .await;
+    let bound = ttl + env.descriptor().takeover_delay + env.poll();
+    let next = within(bound, "the grant after a crash", lock.lock()).await.unwrap();
+    assert!(next.fencing_token() > token, "C4: token {} follows {token}", next.fencing_token());
+    assert!(!guard.is_held(), "C3: the dead holder would still think that it has it");
+    give_back(next).await;
+}
+
+async fn c9_a_dead_waiter_does_not_block_the_queue(env: Env) {
+    let locker = env.locker().await;
+    let lock = env.lock(&locker, "x", long());
+    let held = take(&lock).await;
+    let (inner, options) = (env.clone(), options(&env));
+    let ttl = options.ttl();
+    let waiting = doomed(move |process| {
+        process.block_on(async {
+            let locker = inner.locker().await;
+            let lock = inner.lock(&locker, "x", options);
+            let mut waiting = Box::pin(async move { lock.lock().await });
+            timeout(ms(150), &mut waiting).await.expect_err("a grant of a held lock");
+            Abandoned(waiting)
+        })
+    })
+    .await;
+    give_back(held).await;
+    let bound = ttl + env.descriptor().takeover_delay + env.poll() * 4;
+    let next = within(bound, "the grant behind a dead waiter", lock.lock()).await.unwrap();
+    give_back(next).await;
+    drop(waiting);
+}
+
+/// A future that is not to be awaited.
+struct Abandoned<F>(F);

@@ -1,0 +1,200 @@
+//! Observers of elections: each settled leader is told, once and in order, and nothing is left of a watch.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lockkit_core::{LockOptions, Released};
+use tokio::time::{sleep, timeout};
+
+use super::election::{NEEDS, election, settled, told, value};
+use crate::{
+    case::cases,
+    env::{Env, long},
+    harness::Hook,
+    wait::{ms, soon, within},
+};
+
+cases! {
+    c14_election_an_observer_sees_every_settled_leader: NEEDS,
+        "a watch that misses a leader, or tells one twice, or the past";
+    c8_election_a_watch_tells_that_nobody_leads: NEEDS,
+        "a watch that waits for the first leader, or that keeps the last one";
+    c8_election_a_watch_that_is_dropped_midway_misses_nothing: NEEDS,
+        "a watch that forgets what it saw when a `select!` takes another turn";
+    c8_election_all_watches_are_told: NEEDS,
+        "a look that only one of several watches hears of, or that a watch which is not polled keeps to itself";
+    c6_election_a_dropped_watch_leaves_nothing: NEEDS,
+        "a subscription, a request or a task of an observer that is gone";
+    c13_election_a_watch_tells_of_a_store_in_trouble: NEEDS.hook(Hook::Pause),
+        "a watch that goes on telling of a leader whom nobody can ask for, or that gives up for ever";
+}
+
+async fn c14_election_an_observer_sees_every_settled_leader(env: Env) {
+    let (a, b, c) = (env.locker().await, env.locker().await, env.locker().await);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let observing = {
+        let (mut watch, told) = (election(&env, &c, long()).watch(), Arc::clone(&told));
+        tokio::spawn(async move {
+            loop {
+                let leader = watch.changed().await.unwrap();
+                let leader = leader.map(|leader| (leader.value, leader.term));
+                told.lock().unwrap_or_else(PoisonError::into_inner).push(leader);
+            }
+        })
+    };
+    let mut leaders = Vec::new();
+    for n in 0..6 {
+        let value = format!("leader {n}");
+        let leadership = election(&env, [&a, &b][n % 2], long()).campaign(&value).await.unwrap();
+        leaders.push((value, leadership.term()));
+        within(settled(&env), "the news of a leader", async {
+            while told.lock().unwrap().last().and_then(Option::as_ref) != leaders.last() {
+                sleep(ms(2)).await;
+            }
+        })
+        .await;
+        if n % 3 == 2 {
+            drop(leadership);
+        } else {
+            leadership.resign().await.unwrap();
+        }
+    }
+    observing.abort();
+    drop(observing.await);
+    let told = std::mem::take(&mut *told.lock().unwrap());
+    assert!(told.windows(2).all(|pair| pair[0] != pair[1]), "told twice: {told:?}");
+    let mut seen: Vec<_> = told.into_iter().flatten().collect();
+    assert!(seen.windows(2).all(|pair| pair[0].1 < pair[1].1), "C4: a term fell: {seen:?}");
+    // A grant that is made in steps may be seen before its token is settled.
+    seen.dedup_by(|next, earlier| {
+        let is_the_same = next.0 == earlier.0;
+        if is_the_same {
+            earlier.1 = next.1;
+        }
+        is_the_same
+    });
+    assert_eq!(seen, leaders, "C14: not each settled leader once and in order");
+}
+
+async fn c8_election_a_watch_tells_that_nobody_leads(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let (candidate, observer) = (election(&env, &a, long()), election(&env, &b, long()));
+    let mut watch = observer.watch();
+    assert!(watch.current().is_none());
+    assert!(told(&env, &mut watch).await.is_none(), "nobody leads");
+    for n in 0..3 {
+        let name = format!("leader {n}");
+        let leadership = candidate.try_campaign(&name).await.unwrap().expect("nobody leads");
+        let leader = told(&env, &mut watch).await;
+        assert_eq!(value(&leader), Some(&*name));
+        assert_eq!(watch.current().map(|leader| leader.term), Some(leadership.term()));
+        leadership.resign().await.unwrap();
+        assert!(told(&env, &mut watch).await.is_none(), "C8: still {:?}", watch.current());
+        assert!(watch.current().is_none());
+    }
+    timeout(settled(&env) * 2, watch.changed()).await.expect_err("nothing has changed");
+}
+
+async fn c8_election_a_watch_that_is_dropped_midway_misses_nothing(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let (candidate, mut watch) = (election(&env, &a, long()), election(&env, &b, long()).watch());
+    let mut next = async || {
+        within(settled(&env), "the news of a change", async {
+            loop {
+                if let Ok(leader) = timeout(ms(1), watch.changed()).await {
+                    return leader.unwrap();
+                }
+            }
+        })
+        .await
+    };
+    assert!(next().await.is_none());
+    for _ in 0..3 {
+        let leadership = candidate.try_campaign("short of time").await.unwrap().expect("nobody leads");
+        assert_eq!(next().await.map(|leader| leader.term), Some(leadership.term()));
+        leadership.resign().await.unwrap();
+        assert!(next().await.is_none());
+    }
+}
+
+async fn c8_election_all_watches_are_told(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let (candidate, observer) = (election(&env, &a, long()), election(&env, &b, long()));
+    let (mut idle, mut other) = (observer.watch(), observer.watch());
+    assert!(told(&env, &mut idle).await.is_none());
+    let own = observer.watch().with_interval(ms(20));
+    let mut watches = vec![observer.watch(), observer.clone().watch(), own];
+    // It has begun to look, and is not polled any more.
+    let mut pinned = Box::pin(other.changed());
+    timeout(ms(1), &mut pinned).await.ok();
+    for _ in 0..3 {
+        let leadership = candidate.try_campaign("for all").await.unwrap().expect("nobody leads");
+        for watch in &mut watches {
+            let leader = within(settled(&env), "the news for all", async {
+                loop {
+                    if let Some(leader) = watch.changed().await.unwrap() {
+                        return leader;
+                    }
+                }
+            })
+            .await;
+            assert_eq!(leader.term, leadership.term());
+        }
+        leadership.resign().await.unwrap();
+        for watch in &mut watches {
+            assert!(told(&env, watch).await.is_none());
+        }
+    }
+    timeout(settled(&env) * 2, idle.changed()).await.expect_err("nobody leads now as then");
+}
+
+async fn c6_election_a_dropped_watch_leaves_nothing(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let (candidate, observer) = (election(&env, &a, long()), election(&env, &b, long()));
+    let mut leading = None;
+    for wait in [0, 1, 2, 5, 30, 300] {
+        let mut watches = [observer.watch(), observer.watch(), observer.watch().with_interval(ms(3))];
+        for watch in &mut watches {
+            drop(timeout(ms(wait), watch.changed()).await);
+            drop(timeout(ms(wait), watch.changed()).await);
+        }
+        // While somebody leads, and while nobody does.
+        match leading.take() {
+            None => leading = candidate.try_campaign("a").await.unwrap(),
+            Some(leadership) => drop::<Released>(lockkit_core::Leadership::resign(leadership).await.unwrap()),
+        }
+    }
+    drop(leading);
+}
+
+async fn c13_election_a_watch_tells_of_a_store_in_trouble(env: Env) {
+    let options = LockOptions::new().with_ttl(env.ttl(600)).with_op_timeout(env.ttl(600) / 3);
+    let locker = env.locker().await.with_defaults(options.clone()).unwrap();
+    // Only who watches is to be in trouble soon.
+    let candidate = election(&env, &locker, long());
+    let mut watch = election(&env, &locker, options.clone()).watch();
+    assert!(told(&env, &mut watch).await.is_none());
+    env.harness().pause().await.unwrap();
+    let troubled = async {
+        // Its own words again, after it has said so once.
+        [watch.changed().await, watch.changed().await]
+    };
+    let troubled = timeout(options.ttl() * 6 + soon(), troubled).await;
+    env.harness().resume().await.unwrap();
+    for troubled in troubled.expect("C13: a watch hides that the store is silent") {
+        let error = troubled.expect_err("C13: news of a silent store");
+        assert!(!error.is_temporary(), "{error:?}");
+        assert_eq!(error.operation(), Some("watch"), "{error}");
+    }
+    let leadership = within(soon(), "a leader", candidate.campaign("a")).await.unwrap();
+    let news = async {
+        loop {
+            // On a busy machine it may be in trouble once more.
+            if let Ok(leader) = watch.changed().await {
+                break leader;
+            }
+        }
+    };
+    let leader = within(soon(), "the news of a change", news).await;
+    assert_eq!(leader.map(|leader| leader.term), Some(leadership.term()));
+    assert_eq!(leadership.resign().await.unwrap(), Released::Freed);
+}

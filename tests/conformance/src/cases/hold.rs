@@ -1,0 +1,225 @@
+//! How long a hold lasts: its end, the warning before it, leases of another length, and holds without a guard.
+
+use std::{
+    slice,
+    time::{Duration, Instant},
+};
+
+use lockkit_core::{ErrorKind, LockOptions, Locker, spi::LossReason, spi::Released};
+use tokio::time::sleep;
+
+use crate::{
+    case::{Ability, Needs, cases},
+    env::{Env, becomes_free, give_back, long, take, take_soon},
+    faulty::Op,
+    judge::{judged, loss_of},
+    wait::{eventually, ms, soon, within},
+    witness::{Stay, Witness},
+};
+
+cases! {
+    c3_a_hold_ends_at_its_max_and_is_freed: Needs::EXCLUSIVE,
+        "a renewal that prolongs a hold beyond its max; a hold that is over and still looks held, or blocks the next";
+    c10_a_hold_with_a_max_is_renewed_until_then: Needs::MUTEX.lease(),
+        "a hold that ends with its lease because its end is known";
+    c3_a_warning_comes_before_the_end: Needs::MUTEX,
+        "a warning that comes with the loss, or for each renewal, or after a release";
+    c3_an_extended_hold_lasts_that_long: Needs::MUTEX.ability(Ability::Extend),
+        "an extension that only this process believes in; a renewal that takes it back";
+    c13_what_can_not_be_extended_says_so: Needs::MUTEX,
+        "an extension that is silently a renewal";
+    c10_a_leaked_lock_stays_without_its_locker: Needs::EXCLUSIVE,
+        "a lock without a guard that ends with the last locker; a loss of it that nobody tells, or that stays for ever";
+    c7_a_shutdown_frees_what_was_leaked: Needs::EXCLUSIVE,
+        "a shutdown that waits for a guard which is no more, or leaves its lock behind";
+    c9_a_manual_lock_that_was_leaked_lapses: Needs::MUTEX.claim_lease(),
+        "a lock without a guard that is renewed against its options, or freed early";
+}
+
+/// The end of the hold comes after that of the first lease.
+fn ending(ttl: Duration) -> (LockOptions, Duration) {
+    (LockOptions::new().with_ttl(ttl).with_max_hold(ttl * 2), ttl * 2)
+}
+
+async fn c3_a_hold_ends_at_its_max_and_is_freed(env: Env) {
+    judged(&env, 300, async |turn| {
+        let (a, b) = (turn.locker().await, env.locker().await);
+        let (options, max_hold) = ending(turn.ttl);
+        let (witness, next) = (Witness::default(), turn.lock(&b, long()));
+        let asked = Instant::now();
+        let guard = turn.take(&turn.lock(&a, options)).await?;
+        let (mut stay, granted) = (Stay::begin(&guard), Instant::now());
+        let waiting = tokio::spawn(async move { next.lock().await.unwrap() });
+        let lost = guard.lost();
+        while stay.look(&guard) {
+            let held = stay.until.saturating_duration_since(granted);
+            assert!(held <= max_hold, "C3: it is held {held:?} after the grant");
+            sleep(ms(1)).await;
+        }
+        let ended = asked.elapsed();
+        let reason = within(ms(0), "the loss signal", lost.wait()).await;
+        witness.record(stay);
+        let next = within(env.poll(), "the next grant", waiting).await.unwrap();
+        witness.record(Stay::begin(&next));
+        assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+        assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+        assert!(next.is_held());
+        give_back(next).await;
+        assert_eq!(witness.verify(), 2);
+        if reason == LossReason::Expired {
+            return Err(format!("C10: it ended with its lease, after {ended:?}"));
+        }
+        assert!(reason == LossReason::MaxHold && ended >= max_hold, "C10: {reason:?} after {ended:?}");
+        Ok(())
+    })
+    .await;
+}
+
+async fn c10_a_hold_with_a_max_is_renewed_until_then(env: Env) {
+    judged(&env, 300, async |turn| {
+        let (locker, line) = turn.spied_locker().await;
+        let other = turn.lock(&env.locker().await, long());
+        let (options, max_hold) = ending(turn.ttl);
+        let guard = turn.take(&turn.lock(&locker, options)).await?;
+        sleep(max_hold * 3 / 4).await;
+        let held = guard.is_held();
+        let granted = turn.is_granted_beside(slice::from_ref(&guard), other.try_lock()).await?;
+        if granted || !held {
+            return Err("C10: it was not renewed".to_owned());
+        }
+        within(max_hold / 4, "the end", guard.lost().wait()).await;
+        let renewals = line.take_calls().iter().filter(|call| call.op == Op::KeepAlive).count();
+        assert!((1..=40).contains(&renewals), "C10: {renewals} renewals");
+        drop(guard);
+        becomes_free(&other).await;
+        Ok(())
+    })
+    .await;
+}
+
+async fn c3_a_warning_comes_before_the_end(env: Env) {
+    let locker = env.locker().await;
+    let (options, max_hold) = ending(env.ttl(300));
+    let before = max_hold / 4;
+    let guard = take_soon(&env.lock(&locker, "x", options)).await;
+    let warning = guard.expiring(before);
+    let left = within(max_hold, "the warning", warning.clone().wait()).await;
+    assert!(left <= before, "{left:?}");
+    if !left.is_zero() {
+        assert!(guard.is_held() || guard.lost().is_lost());
+    }
+    guard.lost().await;
+    assert_eq!(warning.await, Duration::ZERO, "what is lost is told at once");
+    drop(guard);
+    let lock = env.lock(&locker, "x", long());
+    let guard = within(env.poll() + soon(), "the next grant", lock.lock()).await.unwrap();
+    let warning = guard.expiring(Duration::from_secs(1));
+    give_back(guard).await;
+    let told = tokio::time::timeout(ms(50), warning.wait()).await;
+    assert!(told.is_err(), "a warning after the release: {told:?}");
+}
+
+async fn c3_an_extended_hold_lasts_that_long(env: Env) {
+    judged(&env, 300, async |turn| {
+        let (a, b) = (turn.locker().await, env.locker().await);
+        let (ttl, other) = (turn.ttl, turn.lock(&b, long()));
+        let guard = turn.take(&turn.lock(&a, turn.fleeting())).await?;
+        let asked = Instant::now();
+        let left = guard.extend(ttl * 4).await.map_err(loss_of)?;
+        assert!(left <= ttl * 4, "{left:?} of {:?}", ttl * 4);
+        if left <= ttl * 3 {
+            return Err(format!("{left:?} are left of {:?}", ttl * 4));
+        }
+        let shorter = guard.extend(ttl).await.map_err(loss_of)?;
+        assert!(shorter + asked.elapsed() >= left - ms(5), "C2: {shorter:?} after {left:?}");
+        guard.renew().await.map_err(loss_of)?;
+        sleep(ttl * 2).await;
+        let held = guard.is_held();
+        let granted = turn.is_granted_beside(slice::from_ref(&guard), other.try_lock()).await?;
+        if granted || !held {
+            return Err("C2: the renewal has shortened it".to_owned());
+        }
+        assert_eq!(within(ttl * 2, "the end", guard.lost().wait()).await, LossReason::Expired);
+        assert!(asked.elapsed() > ttl * 3);
+        becomes_free(&other).await;
+        drop(guard);
+        Ok(())
+    })
+    .await;
+}
+
+async fn c13_what_can_not_be_extended_says_so(env: Env) {
+    let (locker, line) = env.spied_locker().await;
+    let guard = take(&env.lock(&locker, "x", long())).await;
+    drop(line.take_calls());
+    let bad = guard.extend(Duration::ZERO).await.unwrap_err();
+    if env.descriptor().capabilities.extend {
+        assert_eq!(bad.kind(), ErrorKind::InvalidOption);
+    } else {
+        assert_eq!(guard.extend(ms(30_000)).await.unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(bad.kind(), ErrorKind::Unsupported);
+    }
+    let calls = line.take_calls();
+    assert!(calls.is_empty(), "the store was asked: {calls:?}");
+    give_back(guard).await;
+}
+
+async fn c10_a_leaked_lock_stays_without_its_locker(env: Env) {
+    judged(&env, 300, async |turn| {
+        let (a, b) = (turn.locker().await, env.locker().await);
+        let (other, lock) = (turn.lock(&b, long()), turn.lock(&a, turn.renewed()));
+        let guard = turn.take(&lock).await?;
+        let token = guard.fencing_token();
+        let lost = guard.leak();
+        drop((a, lock));
+        sleep(turn.ttl * 2).await;
+        if other.try_lock().await.unwrap().is_some() {
+            assert!(lost.is_lost(), "C1: it was given up with the locker");
+        }
+        if lost.is_lost() || other.force_release(token).await.unwrap() == Released::NotHeld {
+            return Err("C10: it was not renewed".to_owned());
+        }
+        within(turn.ttl, "the loss signal", lost.wait()).await;
+        becomes_free(&other).await;
+        Ok(())
+    })
+    .await;
+}
+
+async fn c7_a_shutdown_frees_what_was_leaked(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let other = env.lock(&b, "x", long());
+    let lost = take(&env.lock(&a, "x", long())).await.leak();
+    let manual = take(&env.lock(&a, "y", env.unrenewed())).await.leak();
+    within(soon(), "the shutdown", a.shutdown()).await.unwrap();
+    for lost in [lost, manual] {
+        assert_eq!(within(ms(0), "the loss signal", lost.wait()).await, LossReason::Closed);
+    }
+    becomes_free(&other).await;
+    becomes_free(&env.lock(&b, "y", long())).await;
+}
+
+async fn c9_a_manual_lock_that_was_leaked_lapses(env: Env) {
+    let (a, b) = (env.locker().await, env.locker().await);
+    let (options, other) = (env.fleeting(500), env.lock(&b, "x", long()));
+    let ttl = options.ttl();
+    let (asked, lost) = (Instant::now(), leaked(&env, &a, options).await);
+    // Less the margin for drift; on a busy machine the try may come late.
+    let early = other.try_lock().await.unwrap();
+    assert!(early.is_none() || asked.elapsed() > ttl * 9 / 10, "C9: it was freed early");
+    drop(early);
+    assert_eq!(within(ttl, "the end", lost.wait()).await, LossReason::Expired);
+    eventually(env.descriptor().takeover_delay + soon(), async || match other.try_lock().await.unwrap() {
+        Some(guard) => {
+            give_back(guard).await;
+            Ok(())
+        }
+        None => Err("C9: it stays taken".to_owned()),
+    })
+    .await;
+    assert!(asked.elapsed() > ttl * 9 / 10, "C9: it was freed after {:?}", asked.elapsed());
+}
+
+async fn leaked(env: &Env, locker: &Locker, options: LockOptions) -> lockkit_core::Lost {
+    take_soon(&env.lock(locker, "x", options)).await.leak()
+}

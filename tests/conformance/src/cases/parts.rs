@@ -1,0 +1,133 @@
+//! Stores of several parts, such as members or replicas, of which some answer late or not at all.
+
+use lockkit_core::{FencingToken, LockOptions, spi::Released};
+use tokio::time::{sleep, timeout};
+
+use super::election::election;
+use crate::{
+    case::{Ability, Needs, cases},
+    env::{Env, give_back, long, take_soon},
+    harness::{Faults, Hook},
+    wait::{ms, soon},
+};
+
+const NEEDS: Needs = Needs::MUTEX.hook(Hook::Parts);
+/// A part that answers so late does not take part in the grant, if the others are enough.
+const LATE: Faults = Faults { reply_delay: ms(60), ..Faults::NONE };
+/// Grants without the silent part: its own tokens stay behind by so many.
+const GRANTS: usize = 10;
+
+cases! {
+    c4_tokens_rise_whichever_part_joins_late: NEEDS,
+        "the token of the parts that answered, without regard to those that granted before";
+    c14_no_other_token_is_shown_while_a_part_is_late_or_silent: NEEDS,
+        "a look at a part of the store that shows what only this part knows";
+    c14_a_held_lock_is_never_called_free_while_a_part_is_silent: NEEDS,
+        "an operator who is told that a held lock is not held";
+    c14_election_a_leader_has_one_term_whichever_part_is_silent: NEEDS.ability(Ability::Labels),
+        "a silent part that makes observers see another term, or nobody";
+}
+
+fn heal(env: &Env) {
+    env.harness().parts().iter().for_each(|part| part.heal());
+}
+
+fn options() -> LockOptions {
+    long().with_op_timeout(ms(1_000))
+}
+
+async fn c4_tokens_rise_whichever_part_joins_late(env: Env) {
+    let locker = env.locker().await;
+    let (lock, mut last) = (env.lock(&locker, "x", options()), FencingToken::new(0));
+    let parts = env.harness().parts();
+    for _ in 0..2 {
+        for part in &parts {
+            part.set(Faults::SILENCE);
+            for _ in 0..GRANTS {
+                // Where each part is needed, there is none.
+                let Ok(Some(guard)) = lock.try_lock().await else { break };
+                assert!(guard.fencing_token() > last, "C4: {} after {last}", guard.fencing_token());
+                last = guard.fencing_token();
+                give_back(guard).await;
+            }
+            part.heal();
+        }
+    }
+    assert!(take_soon(&lock).await.fencing_token() > last, "C4: a smaller token than {last}");
+}
+
+/// One part answers after the grant; then each of the others in turn does not answer an observer.
+async fn c14_no_other_token_is_shown_while_a_part_is_late_or_silent(env: Env) {
+    let (locker, observer) = (env.locker().await, env.locker().await);
+    let lock = env.lock(&locker, "x", options());
+    let watch = env.lock(&observer, "x", options());
+    let parts = env.harness().parts();
+    let (late, others) = parts.split_last().expect("a store with parts");
+    for silent in others {
+        // Its own tokens stay behind. Where each part is needed, there are no grants.
+        late.set(Faults::SILENCE);
+        for _ in 0..GRANTS {
+            let Ok(Some(guard)) = lock.try_lock().await else { break };
+            give_back(guard).await;
+        }
+        late.set(LATE);
+        let guard = take_soon(&lock).await;
+        sleep(LATE.reply_delay * 2).await;
+        silent.set(Faults::SILENCE);
+        // An error says that it can't be told.
+        if let Ok(seen) = watch.inspect().await {
+            let tokens: Vec<_> = seen.holders.iter().map(|holder| holder.token).collect();
+            assert_eq!(tokens, [Some(guard.fencing_token())], "C14: of the present holder");
+        }
+        heal(&env);
+        give_back(guard).await;
+    }
+}
+
+async fn c14_a_held_lock_is_never_called_free_while_a_part_is_silent(env: Env) {
+    let (locker, observer) = (env.locker().await, env.locker().await);
+    let lock = env.lock(&locker, "x", options());
+    let watch = env.lock(&observer, "x", options());
+    let parts = env.harness().parts();
+    for (place, silent) in parts.iter().enumerate() {
+        // The next part has nothing of the grant, if the others are enough.
+        let absent = &parts[(place + 1) % parts.len()];
+        absent.set(Faults { refuse: true, ..Faults::NONE });
+        let guard = lock.try_lock().await.ok().flatten();
+        absent.heal();
+        let guard = match guard {
+            Some(guard) => guard,
+            None => take_soon(&lock).await,
+        };
+        silent.set(Faults::SILENCE);
+        if let Ok(seen) = watch.inspect().await {
+            assert_eq!(seen.holders.len(), 1, "C14: it is held");
+        }
+        let released = watch.force_release(guard.fencing_token()).await;
+        assert!(!matches!(released, Ok(Released::NotHeld)), "C14: it is held");
+        heal(&env);
+        drop(guard.release().await);
+    }
+}
+
+async fn c14_election_a_leader_has_one_term_whichever_part_is_silent(env: Env) {
+    let (locker, observer) = (env.locker().await, env.locker().await);
+    let parts = env.harness().parts();
+    parts.iter().skip(2).for_each(|part| part.set(LATE));
+    let leadership = election(&env, &locker, options()).campaign("a").await.unwrap();
+    sleep(LATE.reply_delay * 2).await;
+    heal(&env);
+    let mut watch = election(&env, &observer, options()).watch().with_interval(ms(20));
+    for silent in &parts {
+        silent.set(Faults::SILENCE);
+        if let Ok(Ok(told)) = timeout(ms(2_000), watch.changed()).await {
+            assert_eq!(told.map(|leader| leader.term), Some(leadership.term()), "C14: of the one leader");
+        }
+        silent.heal();
+    }
+    if watch.current().is_none() {
+        let told = timeout(soon(), watch.changed()).await.expect("all parts answer").unwrap();
+        assert_eq!(told.map(|leader| leader.term), Some(leadership.term()));
+    }
+    leadership.resign().await.unwrap();
+}

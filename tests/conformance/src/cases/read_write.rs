@@ -1,0 +1,240 @@
+//! Read/write locks: many readers or one writer.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering::SeqCst},
+};
+
+use lockkit_core::{
+    LockGuard, LockOptions, Locker, RwLock,
+    spi::{Mode, Released},
+};
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::{
+    case::{Needs, cases},
+    doomed::dead_grant,
+    env::{Env, give_back, long},
+    harness::Faults,
+    judge::judged,
+    wait::{eventually, ms, soon, within},
+};
+
+cases! {
+    c1_readers_share_and_exclude_the_writer: Needs::READ_WRITE,
+        "a reader that excludes readers, or a writer that gets in beside one";
+    c1_a_storm_of_readers_and_writers_never_overlaps: Needs::READ_WRITE,
+        "a count of readers that goes wrong under load";
+    c2_one_readers_release_leaves_the_others: Needs::READ_WRITE,
+        "a reader that frees the whole lock";
+    c4_a_readers_token_lies_between_its_writers: Needs::READ_WRITE,
+        "a reader's token that a writer shares, so that a stale reader passes for the writer";
+    c5_a_readers_lost_reply_same_token: Needs::READ_WRITE,
+        "a reader that is counted twice after a retry";
+    c8_a_writer_gets_it_after_the_last_reader: Needs::READ_WRITE,
+        "a writer that is woken by the first reader's release only";
+    c9_a_dead_reader_frees_within_its_lease: Needs::READ_WRITE.lease(),
+        "readers that share one lease, renewed by the live ones";
+    c10_a_live_reader_keeps_it_for_many_leases: Needs::READ_WRITE.lease(),
+        "a renewal that knows writers only";
+    c12_writers_are_not_starved: Needs::READ_WRITE.fair(),
+        "readers that come and go and never let a writer in";
+    c14_all_readers_are_shown: Needs::READ_WRITE,
+        "an inspection that knows one holder only";
+}
+
+async fn rw(env: &Env, options: LockOptions) -> RwLock {
+    let lock = env.locker().await.rw_lock("x").unwrap().with_options(options).unwrap();
+    env.will_be_free(lock.name());
+    lock
+}
+
+async fn c1_readers_share_and_exclude_the_writer(env: Env) {
+    let (a, b) = (rw(&env, long()).await, rw(&env, long()).await);
+    let readers = [a.try_read().await, a.try_read().await, b.try_read().await].map(|r| r.unwrap().unwrap());
+    assert!(b.try_write().await.unwrap().is_none(), "C1: a writer beside readers");
+    assert!(a.try_write().await.unwrap().is_none(), "C1: a writer beside readers");
+    for reader in readers {
+        assert_eq!(reader.mode(), Mode::Shared);
+        assert_eq!(reader.release().await.unwrap(), Released::Freed);
+    }
+    let writer = b.try_write().await.unwrap().expect("no reader is left");
+    assert_eq!(writer.mode(), Mode::Exclusive);
+    assert!(a.try_read().await.unwrap().is_none(), "C1: a reader beside a writer");
+    assert!(b.try_read().await.unwrap().is_none(), "C1: a reader beside a writer");
+    give_back(writer).await;
+}
+
+async fn c1_a_storm_of_readers_and_writers_never_overlaps(env: Env) {
+    // Readers inside, or -1 for a writer. Entered after the grant and left before the release.
+    let inside = Arc::new(AtomicI64::new(0));
+    let mut tasks = JoinSet::new();
+    for task in 0..9 {
+        let lock = rw(&env, long()).await;
+        let inside = Arc::clone(&inside);
+        tasks.spawn(async move {
+            for _ in 0..10 {
+                if task % 3 == 0 {
+                    let guard = lock.write().await.unwrap();
+                    assert_eq!(inside.swap(-1, SeqCst), 0, "C1: a writer is not alone");
+                    sleep(ms(1)).await;
+                    assert_eq!(inside.swap(0, SeqCst), -1, "C1: a writer was not alone");
+                    give_back(guard).await;
+                } else {
+                    let guard = lock.read().await.unwrap();
+                    assert!(inside.fetch_add(1, SeqCst) >= 0, "C1: a reader beside a writer");
+                    sleep(ms(1)).await;
+                    assert!(inside.fetch_sub(1, SeqCst) >= 1, "C1: a reader beside a writer");
+                    drop(guard);
+                }
+            }
+        });
+    }
+    within(ms(60_000), "the end of the storm", tasks.join_all()).await;
+}
+
+async fn c2_one_readers_release_leaves_the_others(env: Env) {
+    let (a, b) = (rw(&env, long()).await, rw(&env, long()).await);
+    let (first, second) = (a.try_read().await.unwrap().unwrap(), b.try_read().await.unwrap().unwrap());
+    assert_eq!(first.release().await.unwrap(), Released::Freed);
+    assert!(a.try_write().await.unwrap().is_none(), "C2: one reader freed another one's hold");
+    second.renew().await.unwrap();
+    assert_eq!(second.release().await.unwrap(), Released::Freed);
+}
+
+async fn c4_a_readers_token_lies_between_its_writers(env: Env) {
+    let lock = rw(&env, long()).await;
+    let mut last_writer = None;
+    for _ in 0..5 {
+        let readers = [lock.try_read().await.unwrap().unwrap(), lock.try_read().await.unwrap().unwrap()];
+        let highest = readers.iter().map(|reader| reader.fencing_token()).max();
+        for reader in readers {
+            assert!(
+                Some(reader.fencing_token()) > last_writer,
+                "C4: a reader's token is not above the writer before"
+            );
+            give_back(reader).await;
+        }
+        let writer = lock.try_write().await.unwrap().unwrap();
+        last_writer = Some(writer.fencing_token());
+        assert!(last_writer > highest, "C4: a writer's token is not above the readers before");
+        give_back(writer).await;
+    }
+}
+
+async fn c5_a_readers_lost_reply_same_token(env: Env) {
+    let (locker, link) = env.faulty_locker().await;
+    let (lock, healthy) =
+        (locker.rw_lock("x").unwrap().with_options(long()).unwrap(), rw(&env, long()).await);
+    give_back(healthy.try_read().await.unwrap().unwrap()).await;
+    link.set(Faults::LOST_REPLIES);
+    let asking = tokio::spawn(async move { lock.read().await });
+    let mut token = None;
+    eventually(soon(), async || {
+        token = healthy.inspect().await.unwrap().holders.first().and_then(|holder| holder.token);
+        token.map(drop).ok_or_else(|| "the attempt was not applied".to_owned())
+    })
+    .await;
+    link.cut();
+    link.heal();
+    let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
+    assert_eq!(Some(guard.fencing_token()), token);
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    give_back(healthy.try_write().await.unwrap().expect("C5: a reader was counted twice")).await;
+}
+
+async fn c8_a_writer_gets_it_after_the_last_reader(env: Env) {
+    let (a, b) = (rw(&env, long()).await, rw(&env, long()).await);
+    let readers = [a.try_read().await.unwrap().unwrap(), a.try_read().await.unwrap().unwrap()];
+    let waiting = tokio::spawn(async move { b.write().await });
+    for reader in readers {
+        sleep(ms(30)).await;
+        assert!(!waiting.is_finished(), "C1: a writer beside a reader");
+        give_back(reader).await;
+    }
+    let writer = within(env.poll() + ms(200), "the writer's grant", waiting).await.unwrap().unwrap();
+    // And the readers after the writer.
+    let waiting = tokio::spawn(async move { (a.read().await, a.read().await) });
+    sleep(ms(30)).await;
+    give_back(writer).await;
+    let readers = within(env.poll() + ms(200), "the readers' grants", waiting).await.unwrap();
+    drop((readers.0.unwrap(), readers.1.unwrap()));
+}
+
+async fn c9_a_dead_reader_frees_within_its_lease(env: Env) {
+    let short = env.fleeting(400);
+    let (a, b) = (rw(&env, long()).await, rw(&env, long()).await);
+    let ttl = short.ttl();
+    dead_grant(&env, "x", short, Mode::Shared).await;
+    let live = a.try_read().await.unwrap().unwrap();
+    live.renew().await.unwrap();
+    eventually(ttl + env.descriptor().takeover_delay + soon(), async || {
+        match b.inspect().await.unwrap().holders.len() {
+            1 => Ok(()),
+            n => Err(format!("C9: {n} readers, one of them dead")),
+        }
+    })
+    .await;
+    give_back(live).await;
+    let bound = env.descriptor().takeover_delay + env.poll();
+    give_back(within(bound, "the writer's grant", b.write()).await.unwrap()).await;
+}
+
+async fn c10_a_live_reader_keeps_it_for_many_leases(env: Env) {
+    judged(&env, 1_000, async |turn| {
+        let lock =
+            |locker: Locker, options| locker.rw_lock(&turn.name).unwrap().with_options(options).unwrap();
+        let (a, b) = (lock(turn.locker().await, turn.renewed()), lock(env.locker().await, long()));
+        env.will_be_free(a.name());
+        let first = turn.answer(a.try_read()).await?.unwrap();
+        let readers = [first, turn.answer(a.try_read()).await?.unwrap()];
+        for _ in 0..25 {
+            sleep(turn.ttl / 10).await;
+            let written = turn.is_granted_beside(&readers, b.try_write()).await?;
+            if written || !readers.iter().all(LockGuard::is_held) {
+                return Err("C10: a live reader lost it".to_owned());
+            }
+        }
+        Ok(())
+    })
+    .await;
+}
+
+async fn c12_writers_are_not_starved(env: Env) {
+    let (a, b) = (rw(&env, long()).await, rw(&env, long()).await);
+    let mut readers = JoinSet::new();
+    // Each next reader comes before the one before it has left.
+    for _ in 0..2 {
+        let lock = a.clone();
+        readers.spawn(async move {
+            loop {
+                let guard = lock.read().await.unwrap();
+                sleep(ms(7)).await;
+                let next = lock.try_read().await.unwrap();
+                drop(guard);
+                sleep(ms(3)).await;
+                drop(next);
+            }
+        });
+    }
+    for _ in 0..3 {
+        give_back(within(ms(2_000), "the writer's grant", b.write()).await.unwrap()).await;
+    }
+    readers.shutdown().await;
+}
+
+async fn c14_all_readers_are_shown(env: Env) {
+    let lock = rw(&env, long()).await;
+    let readers = [lock.try_read().await.unwrap().unwrap(), lock.try_read().await.unwrap().unwrap()];
+    let seen = lock.inspect().await.unwrap();
+    assert_eq!(seen.holders.len(), 2);
+    for reader in &readers {
+        let shown = seen.holders.iter().find(|holder| holder.owner == Some(reader.owner())).unwrap();
+        assert_eq!((shown.mode, shown.token), (Mode::Shared, Some(reader.fencing_token())));
+    }
+    let [first, second] = readers;
+    assert_eq!(lock.force_release(first.fencing_token()).await.unwrap(), Released::Freed);
+    assert!(lock.try_write().await.unwrap().is_none(), "C14: both were freed");
+    assert_eq!(second.release().await.unwrap(), Released::Freed);
+    assert_eq!(first.release().await.unwrap(), Released::NotHeld);
+}

@@ -1,0 +1,322 @@
+//! What a case works with.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use lockkit_core::{
+    Error, ErrorKind, FencingToken, LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
+    spi::{Backend, Claim, ClaimSpec, Descriptor, LeaseScope, Mode, Released, Wait},
+};
+
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    faulty::{Faulty, Line},
+    harness::{BoxError, Harness, Link},
+    lock::{AnyLock, Flavor},
+    wait::{a_minute, eventually, ms, soon},
+};
+
+/// No case needs a lease with less time than this for an answer: a busy disk is not what is tested.
+const ANSWERS_IN_A_LEASE: u32 = 20;
+/// More than a store needs that stands still for seconds.
+pub(crate) const OP_TIMEOUT: Duration = ms(10_000);
+/// A store whose answers take longer than a twentieth of it is asked again where it was too slow.
+const LONGEST_SHORT_LEASE: Duration = ms(6_000);
+
+/// One case's own store, the lock that it runs over, and short cuts. A panic is how a case fails.
+#[derive(Clone)]
+pub(crate) struct Env(Arc<Inner>);
+
+struct Inner {
+    pub(crate) harness: Box<dyn Harness>,
+    descriptor: Descriptor,
+    flavor: Flavor,
+    /// Of some answers, the one that took longest.
+    slowest_answer: Duration,
+    names: Mutex<BTreeSet<LockName>>,
+    faulty_lockers: Mutex<Vec<Locker>>,
+}
+
+impl Env {
+    /// # Errors
+    /// The store can't be reached.
+    pub(crate) async fn new(
+        harness: Box<dyn Harness>,
+        descriptor: Descriptor,
+        flavor: Flavor,
+    ) -> Result<Self, BoxError> {
+        let (names, faulty_lockers) = (Mutex::default(), Mutex::default());
+        let slowest_answer = Duration::ZERO;
+        let mut inner = Inner { harness, descriptor, flavor, slowest_answer, names, faulty_lockers };
+        let start = Instant::now();
+        inner.slowest_answer = loop {
+            match inner.measure().await {
+                // A busy machine is not what is tested.
+                Err(_) if start.elapsed() < a_minute() => sleep(ms(50)).await,
+                measured => break measured?,
+            }
+        };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    pub(crate) fn harness(&self) -> &dyn Harness {
+        &*self.0.harness
+    }
+
+    pub(crate) fn descriptor(&self) -> &Descriptor {
+        &self.0.descriptor
+    }
+
+    pub(crate) fn flavor(&self) -> Flavor {
+        self.0.flavor
+    }
+
+    /// How long a waiter that nothing wakes may sleep.
+    pub(crate) fn poll(&self) -> Duration {
+        self.descriptor().poll.max.mul_f64(1.25)
+    }
+
+    /// Whether no claim ends by itself before its session does.
+    pub(crate) fn has_session_leases(&self) -> bool {
+        self.descriptor().lease_scope == LeaseScope::Session
+    }
+
+    /// This many milliseconds; or longer, where the store's answers are slow or its leases are longer. What a case waits
+    /// for and asserts is to be derived from the answer.
+    pub(crate) fn ttl(&self, wanted: u64) -> Duration {
+        let answers = self.0.slowest_answer * ANSWERS_IN_A_LEASE;
+        self.at_least(ms(wanted).max(answers.min(LONGEST_SHORT_LEASE)))
+    }
+
+    /// The store's own lease, where it gives no other, or this one if it can be so short.
+    pub(crate) fn at_least(&self, wanted: Duration) -> Duration {
+        let shortest = self.descriptor().min_ttl;
+        // A session's timeout is the same for each claim on it.
+        if self.has_session_leases() && !shortest.is_zero() { shortest } else { wanted.max(shortest) }
+    }
+
+    /// A lease of [about](Self::ttl) this many milliseconds that nobody renews.
+    pub(crate) fn fleeting(&self, wanted: u64) -> LockOptions {
+        LockOptions::new().with_ttl(self.ttl(wanted)).with_renewal(Renewal::Manual)
+    }
+
+    /// A lease that no case outlives, and that no driver renews.
+    ///
+    /// A session's timeout is shorter than that: there it is renewed, as cases may outlive it.
+    pub(crate) fn unrenewed(&self) -> LockOptions {
+        if self.has_session_leases() { long() } else { long().with_renewal(Renewal::Manual) }
+    }
+
+    /// So many rounds with a lease of so many milliseconds; fewer where the store makes each of them longer, but two,
+    /// as it takes two to see what one has left behind.
+    pub(crate) fn rounds(&self, wanted: usize, lease: u64) -> usize {
+        let times = self.ttl(lease).div_duration_f64(ms(lease)).clamp(1.0, 4.0);
+        wanted.div_ceil(if times < 2.0 { 1 } else { 4 }).max(2)
+    }
+
+    /// A locker with a connection of its own.
+    pub(crate) async fn locker(&self) -> Locker {
+        Locker::from_dyn(self.backend().await)
+    }
+
+    pub(crate) async fn backend(&self) -> Arc<dyn Backend> {
+        self.harness().connect().await.expect("the store can be reached")
+    }
+
+    /// A locker whose connection can be broken, and which has been used: what a store must learn first, such as a
+    /// script, it knows.
+    pub(crate) async fn faulty_locker(&self) -> (Locker, Arc<dyn Link>) {
+        let (backend, link) =
+            self.harness().connect_through_faults().await.expect("the store can be reached");
+        let locker = Locker::from_dyn(backend);
+        self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner).push(locker.clone());
+        give_back(take(&self.lock(&locker, "used before", long())).await).await;
+        (locker, link)
+    }
+
+    /// Waits for what the case left to lockers whose connection ends with the harness.
+    pub(crate) async fn shut_faulty_lockers_down(&self) -> Result<(), String> {
+        let lockers =
+            std::mem::take(&mut *self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner));
+        for locker in lockers {
+            // What became of a request without an answer may be known for sure when nobody carries it out any more.
+            let shutdown = timeout(OP_TIMEOUT + soon(), locker.shutdown()).await;
+            let outcome = shutdown.map_err(|_| "C6: the shutdown of a locker hangs".to_owned())?;
+            outcome.map_err(|error| format!("C6: the shutdown of a locker failed: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// A locker of which every call is seen and can be broken between core and backend.
+    pub(crate) async fn spied_locker(&self) -> (Locker, Arc<Line>) {
+        let faulty = Faulty::new(self.backend().await);
+        let line = faulty.line();
+        (Locker::new(faulty), line)
+    }
+
+    /// The lock of this case's flavor.
+    pub(crate) fn lock(&self, locker: &Locker, name: &str, options: LockOptions) -> AnyLock {
+        let lock = self.flavor().lock(locker, name, options).expect("a good name and good options");
+        self.will_be_free(lock.name());
+        lock
+    }
+
+    /// A claim of this case's flavor, without the driver.
+    pub(crate) fn claim(&self, backend: &dyn Backend, name: &str, options: &LockOptions) -> Box<dyn Claim> {
+        self.claim_of(backend, name, options, OwnerId::random(), self.flavor().mode())
+    }
+
+    pub(crate) fn claim_of(
+        &self,
+        backend: &dyn Backend,
+        name: &str,
+        options: &LockOptions,
+        owner: OwnerId,
+        mode: Mode,
+    ) -> Box<dyn Claim> {
+        let name = self.name(name);
+        let op_timeout = options.op_timeout().unwrap_or(options.ttl() / 3);
+        let spec = ClaimSpec::new(name, owner, mode, options.ttl(), op_timeout);
+        backend.claim(spec).expect("a claim that the capabilities allow")
+    }
+
+    /// A name in this case's kind.
+    pub(crate) fn name(&self, text: &str) -> LockName {
+        let name = LockName::new(self.flavor().kind(), text).expect("a good name");
+        self.will_be_free(&name);
+        name
+    }
+
+    /// Has the end of the case check that this name is free.
+    pub(crate) fn will_be_free(&self, name: &LockName) {
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+    }
+
+    pub(crate) fn names(&self) -> Vec<LockName> {
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+impl Inner {
+    /// How long the store takes for an answer: the longest of a few writes, without the first ones.
+    async fn measure(&self) -> Result<Duration, BoxError> {
+        const TIMES: usize = 3;
+        let backend = self.harness.connect().await?;
+        let name = LockName::new(self.flavor.kind(), "measured")?;
+        let mut slowest = Duration::ZERO;
+        for time in 0..=TIMES {
+            let options = long();
+            let (owner, mode) = (OwnerId::random(), self.flavor.mode());
+            let spec = ClaimSpec::new(name.clone(), owner, mode, options.ttl(), options.ttl() / 3);
+            let mut claim = backend.claim(spec)?;
+            let start = Instant::now();
+            claim.attempt(Wait::No).await?;
+            let granted = Instant::now();
+            claim.release().await?;
+            let took = (granted - start).max(granted.elapsed());
+            // The first time, scripts and rows are made.
+            if time > 0 {
+                slowest = slowest.max(took);
+            }
+        }
+        backend.close().await?;
+        Ok(slowest)
+    }
+}
+
+impl fmt::Debug for Env {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Env").field(&self.0.harness).finish()
+    }
+}
+
+/// A lease that no case outlives, with requests that a store may be late for.
+pub(crate) fn long() -> LockOptions {
+    LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(OP_TIMEOUT)
+}
+
+/// A try that must get it.
+pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
+    lock.try_lock().await.expect("a healthy store").unwrap_or_else(|| panic!("{} is taken", lock.name()))
+}
+
+/// A try that must get it, with a lease and so with requests so short that a store which stands still for a moment is too
+/// slow for one: it is asked again.
+pub(crate) async fn take_soon(lock: &AnyLock) -> LockGuard {
+    let (mut got, mut was_late) = (None, false);
+    eventually(a_minute(), async || {
+        match lock.try_lock().await {
+            Ok(Some(guard)) => {
+                got = Some(guard);
+                Ok(())
+            }
+            // What came late may have been applied, and is being taken back.
+            Ok(None) if was_late => Err(format!("{} stays taken", lock.name())),
+            Ok(None) => panic!("{} is taken", lock.name()),
+            Err(error) => {
+                was_late = true;
+                Err(too_slow(&error))
+            }
+        }
+    })
+    .await;
+    got.unwrap()
+}
+
+/// Waits for the lock, with requests as short as [`take_soon`]'s.
+pub(crate) async fn lock_soon(lock: &AnyLock) -> LockGuard {
+    let start = Instant::now();
+    loop {
+        match lock.lock().await {
+            Ok(guard) => return guard,
+            Err(error) => {
+                let why = too_slow(&error);
+                assert!(start.elapsed() < a_minute(), "{why}");
+            }
+        }
+    }
+}
+
+/// Waits for what another one holds, which the store must refuse once it has the time to answer.
+pub(crate) async fn is_refused<T>(wait: impl AsyncFn() -> lockkit_core::Result<Option<T>>) {
+    eventually(a_minute(), async || {
+        assert!(wait().await.map_err(|error| too_slow(&error))?.is_none(), "C1: granted twice");
+        Ok(())
+    })
+    .await;
+}
+
+/// Anything but an answer that did not come is a failure at once.
+fn too_slow(error: &Error) -> String {
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    error.to_string()
+}
+
+/// A release of what must still be held.
+pub(crate) async fn give_back(guard: LockGuard) {
+    let (name, token) = (guard.name().clone(), guard.fencing_token());
+    let released = guard.release().await.expect("a healthy store");
+    assert_eq!(released, Released::Freed, "C2: {name} was taken away from token {token}");
+}
+
+/// Waits until the lock can be had, which must be sooner than by the end of a forgotten lease, and gives it back.
+pub(crate) async fn becomes_free(lock: &AnyLock) -> FencingToken {
+    let mut got = None;
+    eventually(soon(), async || {
+        got = lock.try_lock().await.map_err(|error| format!("{} can't be had: {error:?}", lock.name()))?;
+        match got {
+            Some(_) => Ok(()),
+            None => Err(format!("{} stays locked: {:?}", lock.name(), lock.inspect().await)),
+        }
+    })
+    .await;
+    let guard = got.unwrap();
+    let token = guard.fencing_token();
+    give_back(guard).await;
+    token
+}

@@ -1,0 +1,251 @@
+//! What the suite needs to know of a store: how to reach it, and how to hurt it.
+
+use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use lockkit_core::{
+    LockName,
+    spi::{Backend, Descriptor},
+};
+
+use crate::faulty::Faulty;
+
+/// Why a store could not be opened, or a hook failed.
+pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
+
+/// One kind of store under test, such as one server. The runner asks it for a fresh [`Harness`] for each case.
+///
+/// What all cases share, such as a server, is started when the value is made, and ends when it is dropped.
+#[async_trait]
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// The first part of the names of its tests, such as `redis`.
+    fn name(&self) -> &str;
+
+    /// The descriptor that its backends have: the suite chooses the cases by it. No I/O.
+    fn descriptor(&self) -> Descriptor;
+
+    /// Where its data are: a case that pauses, fills or restarts one of two stores of one site disturbs the other as well.
+    /// No I/O.
+    fn site(&self) -> String {
+        self.name().to_owned()
+    }
+
+    /// Which of the optional hooks of its harness work. No I/O. None is a good start.
+    ///
+    /// A case that needs a missing one is listed as not applicable, with the reason.
+    fn hooks(&self) -> Vec<Hook>;
+
+    /// Whether another store of the same run has the same locks, so that the first lock of this one is enough for each
+    /// case. No I/O.
+    fn is_twin(&self) -> bool {
+        false
+    }
+
+    /// Makes a harness with a namespace of its own: a random prefix where the store is shared.
+    ///
+    /// # Errors
+    /// The store can't be reached.
+    async fn open(&self) -> Result<Box<dyn Harness>, BoxError>;
+}
+
+/// One store, or one namespace of a shared store, for one case. Dropped, it undoes what its hooks did.
+#[async_trait]
+pub trait Harness: fmt::Debug + Send + Sync + 'static {
+    /// Connects: a new backend over the same data, with a connection of its own.
+    ///
+    /// # Errors
+    /// The store can't be reached.
+    async fn connect(&self) -> Result<Arc<dyn Backend>, BoxError>;
+
+    /// Connects through something that can break the connection.
+    ///
+    /// A store behind a socket puts the [fault proxy](crate::proxy::Proxy) in between and claims [`Hook::Wire`].
+    /// Without that, faults are made between core and backend, which a store whose leases are its session's must not
+    /// leave it at: what keeps up the session has to suffer as well.
+    ///
+    /// # Errors
+    /// The store can't be reached.
+    async fn connect_through_faults(&self) -> Result<(Arc<dyn Backend>, Arc<dyn Link>), BoxError> {
+        let faulty = Faulty::new(self.connect().await?);
+        let line = faulty.line();
+        Ok((Arc::new(faulty), line))
+    }
+
+    /// Ends every grant of a name behind the holders' backs, as an eviction or a careless operator does. Idle data
+    /// of the name, such as its last token, stays.
+    ///
+    /// # Errors
+    /// The store can't be reached.
+    async fn expire_now(&self, name: &LockName) -> Result<(), BoxError>;
+
+    /// Lists what is in the namespace and should not be there once all is released, a text for each. What an idle
+    /// name may leave, such as its last token with a time to live, is not listed.
+    ///
+    /// # Errors
+    /// The store can't be reached.
+    async fn leaks(&self) -> Result<Vec<String>, BoxError>;
+
+    /// Ends the harness's own connections and tasks: after it, the process has no more of either than before the case.
+    async fn close(&self);
+
+    /// [`Hook::Flush`]: the namespace loses all its data, as by FLUSHALL or a failover to an empty replica.
+    ///
+    /// # Errors
+    /// The hook is missing, or the store can't be reached.
+    async fn flush(&self) -> Result<(), BoxError> {
+        missing(Hook::Flush)
+    }
+
+    /// [`Hook::Foreign`]: a client that is not lockkit takes the lock for this long, in the way that is usual there.
+    ///
+    /// # Errors
+    /// The hook is missing, or the store can't be reached.
+    async fn foreign_lock(&self, name: &LockName, ttl: Duration) -> Result<(), BoxError> {
+        let _ = (name, ttl);
+        missing(Hook::Foreign)
+    }
+
+    /// [`Hook::Foreign`]: that client gives it back. True if it still had it.
+    ///
+    /// # Errors
+    /// The hook is missing, or the store can't be reached.
+    async fn foreign_unlock(&self, name: &LockName) -> Result<bool, BoxError> {
+        let _ = name;
+        missing(Hook::Foreign)
+    }
+
+    /// [`Hook::Parts`]: what lies between each part of the store, such as a member of a quorum, and all backends of this
+    /// harness. It is made with the harness, and may hurt what is connected later, too.
+    fn parts(&self) -> Vec<Arc<dyn Link>> {
+        Vec::new()
+    }
+
+    /// [`Hook::Pause`]: the store falls silent, as by SIGSTOP; connections stay.
+    ///
+    /// # Errors
+    /// The hook is missing, or the store can't be stopped.
+    async fn pause(&self) -> Result<(), BoxError> {
+        missing(Hook::Pause)
+    }
+
+    /// [`Hook::Pause`]: the store goes on.
+    ///
+    /// # Errors
+    /// The hook is missing, or the store can't be continued.
+    async fn resume(&self) -> Result<(), BoxError> {
+        missing(Hook::Pause)
+    }
+
+    /// [`Hook::ClockBack`]: the clock of the store goes back by this much, as far as a mutex that is held is concerned: its
+    /// lease ends so much later.
+    ///
+    /// # Errors
+    /// The hook is missing, or the store can't be reached.
+    async fn set_clock_back(&self, name: &LockName, by: Duration) -> Result<(), BoxError> {
+        let _ = (name, by);
+        missing(Hook::ClockBack)
+    }
+
+    /// [`Hook::Fill`]: the store has no room left, and refuses writes that need more. One that has no such bound does
+    /// nothing.
+    ///
+    /// # Errors
+    /// The hook is missing, or the store can't be reached.
+    async fn fill(&self) -> Result<(), BoxError> {
+        missing(Hook::Fill)
+    }
+
+    /// [`Hook::Fill`]: the store has room again.
+    ///
+    /// # Errors
+    /// The hook is missing, or the store can't be reached.
+    async fn make_room(&self) -> Result<(), BoxError> {
+        missing(Hook::Fill)
+    }
+
+    /// [`Hook::Restart`]: the store ends and starts again. What it keeps is up to the store.
+    ///
+    /// # Errors
+    /// The hook is missing, or the store does not come back.
+    async fn restart(&self) -> Result<(), BoxError> {
+        missing(Hook::Restart)
+    }
+}
+
+/// What a [`Harness`] may be unable to do.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hook {
+    /// [`Harness::set_clock_back`].
+    ClockBack,
+    /// [`Harness::fill`] and [`Harness::make_room`].
+    Fill,
+    /// [`Harness::flush`].
+    Flush,
+    /// [`Harness::foreign_lock`].
+    Foreign,
+    /// [`Harness::parts`], at least two of them.
+    Parts,
+    /// [`Harness::pause`] and [`Harness::resume`].
+    Pause,
+    /// [`Harness::restart`].
+    Restart,
+    /// [`Harness::connect_through_faults`] breaks a real connection, so that a request can arrive after its sender
+    /// has given up.
+    Wire,
+}
+
+/// The connection of one backend, to be hurt.
+pub trait Link: fmt::Debug + Send + Sync + 'static {
+    /// Replaces the faults.
+    fn set(&self, faults: Faults);
+
+    /// Breaks what is connected now. Requests under way fail with an unknown outcome.
+    fn cut(&self);
+
+    /// Breaks what is connected now at the client's end only: requests under way still arrive, this much later.
+    /// Without [`Hook::Wire`] the same as [`cut`](Self::cut).
+    fn cut_client(&self, late: Duration) {
+        let _ = late;
+        self.cut();
+    }
+
+    /// Ends all faults. A connection that lost bytes is broken by it.
+    fn heal(&self) {
+        self.set(Faults::NONE);
+    }
+}
+
+/// What a [`Link`] does to requests and replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faults {
+    /// Requests arrive this much later.
+    pub request_delay: Duration,
+    /// Replies arrive this much later.
+    pub reply_delay: Duration,
+    /// Requests stay under way until this ends.
+    pub hold_requests: bool,
+    /// Requests are executed, and their replies never come.
+    pub lose_replies: bool,
+    /// Nothing can be connected.
+    pub refuse: bool,
+}
+
+impl Faults {
+    /// A healthy link.
+    pub const NONE: Self = Self {
+        request_delay: Duration::ZERO,
+        reply_delay: Duration::ZERO,
+        hold_requests: false,
+        lose_replies: false,
+        refuse: false,
+    };
+    /// Neither request nor reply comes through.
+    pub const SILENCE: Self = Self { hold_requests: true, lose_replies: true, ..Self::NONE };
+    /// Executed, reply lost.
+    pub const LOST_REPLIES: Self = Self { lose_replies: true, ..Self::NONE };
+}
+
+fn missing<T>(hook: Hook) -> Result<T, BoxError> {
+    Err(format!("the hook {hook:?} is missing, and a case that doesn't ask for it called it").into())
+}

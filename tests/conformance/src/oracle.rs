@@ -1,0 +1,90 @@
+//! The leak oracle (C6): the store is as empty, and the process as small, as before the case.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use tokio::{runtime::Handle, time::sleep};
+
+use crate::{env::Env, execute::runtime, wait::soon};
+
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Every name that the case used is free, nobody waits, and the store's own list of left-overs is empty.
+///
+/// Clean-up goes on in the background, so it gets time; a lease would last longer than that.
+pub(crate) async fn store_is_clean(env: &Env) -> Result<(), String> {
+    poll(|| async {
+        let backend =
+            env.harness().connect().await.map_err(|e| format!("the store can't be reached: {e}"))?;
+        let mut left = env.harness().leaks().await.map_err(|e| format!("the leaks can't be listed: {e}"))?;
+        for name in env.names() {
+            let seen = backend.inspect(&name).await.map_err(|e| format!("{name} can't be inspected: {e}"))?;
+            if !seen.holders.is_empty() || seen.waiters.is_some_and(|waiters| waiters > 0) {
+                left.push(format!("{name}: {seen:?}"));
+            }
+        }
+        backend.close().await.map_err(|e| format!("a connection can't be closed: {e}"))?;
+        if left.is_empty() { Ok(()) } else { Err(format!("left in the store: {}", left.join("; "))) }
+    })
+    .await
+}
+
+/// No task of lockkit or of the harness runs any more.
+pub(crate) async fn no_task_is_left() -> Result<(), String> {
+    poll(|| async {
+        match Handle::current().metrics().num_alive_tasks() {
+            0 => Ok(()),
+            tasks => Err(format!("{tasks} tasks are left although every locker is dropped")),
+        }
+    })
+    .await
+}
+
+/// What the process has open.
+#[derive(Debug)]
+pub(crate) struct Baseline {
+    open_files: Option<usize>,
+}
+
+impl Baseline {
+    pub(crate) fn of_the_process() -> Self {
+        // With some of its features, tokio keeps files from the first runtime of a process on.
+        drop(runtime());
+        Self { open_files: open_files() }
+    }
+
+    /// Checks that no file or socket is open that was not before. Only where the system lists them.
+    ///
+    /// A client library with timers on a thread of its own lets go of its wakers, and of the runtime's own files with
+    /// them, when that thread next looks at its timers: they get time, too.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let start = Instant::now();
+        loop {
+            let (Some(before), Some(now)) = (self.open_files, open_files()) else { return Ok(()) };
+            if now <= before {
+                return Ok(());
+            }
+            if start.elapsed() > soon() {
+                return Err(format!("{} open files are left", now - before));
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
+fn open_files() -> Option<usize> {
+    fs::read_dir("/proc/self/fd").ok().map(Iterator::count)
+}
+
+async fn poll<F: Future<Output = Result<(), String>>>(mut look: impl FnMut() -> F) -> Result<(), String> {
+    let start = Instant::now();
+    loop {
+        match look().await {
+            Err(wrong) if start.elapsed() > soon() => return Err(wrong),
+            Err(_) => sleep(LOOK_AGAIN).await,
+            Ok(()) => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The plan of a run, and the run: each case × store × lock is a line of the report.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::ExitCode,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use libtest_mimic::{Arguments, Completion, Trial};
+
+use crate::{
+    case::Case,
+    cases,
+    execute::{Files, execute},
+    harness::Store,
+    lock::Flavor,
+    oracle::Baseline,
+};
+
+/// Most of a case is waiting.
+const AT_ONCE: usize = 16;
+
+/// Runs every case that fits on every store, with the arguments of the command line, and says how it went.
+///
+/// The whole test file of a backend is a `main` that returns this.
+#[must_use]
+pub fn main(stores: impl IntoIterator<Item = Arc<dyn Store>>) -> ExitCode {
+    run(stores, Locks::All, false)
+}
+
+/// As [`main()`], and fails if a case fits none of the stores: for lockkit's own runs, whose stores cover every case.
+#[must_use]
+pub fn main_covering_all(stores: impl IntoIterator<Item = Arc<dyn Store>>) -> ExitCode {
+    run(stores, Locks::All, true)
+}
+
+/// As [`main()`], and runs each case on the first lock only that it is for: a third of the time, for stores whose locks
+/// are checked one by one elsewhere.
+#[must_use]
+pub fn main_on_one_lock(stores: impl IntoIterator<Item = Arc<dyn Store>>) -> ExitCode {
+    run(stores, Locks::First, false)
+}
+
+/// On which of a store's locks a case is run.
+#[derive(Clone, Copy)]
+enum Locks {
+    All,
+    First,
+}
+
+fn run(stores: impl IntoIterator<Item = Arc<dyn Store>>, locks: Locks, covering_all: bool) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    let at_once = *arguments.test_threads.get_or_insert(AT_ONCE);
+    // What is open is counted for the whole process.
+    let files = if at_once == 1 { Files::OfTheCase } else { Files::OfTheRun };
+    let mut covered = BTreeSet::new();
+    let mut of_stores = Vec::new();
+    let mut sites: BTreeMap<String, Turns> = BTreeMap::new();
+    for store in stores {
+        let mut trials = Vec::new();
+        let turns = Arc::clone(sites.entry(store.site()).or_default());
+        for planned in plan(&*store, locks) {
+            if let Planned::Run(case, _) = planned {
+                covered.insert(case.name);
+            }
+            trials.push(trial(&store, planned, &turns, files));
+        }
+        of_stores.push(trials.into_iter());
+    }
+    let mut trials = in_turn(of_stores);
+    if covering_all {
+        trials.push(Trial::test("suite::every_case_fits_some_store", move || {
+            let uncovered: Vec<_> =
+                cases::all().map(|case| case.name).filter(|name| !covered.contains(name)).collect();
+            if uncovered.is_empty() { Ok(()) } else { Err(uncovered.join(", ").into()) }
+        }));
+    }
+    let baseline = Baseline::of_the_process();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    match baseline.check() {
+        Err(leak) if files == Files::OfTheRun => {
+            println!("C6: {leak} by the cases above; run with --test-threads=1 to see by which");
+            ExitCode::FAILURE
+        }
+        _ => conclusion.exit_code(),
+    }
+}
+
+/// One of each store after the other, so that all of them are at work at once.
+fn in_turn(mut of_stores: Vec<impl Iterator<Item = Trial>>) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    loop {
+        let before = trials.len();
+        trials.extend(of_stores.iter_mut().filter_map(Iterator::next));
+        if trials.len() == before {
+            return trials;
+        }
+    }
+}
+
+/// Who disturbs all users of a site, is alone with it.
+type Turns = Arc<RwLock<()>>;
+
+/// What becomes of a case on a store.
+enum Planned {
+    NotApplicable(Case, String),
+    Run(Case, Flavor),
+}
+
+fn plan(store: &dyn Store, locks: Locks) -> Vec<Planned> {
+    let (descriptor, hooks) = (store.descriptor(), store.hooks());
+    let mut planned = Vec::new();
+    for case in cases::all() {
+        let flavors = case.needs.flavors(&descriptor.capabilities);
+        if flavors.is_empty() {
+            planned.push(Planned::NotApplicable(case, case.needs.missing_capability().to_owned()));
+        } else if let Some(reason) = case.needs.obstacle(&descriptor, &hooks) {
+            planned.push(Planned::NotApplicable(case, reason));
+        } else {
+            let count = if matches!(locks, Locks::First) || store.is_twin() { 1 } else { flavors.len() };
+            planned.extend(flavors.into_iter().take(count).map(|flavor| Planned::Run(case, flavor)));
+        }
+    }
+    planned
+}
+
+fn trial(store: &Arc<dyn Store>, planned: Planned, turns: &Turns, files: Files) -> Trial {
+    let name = store.name().to_owned();
+    match planned {
+        Planned::NotApplicable(case, reason) => {
+            Trial::ignorable_test(format!("{name}::{}", case.name), move || {
+                Ok(Completion::ignored_with(format!("not applicable: {reason}")))
+            })
+        }
+        Planned::Run(case, flavor) => {
+            let name = match flavor {
+                Flavor::Mutex => format!("{name}::{}", case.name),
+                _ => format!("{name}::{flavor}::{}", case.name),
+            };
+            let (store, turns) = (Arc::clone(store), Arc::clone(turns));
+            Trial::test(name, move || {
+                if case.needs.disturbs() {
+                    let _alone = turns.write().unwrap_or_else(PoisonError::into_inner);
+                    Ok(execute(case, &store, flavor, files)?)
+                } else {
+                    let _beside_others = turns.read().unwrap_or_else(PoisonError::into_inner);
+                    Ok(execute(case, &store, flavor, files)?)
+                }
+            })
+        }
+    }
+}
+
+/// Runs one case, by name, over the store's first lock that fits; for tests of the suite itself.
+///
+/// # Errors
+/// Why the case failed, or that there is no such case for this store.
+pub fn run_case(store: &Arc<dyn Store>, name: &str) -> Result<(), String> {
+    let case = plan(&**store, Locks::First).into_iter().find_map(|planned| match planned {
+        Planned::Run(case, flavor) if case.name == name => Some((case, flavor)),
+        _ => None,
+    });
+    let (case, flavor) = case.ok_or_else(|| format!("{name} is no case for {}", store.name()))?;
+    execute(case, store, flavor, Files::OfTheCase)
+}

@@ -1,0 +1,118 @@
+//! A quorum of embedded memory stores.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lockkit_core::{
+    LockName, Memory, Need, Quorum,
+    spi::{Backend, Descriptor},
+};
+
+use crate::{
+    faulty::Faulty,
+    harness::{BoxError, Faults, Harness, Hook, Link, Store},
+    wait::ms,
+};
+
+/// Several memory stores of which a majority, or all, must grant; new ones for each case.
+#[derive(Clone, Debug)]
+pub struct QuorumStore {
+    name: String,
+    members: usize,
+    need: Need,
+}
+
+impl QuorumStore {
+    /// A quorum of so many members.
+    #[must_use]
+    pub fn new(members: usize, need: Need) -> Self {
+        Self { name: format!("quorum-{need}-of-{members}"), members, need }
+    }
+
+    fn harness(&self) -> QuorumHarness {
+        let members = (0..self.members).map(|place| {
+            let memory = Memory::new();
+            let faulty = Faulty::new(Arc::new(memory.clone()));
+            faulty.line().set(stagger(place));
+            (memory, Arc::new(faulty))
+        });
+        QuorumHarness { members: members.collect(), need: self.need }
+    }
+}
+
+#[async_trait]
+impl Store for QuorumStore {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        self.harness().quorum().expect("memory stores can be members").descriptor().clone()
+    }
+
+    fn hooks(&self) -> Vec<Hook> {
+        vec![Hook::Parts]
+    }
+
+    async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
+        Ok(Box::new(self.harness()))
+    }
+}
+
+/// Each store, and the way to it.
+#[derive(Debug)]
+struct QuorumHarness {
+    members: Vec<(Memory, Arc<Faulty>)>,
+    need: Need,
+}
+
+impl QuorumHarness {
+    fn quorum(&self) -> Result<Quorum, BoxError> {
+        let members =
+            self.members.iter().map(|(_, faulty)| -> Arc<dyn Backend> { Arc::<Faulty>::clone(faulty) });
+        Ok(Quorum::with_need(members.collect(), self.need)?)
+    }
+}
+
+/// From the third on members answer late: each in a way of its own, so that their answers come one after the other.
+fn stagger(place: usize) -> Faults {
+    let (request_delay, reply_delay) = match place {
+        0 | 1 => (ms(0), ms(0)),
+        2 => (ms(0), ms(1)),
+        3 => (ms(1), ms(0)),
+        _ => (ms(1), ms(1)),
+    };
+    Faults { request_delay, reply_delay, ..Faults::NONE }
+}
+
+#[async_trait]
+impl Harness for QuorumHarness {
+    async fn connect(&self) -> Result<Arc<dyn Backend>, BoxError> {
+        Ok(Arc::new(self.quorum()?))
+    }
+
+    async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {
+        for (member, _) in &self.members {
+            for holder in member.inspect(name).await?.holders {
+                if let Some(token) = holder.token {
+                    member.force_release(name, token).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn leaks(&self) -> Result<Vec<String>, BoxError> {
+        let left = self.members.iter().map(|(member, _)| member).enumerate();
+        let left = left.filter(|(_, member)| !member.is_empty());
+        Ok(left
+            .map(|(place, member)| format!("member {}: {} names are not idle", place + 1, member.len()))
+            .collect())
+    }
+
+    fn parts(&self) -> Vec<Arc<dyn Link>> {
+        self.members.iter().map(|(_, faulty)| -> Arc<dyn Link> { faulty.line() }).collect()
+    }
+
+    async fn close(&self) {}
+}

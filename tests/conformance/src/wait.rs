@@ -1,0 +1,107 @@
+//! Bounded waiting on conditions. Lower bounds in cases are exact; upper ones get the slack.
+
+use std::{
+    env,
+    sync::{LazyLock, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use lockkit_core::{Clock, Tick, spi::Lease};
+use tokio::time::{sleep, timeout};
+
+const VARIABLE: &str = "LOCKKIT_TEST_SLACK";
+const DEFAULT: Duration = Duration::from_secs(2);
+static OVERRIDE: Mutex<Option<Duration>> = Mutex::new(None);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// How much later than promised a thing may happen on a busy machine: `LOCKKIT_TEST_SLACK`, in milliseconds (`500`
+/// or `500ms`) or as a multiple of the default 2 s (`3x`).
+pub(crate) fn slack() -> Duration {
+    static FROM_ENV: LazyLock<Duration> = LazyLock::new(|| match env::var(VARIABLE) {
+        Ok(text) => parse(&text).unwrap_or_else(|| panic!("{VARIABLE} is {text:?}, give 500ms or 3x")),
+        Err(_) => DEFAULT,
+    });
+    OVERRIDE.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(*FROM_ENV)
+}
+
+/// Overrides `LOCKKIT_TEST_SLACK` for the cases to come, or no more: where a failure is expected, it need not be
+/// waited for as long.
+pub fn override_slack(slack: Option<Duration>) {
+    *OVERRIDE.lock().unwrap_or_else(PoisonError::into_inner) = slack;
+}
+
+/// For what has no bound of its own but that of the machine, and is far shorter than the lease of
+/// [`long`](crate::env::long), in which all would be well by itself.
+pub(crate) fn soon() -> Duration {
+    slack() * 10
+}
+
+/// For what a store that stands still for seconds, now and then, does in the end.
+pub(crate) fn a_minute() -> Duration {
+    slack() * 30
+}
+
+fn parse(text: &str) -> Option<Duration> {
+    if let Some(factor) = text.strip_suffix('x') {
+        let factor = factor.parse().ok().filter(|factor| (0.0..=1_000.0).contains(factor))?;
+        return Some(DEFAULT.mul_f64(factor));
+    }
+    text.strip_suffix("ms").unwrap_or(text).parse().ok().map(Duration::from_millis)
+}
+
+/// Waits until `look` finds nothing wrong any more; panics with what it last found after `bound`.
+pub(crate) async fn eventually(bound: Duration, mut look: impl AsyncFnMut() -> Result<(), String>) {
+    let start = Instant::now();
+    while let Err(wrong) = look().await {
+        assert!(start.elapsed() < bound, "after {bound:?}: {wrong}");
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// When something was asked of a store, from which a lease is counted.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) at: Instant,
+    tick: Tick,
+}
+
+impl Asked {
+    pub(crate) fn now() -> Self {
+        Self { at: Instant::now(), tick: Clock::Boot.now() }
+    }
+
+    /// The holder's deadline, as the core counts it: less 1 % and 2 ms for clocks that differ. `None` is never.
+    pub(crate) fn deadline(self, lease: Lease) -> Option<Instant> {
+        let less_drift = |lasts: Duration| lasts.saturating_sub(lasts / 100 + ms(2));
+        match lease {
+            Lease::For(lasts) => Some(self.at + less_drift(lasts)),
+            Lease::Proven { at, lasts } => Some(self.at + self.tick.until(at.after(less_drift(lasts)))),
+            Lease::Session => None,
+        }
+    }
+}
+
+/// Awaits what must happen within `promised`, give or take the slack.
+pub(crate) async fn within<T>(promised: Duration, what: &str, future: impl Future<Output = T>) -> T {
+    let bound = promised + slack();
+    timeout(bound, future).await.unwrap_or_else(|_| panic!("{what} did not happen within {bound:?}"))
+}
+
+pub(crate) const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slack_is_milliseconds_or_a_multiple() {
+        assert_eq!(parse("500"), Some(ms(500)));
+        assert_eq!(parse("500ms"), Some(ms(500)));
+        assert_eq!(parse("3x"), Some(DEFAULT * 3));
+        for bad in ["", "x", "3s", "-1x", "NaNx", "-5"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Tests that cross stores. Those of one store stand beside it.

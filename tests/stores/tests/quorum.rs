@@ -1,0 +1,423 @@
+//! A lock over five Redis servers, of which some die, fall silent, or come back empty.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use lockkit::{
+    ErrorKind, FencingToken, LockGuard, LockOptions, Locker, Memory, Quorum, Released,
+    redis::{Config, Redis},
+    spi::Backend,
+    url::StoreUrl,
+};
+use lockkit_conformance::{Faults, Link, StallMeter, proxy::Proxy};
+use lockkit_fixture::RedisServer;
+use tokio::{task::JoinSet, time::sleep};
+
+const TTL: Duration = Duration::from_secs(2);
+const OP_TIMEOUT: Duration = Duration::from_millis(500);
+/// What must happen, happens within this.
+const SOON: Duration = Duration::from_secs(20);
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Five servers, each behind a proxy.
+struct Five {
+    servers: Vec<RedisServer>,
+    proxies: Vec<Proxy>,
+}
+
+impl Five {
+    async fn start() -> Self {
+        let servers: Vec<_> = (0..5).map(|_| RedisServer::start().unwrap()).collect();
+        let mut proxies = Vec::new();
+        for server in &servers {
+            proxies.push(Proxy::start(([127, 0, 0, 1], server.port()).into()).await.unwrap());
+        }
+        Self { servers, proxies }
+    }
+
+    fn url(&self) -> String {
+        let members = self.proxies.iter().map(|proxy| format!("member=redis://{}/", proxy.addr()));
+        format!("quorum://?{}", members.collect::<Vec<_>>().join("&"))
+    }
+
+    async fn locker(&self) -> Locker {
+        self.locker_with(TTL, OP_TIMEOUT).await
+    }
+
+    async fn locker_with(&self, ttl: Duration, op_timeout: Duration) -> Locker {
+        let locker = lockkit::connect(&self.url()).await.unwrap();
+        locker.with_defaults(LockOptions::new().with_ttl(ttl).with_op_timeout(op_timeout)).unwrap()
+    }
+
+    fn silence(&self, places: &[usize]) {
+        places.iter().for_each(|place| Link::set(&self.proxies[*place], Faults::SILENCE));
+    }
+
+    fn heal(&self) {
+        self.proxies.iter().for_each(Proxy::heal);
+    }
+
+    /// What stands at these servers beside the last tokens of idle names.
+    fn left(&self, places: &[usize]) -> String {
+        let keys = places.iter().map(|place| {
+            let script = "local left = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
+                          if string.sub(key, -7) ~= '}:fence' and string.sub(key, -5) ~= ':keys' then left[#left + 1] = key end end \
+                          return table.concat(left, ' ')";
+            self.servers[*place].ask(["EVAL", script, "0"]).unwrap().text()
+        });
+        keys.filter(|keys| !keys.is_empty()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// One grant, as its holder saw it: it counts from after the call returned to the last time that it was seen as held.
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    asked: Instant,
+    from: Instant,
+    until: Instant,
+    token: FencingToken,
+}
+
+/// What the lock protects: it refuses smaller tokens than it has seen.
+#[derive(Default)]
+struct Register {
+    largest: Mutex<Option<FencingToken>>,
+    stays: Mutex<Vec<Stay>>,
+}
+
+impl Register {
+    fn write(&self, token: FencingToken) -> bool {
+        let mut largest = self.largest.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = largest.is_none_or(|largest| token >= largest);
+        if fresh {
+            *largest = Some(token);
+        }
+        fresh
+    }
+
+    /// Works under the lock, and panics if a holder that is right to believe is refused.
+    async fn visit(&self, asked: Instant, guard: &LockGuard, strict: bool) {
+        let from = Instant::now();
+        let (token, mut until) = (guard.fencing_token(), from);
+        let written = self.write(token);
+        sleep(ms(rand::random_range(0..4))).await;
+        let now = Instant::now();
+        if guard.is_held() {
+            until = now;
+            assert!(written || !strict, "C1: token {token} was refused, and its holder still has it");
+        }
+        self.stays.lock().unwrap_or_else(PoisonError::into_inner).push(Stay { asked, from, until, token });
+    }
+
+    /// Panics if a token repeats, or is smaller than that of a grant that was returned before it was asked for; and
+    /// unless a member forgot what it had granted, if two stays overlap. Returns how many there were.
+    fn verify(&self, exclusive: bool) -> usize {
+        let mut stays = self.stays.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        stays.sort_by_key(|stay| stay.token);
+        for pair in stays.windows(2) {
+            let [earlier, later] = pair else { continue };
+            assert!(earlier.token < later.token, "C4: two grants have token {}", later.token);
+            assert!(!exclusive || earlier.until <= later.from, "C1: {earlier:?} and {later:?}");
+        }
+        for (at, stay) in stays.iter().enumerate() {
+            let above = stays[at + 1..].iter().find(|other| other.from < stay.asked);
+            assert!(above.is_none(), "C4: {stay:?} was asked for after {above:?}");
+        }
+        stays.len()
+    }
+}
+
+/// Several lockers compete until they are told to end.
+struct Crowd {
+    register: Arc<Register>,
+    ended: Arc<AtomicBool>,
+    tasks: JoinSet<usize>,
+    lockers: Vec<Locker>,
+}
+
+impl Crowd {
+    async fn start(five: &Five, strict: bool) -> Self {
+        let (register, ended) = (Arc::new(Register::default()), Arc::new(AtomicBool::new(false)));
+        let (mut tasks, mut lockers) = (JoinSet::new(), Vec::new());
+        for _ in 0..4 {
+            let locker = five.locker().await;
+            for _ in 0..2 {
+                let (locker, register, ended) = (locker.clone(), Arc::clone(&register), Arc::clone(&ended));
+                tasks.spawn(async move {
+                    let (mutex, mut errors) = (locker.mutex("contended").unwrap(), 0);
+                    while !ended.load(SeqCst) {
+                        let asked = Instant::now();
+                        match mutex.lock_timeout(ms(1_000)).await {
+                            Ok(Some(guard)) => {
+                                register.visit(asked, &guard, strict).await;
+                                errors += usize::from(guard.release().await.is_err());
+                            }
+                            Ok(None) => {}
+                            Err(error) => {
+                                assert!(error.is_temporary(), "{error:?}");
+                                errors += 1;
+                            }
+                        }
+                    }
+                    errors
+                });
+            }
+            lockers.push(locker);
+        }
+        Self { register, ended, tasks, lockers }
+    }
+
+    fn grants(&self) -> usize {
+        self.register.stays.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Panics unless the lock goes from hand to hand: for `span`, and longer if it goes slowly.
+    async fn goes_on(&self, what: &str, span: Duration) {
+        let (before, start) = (self.grants(), Instant::now());
+        let grants = loop {
+            sleep(ms(10)).await;
+            let (grants, took) = (self.grants() - before, start.elapsed());
+            if took >= span && grants >= 20 {
+                break grants;
+            }
+            assert!(took < span + SOON, "{what}: {grants} grants in {took:?}");
+        };
+        println!("{what}: {grants} grants in {:?}", start.elapsed());
+    }
+
+    async fn end(self, exclusive: bool) -> usize {
+        self.ended.store(true, SeqCst);
+        let errors: usize = self.tasks.join_all().await.into_iter().sum();
+        for locker in self.lockers {
+            let start = Instant::now();
+            locker.shutdown().await.unwrap();
+            assert!(start.elapsed() < TTL * 2, "a shutdown took {:?}", start.elapsed());
+        }
+        let grants = self.register.verify(exclusive);
+        println!("{grants} grants, {errors} errors");
+        grants
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_c4_c8_a_minority_may_die_or_fall_silent() {
+    let mut five = Five::start().await;
+    let crowd = Crowd::start(&five, true).await;
+    crowd.goes_on("all five", ms(1_500)).await;
+    five.silence(&[0, 3]);
+    crowd.goes_on("two partitioned", ms(2_500)).await;
+    five.heal();
+    crowd.goes_on("healed", ms(1_500)).await;
+    five.servers[1].kill().unwrap();
+    five.servers[4].kill().unwrap();
+    crowd.goes_on("two killed", ms(2_500)).await;
+    five.silence(&[1, 4]);
+    crowd.goes_on("two killed and silent", ms(2_500)).await;
+    crowd.end(true).await;
+    sleep(TTL).await;
+    assert_eq!(five.left(&[0, 2, 3]), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c4_tokens_rise_though_a_member_comes_back_empty_at_once() {
+    let mut five = Five::start().await;
+    let crowd = Crowd::start(&five, false).await;
+    for place in [2, 0, 2, 4] {
+        five.servers[place].restart().unwrap();
+        crowd.goes_on("one came back empty", ms(1_000)).await;
+    }
+    crowd.end(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_c4_a_storm_of_kills_and_partitions() {
+    const STORM: Duration = Duration::from_secs(20);
+    let mut five = Five::start().await;
+    let crowd = Crowd::start(&five, true).await;
+    let start = Instant::now();
+    let mut faults = 0;
+    while start.elapsed() < STORM || faults <= 8 {
+        let place = rand::random_range(0..5);
+        let other = (place + rand::random_range(1..5)) % 5;
+        match rand::random_range(0..4) {
+            0 => five.silence(&[place]),
+            1 => five.silence(&[place, other]),
+            2 => five.proxies[place].reset_all(),
+            _ => {
+                five.servers[place].kill().unwrap();
+                five.silence(&[other]);
+                // A member that has lost its data stays away for one ttl.
+                sleep(TTL + ms(100)).await;
+                five.servers[place].restart().unwrap();
+            }
+        }
+        sleep(ms(rand::random_range(50..700))).await;
+        five.heal();
+        faults += 1;
+        sleep(ms(rand::random_range(0..300))).await;
+    }
+    crowd.goes_on("after the storm", ms(0)).await;
+    let grants = crowd.end(true).await;
+    assert!(grants > 200, "{faults} faults, {grants} grants");
+    sleep(TTL).await;
+    assert_eq!(five.left(&[0, 1, 2, 3, 4]), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() {
+    // Whoever keeps to neither bound is late by much more than what is allowed for.
+    const LONG_TTL: Duration = ms(6_000);
+    const LONG_TIMEOUT: Duration = ms(1_500);
+    let mut five = Five::start().await;
+    let locker = five.locker_with(LONG_TTL, LONG_TIMEOUT).await;
+    let mutex = locker.mutex("x").unwrap();
+    assert_eq!(mutex.lock().await.unwrap().release().await.unwrap(), Released::Freed);
+    let meter = StallMeter::start();
+    for place in [0, 2, 3] {
+        five.servers[place].kill().unwrap();
+    }
+    for silent in [false, true] {
+        if silent {
+            [0, 2, 3].iter().for_each(|place| five.servers[*place].restart().unwrap());
+            five.silence(&[0, 2, 3]);
+        }
+        for bound in [None, Some(ms(300)), Some(ms(2_500))] {
+            let in_doubt = silent && bound == Some(ms(300));
+            // What is slow to answer may leave one in doubt, but not each one.
+            for asked in 1.. {
+                meter.restart();
+                let start = Instant::now();
+                let answer = match bound {
+                    None => mutex.try_lock().await,
+                    Some(bound) => mutex.lock_timeout(bound).await,
+                };
+                let (took, error) = (start.elapsed(), answer.unwrap_err());
+                let most = bound.unwrap_or(LONG_TIMEOUT) + ms(200) + meter.longest() * 3;
+                assert!(took < most, "{bound:?}: {took:?} of {most:?}");
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+                println!("{bound:?}, after {took:?}: {error}");
+                if in_doubt {
+                    break;
+                }
+                if error.is_outcome_unknown() && asked < 10 {
+                    continue;
+                }
+                let text = error.to_string();
+                assert!(text.contains(" of 5 members granted, 3 are needed: member 1 (redis://"), "{text}");
+                assert!(!text.contains('\n') && !error.is_outcome_unknown(), "{text}");
+                break;
+            }
+        }
+        let start = Instant::now();
+        while !five.left(&[1, 4]).is_empty() {
+            assert!(start.elapsed() < LONG_TTL / 2, "left: {}", five.left(&[1, 4]));
+            sleep(ms(10)).await;
+        }
+    }
+    let start = Instant::now();
+    let shutdown = locker.shutdown().await;
+    println!("shutdown after {:?}: {shutdown:?}", start.elapsed());
+    assert_eq!(five.left(&[1, 4]), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c8_members_that_are_down_at_the_start_come_later() {
+    let mut five = Five::start().await;
+    five.servers[0].kill().unwrap();
+    five.silence(&[3]);
+    let locker = five.locker().await;
+    let mutex = locker.mutex("x").unwrap();
+    let first = mutex.lock().await.unwrap();
+    five.servers[0].restart().unwrap();
+    five.heal();
+    sleep(ms(600)).await;
+    let token = first.fencing_token();
+    assert_eq!(first.release().await.unwrap(), Released::Freed);
+    // Without the two that were there from the start, those that came later make the majority.
+    drop(mutex.lock().await.unwrap());
+    five.silence(&[1, 4]);
+    sleep(ms(600)).await;
+    let second = mutex.lock_timeout(ms(5_000)).await.unwrap().expect("nobody else is there");
+    assert!(second.fencing_token() > token);
+    assert_eq!(second.release().await.unwrap(), Released::Freed);
+    locker.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c8_two_silent_members_cost_no_time() {
+    // No stall makes a request fail, and who waits for a silent member waits for long.
+    let (ttl, op_timeout) = (TTL * 4, OP_TIMEOUT * 4);
+    let five = Five::start().await;
+    let locker = five.locker_with(ttl, op_timeout).await;
+    let mutex = locker.mutex("x").unwrap();
+    let meter = StallMeter::start();
+    let times = async |what: &str| {
+        meter.restart();
+        let (mut acquired, mut released) = (Vec::new(), Vec::new());
+        for _ in 0..100 {
+            let start = Instant::now();
+            let guard = mutex.try_lock().await.unwrap().expect("nobody else is there");
+            acquired.push(start.elapsed());
+            let start = Instant::now();
+            assert_eq!(guard.release().await.unwrap(), Released::Freed);
+            released.push(start.elapsed());
+        }
+        acquired.sort();
+        released.sort();
+        println!(
+            "{what}: acquired in {:?} (most {:?}), released in {:?}; the machine stood still for {:?}",
+            acquired[50],
+            acquired[99],
+            released[50],
+            meter.longest()
+        );
+        acquired
+    };
+    let healthy = times("healthy").await;
+    five.silence(&[1, 2]);
+    let silent = times("two silent").await;
+    let most = (healthy[50] * 3).max(ms(20)) + meter.longest();
+    assert!(silent[50] < most, "{:?} instead of {:?}", silent[50], healthy[50]);
+    // One that waits for a silent member does so each time, or each time that the line comes to it. A server may stand
+    // still by itself.
+    assert!(silent[95] < op_timeout / 4 + meter.longest(), "{silent:?}");
+    locker.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_c4_stores_of_several_kinds_make_a_quorum() {
+    let servers = [RedisServer::start().unwrap(), RedisServer::start().unwrap()];
+    let memory = Memory::new();
+    let quorum = async || {
+        let mut members: Vec<Arc<dyn Backend>> = vec![Arc::new(memory.clone())];
+        for server in &servers {
+            let config = Config::from_url(StoreUrl::parse(&server.url()).unwrap()).unwrap();
+            members.push(Arc::new(Redis::connect(config).await.unwrap()));
+        }
+        Locker::new(Quorum::new(members).unwrap())
+    };
+    let (a, b) = (quorum().await, quorum().await);
+    let mut last = None;
+    for round in 0..20 {
+        let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        let guard = first.mutex("x").unwrap().lock().await.unwrap();
+        assert!(last.replace(guard.fencing_token()) < Some(guard.fencing_token()));
+        assert!(second.mutex("x").unwrap().try_lock().await.unwrap().is_none());
+        let seen = b.inspect(guard.name()).await.unwrap();
+        assert_eq!(seen.holders[0].token, Some(guard.fencing_token()));
+        assert_eq!(seen.holders[0].owner, Some(guard.owner()));
+        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    }
+    for locker in [a, b] {
+        locker.shutdown().await.unwrap();
+    }
+    assert!(memory.is_empty());
+}

@@ -1,0 +1,306 @@
+//! ZooKeeper under test: a server of our own, or the one that `LOCKKIT_TEST_ZK_URL` names.
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs as _},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use lockkit_conformance::{BoxError, Harness, Hook, Link, Store, proxy::Proxy};
+use lockkit_core::{
+    Kind, LockName,
+    spi::{Backend, Descriptor},
+    url::StoreUrl,
+};
+use lockkit_fixture::{TestZooKeeper, ZooKeeperOptions, ZooKeeperServer, zookeeper_from_env_or_start};
+use lockkit_zk::{
+    Config, ZooKeeper,
+    zookeeper_client::{self as zk, Acls, Client, CreateMode},
+};
+use tokio::time::sleep;
+
+/// Short, so that the cases in which a lease ends are; long enough for heartbeats on a busy machine.
+const SESSION: &str = "6s";
+
+/// One server. Each case works under a random prefix of its own.
+#[derive(Debug)]
+pub(crate) struct ZooKeeperStore {
+    name: &'static str,
+    host: SocketAddr,
+    parameters: &'static str,
+    server: Option<Arc<Mutex<ZooKeeperServer>>>,
+    descriptor: Descriptor,
+}
+
+impl ZooKeeperStore {
+    /// Starts the server, or finds it, and asks it what it can do: with fair queues, and without.
+    pub(crate) fn start() -> Result<[Self; 2], BoxError> {
+        let TestZooKeeper { url, server } = zookeeper_from_env_or_start(ZooKeeperOptions::default())?;
+        let host = host_of(&url)?;
+        let server = server.map(|server| Arc::new(Mutex::new(server)));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let store = |name, parameters| {
+            let mut descriptor = runtime.block_on(async {
+                let backend = first(host, parameters).await?;
+                let descriptor = backend.descriptor().clone();
+                backend.close().await?;
+                admin(host).await?.delete("/lockkit-probe/mutex", None).await?;
+                Ok::<_, BoxError>(descriptor)
+            })?;
+            if !descriptor.capabilities.fair {
+                // The other locks are the same with and without fair mutexes.
+                (descriptor.capabilities.shared, descriptor.capabilities.permits) = (false, false);
+            }
+            Ok::<_, BoxError>(Self { name, host, parameters, server: server.clone(), descriptor })
+        };
+        Ok([store("zookeeper", "fair=true")?, store("zookeeper-unfair", "fair=false")?])
+    }
+
+    /// Whether it may be stopped and restarted.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.server.is_some()
+    }
+}
+
+#[async_trait]
+impl Store for ZooKeeperStore {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        self.descriptor.clone()
+    }
+
+    fn site(&self) -> String {
+        self.host.to_string()
+    }
+
+    fn hooks(&self) -> Vec<Hook> {
+        let mut hooks = vec![Hook::Flush, Hook::Wire];
+        if self.descriptor.capabilities.fair {
+            hooks.push(Hook::Foreign);
+        }
+        if self.is_ours() {
+            hooks.extend([Hook::Pause, Hook::Restart]);
+        }
+        hooks
+    }
+
+    async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
+        Ok(Box::new(ZooKeeperHarness {
+            prefix: format!("lockkit-test-{:016x}", rand::random::<u64>()),
+            host: self.host,
+            parameters: self.parameters,
+            server: self.server.clone(),
+            paused: Mutex::default(),
+            proxies: Mutex::default(),
+            foreign: Mutex::default(),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct ZooKeeperHarness {
+    prefix: String,
+    host: SocketAddr,
+    parameters: &'static str,
+    server: Option<Arc<Mutex<ZooKeeperServer>>>,
+    paused: Mutex<bool>,
+    /// Kept to the end: what a case leaves behind is cleaned up through them.
+    proxies: Mutex<Vec<Arc<Proxy>>>,
+    /// The other program's session, and its node.
+    foreign: Mutex<Option<(Client, String)>>,
+}
+
+impl ZooKeeperHarness {
+    /// The public format: Java programs lock by it.
+    fn folder(&self, name: &LockName) -> String {
+        let mut escaped = String::new();
+        for c in name.as_str().chars() {
+            if matches!(c, '/' | '%') || u32::from(c) > 0xffff {
+                for byte in c.to_string().bytes() {
+                    escaped.push_str(&format!("%{byte:02X}"));
+                }
+            } else {
+                escaped.push(c);
+            }
+        }
+        format!("/{}/{}/{escaped}", self.prefix, name.kind())
+    }
+
+    fn server(&self) -> Result<MutexGuard<'_, ZooKeeperServer>, BoxError> {
+        let server = self.server.as_ref().ok_or("the server is not ours to stop")?;
+        Ok(server.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set_paused(&self, pause: bool) -> Result<(), BoxError> {
+        let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        if *paused != pause {
+            let server = self.server()?;
+            if pause {
+                server.pause()?
+            } else {
+                server.resume()?
+            }
+            *paused = pause;
+        }
+        Ok(())
+    }
+
+    /// Everything below the prefix, parents first.
+    async fn nodes(&self, admin: &Client) -> Result<Vec<String>, BoxError> {
+        let mut nodes = vec![format!("/{}", self.prefix)];
+        let mut next = 0;
+        while let Some(node) = nodes.get(next).cloned() {
+            next += 1;
+            match admin.list_children(&node).await {
+                Ok(children) => nodes.extend(children.iter().map(|child| format!("{node}/{child}"))),
+                Err(zk::Error::NoNode) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(nodes)
+    }
+}
+
+#[async_trait]
+impl Harness for ZooKeeperHarness {
+    async fn connect(&self) -> Result<Arc<dyn Backend>, BoxError> {
+        Ok(Arc::new(connect(self.host, &self.prefix, self.parameters).await?))
+    }
+
+    async fn connect_through_faults(&self) -> Result<(Arc<dyn Backend>, Arc<dyn Link>), BoxError> {
+        let proxy = Arc::new(Proxy::start(self.host).await?);
+        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&proxy));
+        Ok((Arc::new(connect(proxy.addr(), &self.prefix, self.parameters).await?), proxy))
+    }
+
+    async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {
+        let backend = connect(self.host, &self.prefix, self.parameters).await?;
+        let held = backend.inspect(name).await?.holders;
+        backend.close().await?;
+        let (admin, folder) = (admin(self.host).await?, self.folder(name));
+        for child in admin.list_children(&folder).await? {
+            let path = format!("{folder}/{child}");
+            let Some(stat) = admin.check_stat(&path).await? else { continue };
+            let created = u64::try_from(stat.czxid)?;
+            if held.iter().any(|holder| holder.token.is_some_and(|token| token.get() == created)) {
+                admin.delete(&path, None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn leaks(&self) -> Result<Vec<String>, BoxError> {
+        let admin = admin(self.host).await?;
+        let mut leaks = Vec::new();
+        let heartbeats = format!("/{}/session/", self.prefix);
+        for node in self.nodes(&admin).await? {
+            // It lives as long as the session, whatever becomes of its claims.
+            if node.starts_with(&heartbeats) {
+                continue;
+            }
+            if admin.check_stat(&node).await?.is_some_and(|stat| stat.ephemeral_owner != 0) {
+                leaks.push(format!("the node {node:?}"));
+            }
+        }
+        if self.server.is_some() {
+            let (ours, watched) = (format!("/{}", self.prefix), self.server()?.four_letter("wchp")?);
+            let watched = watched.lines().filter(|line| line.starts_with(&ours));
+            leaks.extend(watched.map(|node| format!("a watch on {node}")));
+        }
+        Ok(leaks)
+    }
+
+    async fn close(&self) {
+        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.foreign.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Err(error) = self.flush().await {
+            eprintln!("the nodes of a case are left behind: {error}");
+        }
+    }
+
+    async fn flush(&self) -> Result<(), BoxError> {
+        let admin = admin(self.host).await?;
+        for node in self.nodes(&admin).await?.iter().rev() {
+            match admin.delete(node, None).await {
+                // Somebody is at work there.
+                Ok(()) | Err(zk::Error::NoNode | zk::Error::NotEmpty) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn foreign_lock(&self, name: &LockName, _ttl: Duration) -> Result<(), BoxError> {
+        let (admin, folder) = (admin(self.host).await?, self.folder(name));
+        let marker = match name.kind() {
+            // Curator's LeaderSelector is such a mutex.
+            Kind::Election | Kind::Mutex => "lock-",
+            Kind::RwLock => "__WRIT__",
+            kind => return Err(format!("no other program has a {kind}").into()),
+        };
+        admin.mkdir(&folder, &CreateMode::Container.with_acls(Acls::anyone_all())).await?;
+        // As Curator does without protection.
+        let prefix = format!("{folder}/{marker}");
+        let node = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let (_, sequence) = admin.create(&prefix, b"192.168.1.7", &node).await?;
+        let path = format!("{prefix}{sequence}");
+        *self.foreign.lock().unwrap_or_else(PoisonError::into_inner) = Some((admin, path));
+        Ok(())
+    }
+
+    async fn foreign_unlock(&self, _name: &LockName) -> Result<bool, BoxError> {
+        let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (admin, path) = foreign.ok_or("there is no foreign lock")?;
+        Ok(admin.delete(&path, None).await.is_ok())
+    }
+
+    async fn pause(&self) -> Result<(), BoxError> {
+        self.set_paused(true)
+    }
+
+    async fn resume(&self) -> Result<(), BoxError> {
+        self.set_paused(false)
+    }
+
+    async fn restart(&self) -> Result<(), BoxError> {
+        Ok(self.server()?.restart()?)
+    }
+}
+
+impl Drop for ZooKeeperHarness {
+    fn drop(&mut self) {
+        // A case that failed must not take the next ones with it.
+        self.set_paused(false).expect("the server goes on");
+    }
+}
+
+fn host_of(url: &str) -> Result<SocketAddr, BoxError> {
+    let rest = url.strip_prefix("zk://").ok_or("the URL must start with zk://")?;
+    let host = rest.trim_end_matches('/');
+    let host = if host.contains(':') { host.to_owned() } else { format!("{host}:2181") };
+    Ok(host.to_socket_addrs()?.next().ok_or("the host has no address")?)
+}
+
+async fn connect(host: SocketAddr, prefix: &str, parameters: &str) -> Result<ZooKeeper, BoxError> {
+    let url = format!("zk://{host}/?prefix={prefix}&session_timeout={SESSION}&{parameters}");
+    Ok(ZooKeeper::connect(Config::from_url(StoreUrl::parse(&url)?)?).await?)
+}
+
+/// A server that has just started may take longer for its first requests than the short sessions here allow.
+async fn first(host: SocketAddr, parameters: &str) -> Result<ZooKeeper, BoxError> {
+    let start = Instant::now();
+    loop {
+        match connect(host, "lockkit-probe", parameters).await {
+            Err(_) if start.elapsed() < Duration::from_secs(30) => sleep(Duration::from_millis(50)).await,
+            answer => return answer,
+        }
+    }
+}
+
+async fn admin(host: SocketAddr) -> Result<Client, BoxError> {
+    Ok(Client::connector().with_session_timeout(Duration::from_secs(4)).connect(&host.to_string()).await?)
+}

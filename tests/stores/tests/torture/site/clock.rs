@@ -1,0 +1,67 @@
+//! Steps of a server's wall clock.
+
+use std::time::Duration;
+
+use lockkit_fixture::{ClockDirection, WallClock};
+use lockkit_torture::site::{BoxError, ServerFault};
+
+use super::{lasting, momentary, weak};
+
+const BACK: &str = "clock-back";
+const DETOUR: &str = "clock-back-and-forth";
+const FORTH: &str = "clock-forth-and-back";
+const FORWARD: &str = "clock-forward";
+
+/// What can be done to a server that keeps leases by its clock, and its past on its disk: no other fault beside, as one
+/// that is empty *and* late starts below its last tokens.
+pub(super) fn faults(words: &'static str) -> Vec<ServerFault> {
+    vec![
+        weak(momentary(FORWARD), words),
+        // Small: a dead holder's lock stays for as much longer.
+        momentary(BACK),
+        // Corrected in the end, which is a step forward.
+        weak(lasting(DETOUR, 100..=1_500), words),
+        // Small: a lease of meanwhile lasts for as much longer once the clock is corrected.
+        weak(lasting(FORTH, 100..=1_500), words),
+    ]
+}
+
+/// Steps a clock, and remembers the step that corrects it.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    correction: Option<(Duration, ClockDirection)>,
+}
+
+impl Steps {
+    /// `None`: the fault is none of a clock.
+    pub(super) fn strike(
+        &mut self,
+        clock: Option<&WallClock>,
+        kind: &str,
+        chance: u64,
+    ) -> Result<Option<String>, BoxError> {
+        let (milliseconds, direction) = match kind {
+            BACK => (20 + chance % 181, ClockDirection::Back),
+            DETOUR => (500 + chance % 29_500, ClockDirection::Back),
+            FORTH => (100 + chance % 900, ClockDirection::Forward),
+            FORWARD => (500 + chance % 59_500, ClockDirection::Forward),
+            _ => return Ok(None),
+        };
+        let distance = Duration::from_millis(milliseconds);
+        clock.ok_or("the server has no clock of its own")?.step(distance, direction)?;
+        self.correction = match kind {
+            DETOUR => Some((distance, ClockDirection::Forward)),
+            FORTH => Some((distance, ClockDirection::Back)),
+            _ => None,
+        };
+        Ok(Some(format!("the clock, by {distance:?}")))
+    }
+
+    /// Corrects what is to be corrected.
+    pub(super) fn heal(&mut self, clock: Option<&WallClock>) -> Result<(), BoxError> {
+        match (clock, self.correction.take()) {
+            (Some(clock), Some((distance, direction))) => Ok(clock.step(distance, direction)?),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Real servers for lockkit's own tests: child processes on free ports of 127.0.0.1, with their data in a temporary
+//! folder, killed with the test that started them. And [names], for properties.
+
+mod cache;
+mod certificates;
+mod clock;
+mod mysql;
+pub mod names;
+mod network;
+mod ports;
+mod process;
+mod redis;
+mod zookeeper;
+
+pub use self::{
+    clock::{ClockDirection, WallClock},
+    mysql::{
+        GALERA_LIBRARIES, GaleraCluster, MYSQL_HOME_VARIABLE, MYSQL_URL_VARIABLE, SqlFlavor, SqlServer,
+        TestSql, mysql_home, mysql_is_there, sql_servers_from_env_or_start, unpacked_mysql,
+    },
+    process::{Leashed, STALLS_VARIABLE},
+    redis::{
+        ClientCertificates, NamespacedSentinels, REDIS_URL_VARIABLE, RedisCluster, RedisClusterOptions,
+        RedisOptions, RedisReply, RedisServer, RedisTls, SentinelGroup, SentinelOptions, SlotMigration,
+        TestRedis, redis_from_env_or_start, valkey_home, valkey_server,
+    },
+    zookeeper::{
+        CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, NamespacedEnsemble, TestZooKeeper,
+        ZOOKEEPER_URL_VARIABLE, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer, curator_classpath,
+        java_compiler, java_runtime, zookeeper_from_env_or_start,
+    },
+};

@@ -1,0 +1,94 @@
+//! MariaDB and MySQL servers of our own.
+
+mod galera;
+mod program;
+mod readiness;
+mod server;
+mod template;
+mod tls;
+
+use std::{
+    env, fmt,
+    io::{self, Write as _},
+};
+
+use anyhow::Result;
+
+pub use self::{
+    galera::{GALERA_LIBRARIES, GaleraCluster},
+    program::{MYSQL_HOME_VARIABLE, mysql_home, mysql_is_there, unpacked_mysql},
+    server::SqlServer,
+};
+
+/// The variable that points the tests at a MariaDB or MySQL of the user's own.
+pub const MYSQL_URL_VARIABLE: &str = "LOCKKIT_TEST_MYSQL_URL";
+
+/// Which of the two servers: one protocol and one dialect, but not one behaviour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SqlFlavor {
+    /// MariaDB.
+    MariaDb,
+    /// Oracle's MySQL.
+    MySql,
+}
+
+impl SqlFlavor {
+    fn name(self) -> &'static str {
+        match self {
+            Self::MariaDb => "mariadb",
+            Self::MySql => "mysql",
+        }
+    }
+}
+
+impl fmt::Display for SqlFlavor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A MariaDB or MySQL that the tests are to use.
+#[derive(Debug)]
+pub struct TestSql {
+    /// Which it is; not known of a server of the user's own.
+    pub flavor: Option<SqlFlavor>,
+    /// A word for the names of tests.
+    pub name: &'static str,
+    /// Where it is.
+    pub url: String,
+    /// The server, if it is ours to pause and kill.
+    pub server: Option<SqlServer>,
+}
+
+/// Takes the server that `LOCKKIT_TEST_MYSQL_URL` names, or starts a MariaDB, and a MySQL where there is one.
+///
+/// A MySQL that is missing is announced on standard error, past any capture of a test's output.
+///
+/// # Errors
+/// As for [`SqlServer::start`]; a missing MySQL is none.
+pub fn sql_servers_from_env_or_start() -> Result<Vec<TestSql>> {
+    if let Ok(url) = env::var(MYSQL_URL_VARIABLE) {
+        return Ok(vec![TestSql { flavor: None, name: "sql", url, server: None }]);
+    }
+    let mut servers = vec![start(SqlFlavor::MariaDb)?];
+    match mysql_is_there() {
+        Ok(()) => servers.push(start(SqlFlavor::MySql)?),
+        Err(reason) => announce(&reason),
+    }
+    Ok(servers)
+}
+
+fn start(flavor: SqlFlavor) -> Result<TestSql> {
+    let server = SqlServer::start(flavor)?;
+    Ok(TestSql { flavor: Some(flavor), name: flavor.name(), url: server.url(), server: Some(server) })
+}
+
+/// `eprintln!` would be captured, and shown only if the test fails.
+fn announce(reason: &str) {
+    let line = "=".repeat(80);
+    // A test that can't write its warning can't do anything about it either.
+    let _ = writeln!(
+        io::stderr(),
+        "{line}\nWARNING: nothing is tested on MySQL here, only on MariaDB.\n{reason}\n{line}"
+    );
+}

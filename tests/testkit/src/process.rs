@@ -1,0 +1,282 @@
+//! A child process that can't outlive this one.
+
+use std::{
+    env,
+    ffi::OsStr,
+    fs::{self, File},
+    hash::{BuildHasher as _, RandomState},
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// Runs `"$@"` in the background, prints its process id, and kills it when standard input ends.
+///
+/// The other end of standard input is held by this process alone, so it also ends when this process is killed.
+/// `PR_SET_PDEATHSIG` would not do: it fires when the *thread* that spawned the child ends, and test threads end.
+const LEASH: &str = r#"
+exec 3<&0
+"$@" 3<&- </dev/null >&2 &
+server=$!
+echo "$server"
+exec >/dev/null
+{ read -r _ <&3; kill -9 "$server"; } 2>/dev/null &
+leash=$!
+wait "$server"
+kill "$leash" 2>/dev/null
+"#;
+
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// If it is set, each server stands still now and then, for 0.1 to 2 s, as on a machine that is busy with something else.
+pub const STALLS_VARIABLE: &str = "LOCKKIT_TEST_STALLS";
+
+/// What may be done to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    /// By a test, which decides for how long.
+    Paused,
+    Ended,
+}
+
+/// A server process on a leash: it is killed when this value is dropped, and when this process dies in any way.
+#[derive(Debug)]
+pub struct Leashed {
+    shell: Child,
+    leash: Option<ChildStdin>,
+    server: Pid,
+    state: Arc<Mutex<State>>,
+}
+
+impl Leashed {
+    /// Starts `program`, with its output appended to `log`.
+    ///
+    /// # Errors
+    /// When the shell that holds the leash can't be started.
+    pub fn spawn(program: &Path, args: impl IntoIterator<Item: AsRef<OsStr>>, log: &Path) -> Result<Self> {
+        let log = File::options().create(true).append(true).open(log)?;
+        // The server inherits the log as standard error; its standard output joins it there.
+        let mut shell = Command::new("sh")
+            .args(["-c", LEASH, "leash"])
+            .arg(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .context("sh can't be started")?;
+        let leash = shell.stdin.take();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().context("sh has no output")?).read_line(&mut line)?;
+        let server = Pid::from_raw(line.trim().parse().context("sh printed no process id")?);
+        let state = Arc::new(Mutex::new(State::Running));
+        if env::var_os(STALLS_VARIABLE).is_some() {
+            let state = Arc::downgrade(&state);
+            let parent = shell.id();
+            thread::spawn(move || stall_now_and_then(server, parent, &state));
+        }
+        Ok(Self { shell, leash, server, state })
+    }
+
+    /// The server's process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.server.as_raw()
+    }
+
+    /// True until the server has ended.
+    ///
+    /// # Errors
+    /// When the state of the child can't be read.
+    pub fn is_running(&mut self) -> Result<bool> {
+        Ok(self.shell.try_wait()?.is_none())
+    }
+
+    /// Sends a signal to the server.
+    ///
+    /// # Errors
+    /// When the server has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        kill(self.server, signal).with_context(|| format!("{signal} can't be sent to {}", self.server))
+    }
+
+    /// Stops the server in its tracks (SIGSTOP), and returns when it no longer runs.
+    ///
+    /// # Errors
+    /// When the server has ended, or does not stop.
+    pub fn pause(&self) -> Result<()> {
+        *self.state() = State::Paused;
+        self.signal(Signal::SIGSTOP)?;
+        // The signal is only on its way yet: on a busy machine a thread may answer one more request meanwhile.
+        let deadline = Instant::now() + PAUSE_TIMEOUT;
+        while !self.is_stopped()? {
+            if Instant::now() > deadline {
+                bail!("{} did not stop within {PAUSE_TIMEOUT:?}", self.server);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Lets a paused server go on.
+    ///
+    /// # Errors
+    /// When the server has ended.
+    pub fn resume(&self) -> Result<()> {
+        let mut state = self.state();
+        self.signal(Signal::SIGCONT)?;
+        *state = State::Running;
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether every thread is stopped; where there is no `/proc`, that is taken for granted.
+    fn is_stopped(&self) -> Result<bool> {
+        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.server)) else { return Ok(true) };
+        for thread in threads {
+            // A thread that ends meanwhile doesn't run either.
+            let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
+            // The name, in parentheses, may hold anything.
+            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+            if !matches!(state, Some('T' | 't' | 'Z' | 'X')) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Kills the server and waits until it is gone.
+    ///
+    /// # Errors
+    /// When the child can't be waited for.
+    pub fn kill(&mut self) -> Result<()> {
+        // From now on its process id may be another's.
+        *self.state() = State::Ended;
+        // The shell does the killing: it knows whether the process id is still the server's.
+        drop(self.leash.take());
+        self.shell.wait()?;
+        Ok(())
+    }
+}
+
+/// Until the server has ended, or its owner has.
+fn stall_now_and_then(server: Pid, parent: u32, state: &Weak<Mutex<State>>) {
+    loop {
+        thread::sleep(Duration::from_millis(random(500, 5_000)));
+        let Some(state) = state.upgrade() else { return };
+        // Held meanwhile: who pauses, resumes or kills the server comes after this.
+        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        match *state {
+            State::Paused => continue,
+            State::Ended => return,
+            State::Running => {}
+        }
+        // One that ended by itself may have left its process id to another.
+        if parent_of(server) != Some(parent) || kill(server, Signal::SIGSTOP).is_err() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(random(100, 2_000)));
+        let _ = kill(server, Signal::SIGCONT);
+    }
+}
+
+fn parent_of(process: Pid) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split(' ').nth(1)?.parse().ok()
+}
+
+fn random(least: u64, most: u64) -> u64 {
+    least + RandomState::new().hash_one(0) % (most - least)
+}
+
+impl Drop for Leashed {
+    fn drop(&mut self) {
+        // A process that can't be waited for is nothing a test could react to.
+        let _ = self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(pid: i32) -> bool {
+        kill(Pid::from_raw(pid), None).is_err()
+    }
+
+    #[test]
+    fn a_stopped_server_dies_with_its_leash() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Leashed::spawn(Path::new("sleep"), ["1000"], &dir.path().join("log")).unwrap();
+        let pid = server.pid();
+        server.pause().unwrap();
+        assert!(!ended(pid));
+        drop(server);
+        assert!(ended(pid));
+    }
+
+    #[test]
+    fn a_paused_server_does_nothing_more_until_it_is_resumed() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let server = Leashed::spawn(Path::new("sh"), ["-c", "while :; do echo x; done"], &log).unwrap();
+        let written = || fs::metadata(&log).unwrap().len();
+        for _ in 0..20 {
+            server.pause().unwrap();
+            let before = written();
+            thread::sleep(Duration::from_millis(5));
+            assert_eq!(written(), before);
+            server.resume().unwrap();
+            while written() == before {
+                thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_that_ends_by_itself_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let mut server = Leashed::spawn(Path::new("sh"), ["-c", "echo out; echo err >&2"], &log).unwrap();
+        while server.is_running().unwrap() {
+            thread::yield_now();
+        }
+        assert_eq!(fs::read_to_string(log).unwrap(), "out\nerr\n");
+    }
+
+    #[test]
+    fn a_server_stalls_unless_it_is_paused_and_goes_on_until_it_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Leashed::spawn(Path::new("sleep"), ["1000"], &dir.path().join("log")).unwrap();
+        let (pid, parent) = (server.server, server.shell.id());
+        let state = Arc::downgrade(&server.state);
+        assert_eq!(parent_of(pid), Some(parent));
+        let stalling = thread::spawn(move || stall_now_and_then(pid, parent, &state));
+        while !server.is_stopped().unwrap() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        // It waits until the stall is over, and then nobody lets the server go on.
+        server.pause().unwrap();
+        let until = Instant::now() + Duration::from_secs(6);
+        while Instant::now() < until {
+            assert!(server.is_stopped().unwrap());
+            thread::sleep(Duration::from_millis(20));
+        }
+        drop(server);
+        stalling.join().unwrap();
+    }
+}

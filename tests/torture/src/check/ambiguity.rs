@@ -1,0 +1,113 @@
+//! (f) What was said to be undone is undone: at once if that was said for certain, else when its lease has passed.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    Rule,
+    findings::{Finding, Findings},
+    index::{Claim, Index, Place, between, nanos},
+};
+use crate::history::{DIRECTOR, Event, Op, Outcome, Refusal};
+
+pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
+    looks(index, findings);
+    store(index, findings);
+}
+
+/// From when on a claim must not be in the store, and the record that says so.
+fn gone(index: &Index<'_>, claim: &Claim<'_>) -> Option<(u64, Place, &'static str)> {
+    let process = claim.op.process;
+    let later = |place: Place| index.bound(index.at(place), claim.lease, Some(process));
+    // What was undone may be done again where a replica takes over that has not heard of it.
+    let undone = |place: Place| {
+        let may_be_lost = index.terms.async_failover && index.servers_suffer(index.at(place), claim.lease);
+        if may_be_lost { later(place) } else { index.at(place) }
+    };
+    if let Some((place, why)) = index.refusal(claim) {
+        return Some(match why {
+            Refusal::Failed(_) => (undone(place), place, "failed for certain"),
+            Refusal::Busy => {
+                let before = index.at(claim.asks).saturating_sub(claim.lease);
+                let is_certain = index.disturbances(process, before, index.at(place)).next().is_none();
+                let from = index.at(place).saturating_add(nanos(index.terms.slack));
+                (if is_certain { from } else { later(place) }, place, "found it busy")
+            }
+            Refusal::TimedOut => (later(place), place, "gave up"),
+            Refusal::Cancelled => (later(place), place, "was cancelled"),
+            Refusal::Unknown(_) => (later(place), place, "ended with an unknown outcome"),
+        });
+    }
+    if let Some(place) = claim.released
+        && let Event::Released { outcome, .. } = &index.records[place].event
+    {
+        return Some(match outcome {
+            Outcome::Freed => (undone(place), place, "was told that it had freed it"),
+            // The local deadline comes before the end of the lease in the store.
+            Outcome::NotHeld => (later(place), place, "was told that it did not hold it"),
+            Outcome::Dropped => (later(place), place, "was dropped"),
+            Outcome::Unknown(_) => (later(place), place, "was released with an unknown outcome"),
+            Outcome::Failed(_) => (later(place), place, "could not be released"),
+        });
+    }
+    let died = index.death(process).filter(|_| index.was_cut_off(process))?;
+    Some((index.bound(index.at(died), claim.lease, None), died, "died"))
+}
+
+fn looks(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
+    let mut told: HashSet<Op> = HashSet::new();
+    // The director's last look at a lock is a matter of leaks.
+    let looks = index.records.iter().enumerate().filter(|(_, record)| record.process != DIRECTOR);
+    for (look, record) in looks {
+        let Event::Seen { lock, holders, .. } = &record.event else { continue };
+        for op in holders.iter().filter_map(|holder| holder.op) {
+            let Some(claim) = index.claim(&op) else { continue };
+            let Some((from, place, said)) = gone(index, claim) else { continue };
+            if record.at <= from || !told.insert(op) {
+                continue;
+            }
+            let later = between(index.at(place), record.at);
+            let what = format!("{op} {said}, and is seen as a holder by a look {later:?} later");
+            let slice = vec![Some(claim.asks), claim.granted, claim.releases, Some(place), Some(look)];
+            let (rule, at, lock) = (Rule::Ambiguity, record.at, Some(lock));
+            // What was never granted is brought back by nothing.
+            let losable = if failed(index, claim) { Vec::new() } else { vec![op] };
+            findings.add(Finding { rule, at, lock, what, slice, losable });
+        }
+    }
+}
+
+/// What the store itself says, where it does: a request that failed for certain was not applied.
+fn store(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
+    let mut applied: HashMap<Op, Place> = HashMap::new();
+    let mut broken: Vec<(&Claim<'_>, Place)> = Vec::new();
+    for (place, record) in index.records.iter().enumerate() {
+        match &record.event {
+            Event::Applied { op, .. } => {
+                applied.insert(*op, place);
+                let failed = index.claim(op).filter(|claim| failed(index, claim));
+                if let Some(claim) =
+                    failed.filter(|claim| claim.refused.is_some_and(|end| index.at(end) < record.at))
+                {
+                    broken.push((claim, place));
+                }
+            }
+            Event::Gone { op } => _ = applied.remove(op),
+            Event::Refused { op, why: Refusal::Failed(_) } => {
+                if let (Some(&granted), Some(claim)) = (applied.get(op), index.claim(op)) {
+                    broken.push((claim, granted));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (claim, place) in broken {
+        let what = format!("{} failed for certain, but the store had granted it", claim.op);
+        let slice = vec![Some(claim.asks), Some(place), claim.refused];
+        let (rule, at, lock) = (Rule::Ambiguity, index.at(place), Some(claim.lock));
+        findings.add(Finding { rule, at, lock, what, slice, losable: Vec::new() });
+    }
+}
+
+fn failed(index: &Index<'_>, claim: &Claim<'_>) -> bool {
+    matches!(index.refusal(claim), Some((_, Refusal::Failed(_))))
+}

@@ -1,0 +1,221 @@
+//! A holder believes no longer than it was told, and what a process writes makes sense.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use super::{
+    Rule,
+    findings::{Finding, Findings},
+    index::{Claim, Index, Place, between, nanos, op_of},
+};
+use crate::history::{Event, Lock, Mode, Op, Record, Renewal};
+
+/// By so much an end may be told differently, because one clock is told by another, and a busy server reads its own only so
+/// often.
+const ROUNDING: Duration = Duration::from_millis(50);
+
+pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
+    let mut told: HashSet<Op> = HashSet::new();
+    let mut beliefs: HashMap<Op, Belief> = HashMap::new();
+    let mut limits: HashMap<&str, u32> = HashMap::new();
+    for (place, record) in index.records.iter().enumerate() {
+        if let Some(finding) = after_death(index, place) {
+            findings.add(finding);
+            continue;
+        }
+        if let Event::Seen { lock, holders, .. } = &record.event {
+            for op in holders.iter().filter_map(|holder| holder.op) {
+                let what = match index.claim(&op) {
+                    Some(claim) if claim.lock == lock => continue,
+                    Some(_) => format!("{op} is seen at another lock than the one that it asked for"),
+                    None => format!("{op} is seen in the store, but nobody asked"),
+                };
+                if told.insert(op) {
+                    findings.add(nonsense(index, None, place, Some(lock), what));
+                }
+            }
+        }
+        let Some(op) = op_of(&record.event) else { continue };
+        let claim = index.claim(&op);
+        let wrong = match claim {
+            Some(claim) => step(index, claim, place, &mut beliefs).or_else(|| asked(record, &mut limits)),
+            None => Some("did something, but never asked".to_owned()),
+        };
+        if let Some(wrong) = wrong
+            && told.insert(op)
+        {
+            let lock = claim.map(|claim| claim.lock);
+            findings.add(nonsense(index, claim, place, lock, format!("{op} {wrong}")));
+        }
+    }
+}
+
+fn nonsense<'f>(
+    index: &Index<'_>,
+    claim: Option<&Claim<'_>>,
+    place: Place,
+    lock: Option<&'f Lock>,
+    what: String,
+) -> Finding<'f> {
+    let mut slice = vec![Some(place)];
+    if let Some(claim) = claim {
+        let before = claim.proof.map(|(proof, _)| proof);
+        slice.extend([Some(claim.asks), claim.granted, before, claim.refused, claim.lost, claim.releases]);
+    }
+    Finding { rule: Rule::Belief, at: index.at(place), lock, what, slice, losable: Vec::new() }
+}
+
+fn after_death<'f>(index: &Index<'_>, place: Place) -> Option<Finding<'f>> {
+    let record = &index.records[place];
+    let died = index.death(record.process).filter(|died| index.at(*died) < record.at)?;
+    let what = format!("process {} wrote after it had died", record.process);
+    let slice = vec![Some(died), Some(place)];
+    Some(Finding { rule: Rule::Belief, at: record.at, lock: None, what, slice, losable: Vec::new() })
+}
+
+/// What is wrong with what is asked for.
+fn asked<'a>(record: &'a Record, limits: &mut HashMap<&'a str, u32>) -> Option<String> {
+    let Event::Asks { lock, mode, .. } = &record.event else { return None };
+    match (lock, mode) {
+        (Lock::Mutex(_), Mode::Exclusive) | (Lock::RwLock(_), Mode::Exclusive | Mode::Shared) => None,
+        (Lock::Semaphore { name, limit }, Mode::Permits(permits)) => {
+            let first = *limits.entry(name).or_insert(*limit);
+            if first != *limit {
+                Some(format!("asked for one of {limit} permits, but there were {first} before"))
+            } else if (1..=*limit).contains(permits) {
+                None
+            } else {
+                Some(format!("asked for {permits} permits of {limit}"))
+            }
+        }
+        (lock, mode) => Some(format!("asked in the mode {mode:?} for {lock:?}")),
+    }
+}
+
+/// What is wrong with a step of a claim.
+/// What a holder knew so far.
+#[derive(Clone, Copy, Default)]
+struct Belief {
+    /// The latest end that it was told.
+    until: u64,
+    /// When its last renewal by hand was sent.
+    renews: Option<u64>,
+}
+
+impl Belief {
+    /// By so much the next end may be before the latest one: an answer counts from before its request, and what the store
+    /// tells of the lease may be as old as its reply. A renewal that the locker sends by itself is not written down.
+    fn tolerance(self, claim: &Claim<'_>, now: u64, slack: Duration) -> u64 {
+        let travel = match claim.renewal {
+            Renewal::Manual => self.renews.map_or(0, |sent| now.saturating_sub(sent)),
+            Renewal::Auto => nanos(slack),
+        };
+        nanos(ROUNDING).saturating_add(travel)
+    }
+}
+
+fn step(
+    index: &Index<'_>,
+    claim: &Claim<'_>,
+    place: Place,
+    beliefs: &mut HashMap<Op, Belief>,
+) -> Option<String> {
+    let record = &index.records[place];
+    let from_elsewhere =
+        matches!(record.event, Event::Compared { .. } | Event::Applied { .. } | Event::Gone { .. });
+    if record.process != claim.op.process && !from_elsewhere {
+        return Some(format!("did something in process {}", record.process));
+    }
+    let before = |step: Option<Place>| step.is_some_and(|step| step < place);
+    let ungranted =
+        || (!before(claim.granted)).then(|| "did what only a holder does, but was not granted".to_owned());
+    match &record.event {
+        Event::Asks { .. } => (place != claim.asks).then(|| "asked twice".to_owned()),
+        Event::Granted { until, .. } => {
+            beliefs.insert(claim.op, Belief { until: *until, renews: None });
+            if claim.granted != Some(place) {
+                Some("was granted twice".to_owned())
+            } else if before(claim.refused) {
+                Some("was granted after it had been refused".to_owned())
+            } else {
+                past_its_lease(index, claim, place, *until)
+            }
+        }
+        Event::Refused { .. } => {
+            if before(claim.granted) {
+                Some("was refused after it had been granted".to_owned())
+            } else {
+                (claim.refused != Some(place)).then(|| "was refused twice".to_owned())
+            }
+        }
+        Event::Holds { until, .. } => ungranted().or_else(|| {
+            let belief = beliefs.entry(claim.op).or_default();
+            let (largest, tolerance) = (belief.until, belief.tolerance(claim, record.at, index.terms.slack));
+            belief.until = largest.max(*until);
+            if before(claim.lost) {
+                Some("held after it had lost".to_owned())
+            } else if before(claim.releases) {
+                Some("held after it had begun to release".to_owned())
+            } else if claim.came_back == Some(place) {
+                let over = between(largest, record.at);
+                Some(format!(
+                    "held {over:?} after the end of what it had been told, and nothing had renewed it"
+                ))
+            } else if until.saturating_add(tolerance) < largest && claim.max_hold.is_none() {
+                Some(format!("held for {:?} less than it had been told", between(*until, largest)))
+            } else {
+                past_its_lease(index, claim, place, *until)
+            }
+        }),
+        Event::Renews { .. } => ungranted().or_else(|| {
+            beliefs.entry(claim.op).or_default().renews = Some(record.at);
+            None
+        }),
+        Event::Released { .. } => ungranted().or_else(|| {
+            (!before(claim.releases))
+                .then(|| "was told how its release ended, but had not begun one".to_owned())
+        }),
+        Event::Listens { .. }
+        | Event::Told { .. }
+        | Event::Lost { .. }
+        | Event::Renewed { .. }
+        | Event::Releases { .. }
+        | Event::Writes { .. }
+        | Event::Written { .. } => ungranted(),
+        Event::Compared { lock, token, .. } => compared(index, claim, lock, *token),
+        _ => None,
+    }
+}
+
+/// A lease is never longer than what its holder asked for, whatever the store's clock does meanwhile. A lease of a session
+/// or a connection is as long as that lives.
+fn past_its_lease(index: &Index<'_>, claim: &Claim<'_>, place: Place, until: u64) -> Option<String> {
+    let left = until.saturating_sub(index.at(place));
+    if !index.terms.ends_with_links && left > claim.lease.saturating_add(nanos(ROUNDING)) {
+        let (left, lease) = (between(0, left), between(0, claim.lease));
+        return Some(format!("was to hold for {left:?}, and asked for no more than {lease:?}"));
+    }
+    past_max_hold(index, claim, until)
+}
+
+/// A hold is counted from its grant, which was before the record of it.
+fn past_max_hold(index: &Index<'_>, claim: &Claim<'_>, until: u64) -> Option<String> {
+    let granted = index.at(claim.granted?);
+    let most = nanos(claim.max_hold?).saturating_add(nanos(ROUNDING));
+    (until.saturating_sub(granted) > most).then(|| {
+        format!("was to hold until {:?} after its grant, past its longest hold", between(granted, until))
+    })
+}
+
+fn compared(index: &Index<'_>, claim: &Claim<'_>, lock: &Lock, token: u64) -> Option<String> {
+    match claim.granted.map(|granted| &index.records[granted].event) {
+        _ if lock != claim.lock => Some("wrote to another lock's register".to_owned()),
+        Some(Event::Granted { token: own, .. }) if *own != token => {
+            Some(format!("was granted token {own} and wrote with {token}"))
+        }
+        Some(_) => None,
+        None => Some("wrote, but was not granted".to_owned()),
+    }
+}

@@ -1,0 +1,442 @@
+//! The records, put together: what became of each claim, of each process and of each fault.
+
+use std::{collections::HashMap, time::Duration};
+
+use super::Terms;
+use crate::history::{Event, Lock, Mode, Op, Patience, Record, Refusal, Renewal};
+
+/// Where a record stands in the history.
+pub(super) type Place = usize;
+
+/// All of a history.
+pub(super) struct Index<'a> {
+    pub(super) records: &'a [Record],
+    pub(super) terms: &'a Terms,
+    /// In the order in which they were asked for.
+    pub(super) claims: Vec<Claim<'a>>,
+    /// The claims of each lock, in the same order.
+    pub(super) locks: Vec<(&'a Lock, Vec<usize>)>,
+    pub(super) faults: Vec<Fault<'a>>,
+    claim_of: HashMap<Op, usize>,
+    lock_of: HashMap<&'a Lock, usize>,
+    /// When each process got no turn, by its own word.
+    stalls: HashMap<u32, Vec<(u64, u64)>>,
+    /// The last line of each process.
+    last: HashMap<u32, Place>,
+    died: HashMap<u32, Place>,
+    ended: HashMap<u32, Place>,
+    longest_ttl: u64,
+}
+
+/// What became of one claim.
+pub(super) struct Claim<'a> {
+    pub(super) op: Op,
+    pub(super) lock: &'a Lock,
+    pub(super) mode: Mode,
+    pub(super) renewal: Renewal,
+    pub(super) patience: Patience,
+    pub(super) max_hold: Option<Duration>,
+    /// The longest that was asked for.
+    pub(super) lease: u64,
+    pub(super) asks: Place,
+    pub(super) granted: Option<Place>,
+    pub(super) refused: Option<Place>,
+    pub(super) listens: Option<Place>,
+    pub(super) told: Option<Place>,
+    pub(super) lost: Option<Place>,
+    pub(super) releases: Option<Place>,
+    pub(super) released: Option<Place>,
+    /// The record with the largest `until`, and that.
+    pub(super) proof: Option<(Place, u64)>,
+    /// The last record in which it held.
+    pub(super) known: Option<Place>,
+    /// A record that says that it held when it could not any more.
+    pub(super) came_back: Option<Place>,
+    /// The last renewal by hand that was sent while it held.
+    renews: Option<Place>,
+    /// A renewal by hand has no answer yet.
+    pub(super) is_renewing: bool,
+}
+
+/// One fault.
+pub(super) struct Fault<'a> {
+    pub(super) kind: &'a str,
+    pub(super) victim: Option<u32>,
+    pub(super) weakens: Option<&'a str>,
+    pub(super) strikes: Place,
+    pub(super) heals: Option<Place>,
+    /// When it struck, and when it was over.
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
+
+impl<'a> Index<'a> {
+    pub(super) fn of(records: &'a [Record], terms: &'a Terms) -> Self {
+        let mut index = Self {
+            records,
+            terms,
+            claims: Vec::new(),
+            locks: Vec::new(),
+            faults: Vec::new(),
+            claim_of: HashMap::new(),
+            lock_of: HashMap::new(),
+            stalls: HashMap::new(),
+            last: HashMap::new(),
+            died: HashMap::new(),
+            ended: HashMap::new(),
+            longest_ttl: 0,
+        };
+        let mut open: HashMap<u32, usize> = HashMap::new();
+        for place in 0..records.len() {
+            index.add(place, &mut open);
+        }
+        for fault in &mut index.faults {
+            fault.to = match (fault.heals, fault.victim) {
+                (Some(heals), _) => records[heals].at,
+                (None, None) => fault.from,
+                (None, Some(victim)) => index.died.get(&victim).map_or(u64::MAX, |died| records[*died].at),
+            };
+        }
+        index
+    }
+
+    fn add(&mut self, place: Place, open: &mut HashMap<u32, usize>) {
+        let record = &self.records[place];
+        self.last.insert(record.process, place);
+        match &record.event {
+            Event::Asks { op, lock, mode, ttl, renewal, patience, max_hold } => {
+                if self.claim_of.contains_key(op) {
+                    return;
+                }
+                let number = self.claims.len();
+                self.claim_of.insert(*op, number);
+                let known = *self.lock_of.entry(lock).or_insert_with(|| {
+                    self.locks.push((lock, Vec::new()));
+                    self.locks.len() - 1
+                });
+                self.locks[known].1.push(number);
+                let lease = nanos(*ttl);
+                self.longest_ttl = self.longest_ttl.max(lease);
+                self.claims.push(Claim {
+                    op: *op,
+                    lock,
+                    mode: *mode,
+                    renewal: *renewal,
+                    patience: *patience,
+                    max_hold: *max_hold,
+                    lease,
+                    asks: place,
+                    granted: None,
+                    refused: None,
+                    listens: None,
+                    told: None,
+                    lost: None,
+                    releases: None,
+                    released: None,
+                    proof: None,
+                    known: None,
+                    came_back: None,
+                    renews: None,
+                    is_renewing: false,
+                });
+            }
+            Event::Strikes { fault, kind, victim, weakens, .. } => {
+                open.insert(*fault, self.faults.len());
+                self.faults.push(Fault {
+                    kind,
+                    victim: *victim,
+                    weakens: weakens.as_deref(),
+                    strikes: place,
+                    heals: None,
+                    from: record.at,
+                    to: u64::MAX,
+                });
+            }
+            Event::Heals { fault } => {
+                if let Some(fault) = open.remove(fault) {
+                    self.faults[fault].heals = Some(place);
+                    self.faults[fault].to = record.at;
+                }
+            }
+            Event::Died { victim } => {
+                self.died.entry(*victim).or_insert(place);
+            }
+            Event::Stalled { lasted } => {
+                let from = record.at.saturating_sub(nanos(*lasted));
+                self.stalls.entry(record.process).or_default().push((from, record.at));
+            }
+            Event::Ends { .. } => {
+                self.ended.entry(record.process).or_insert(place);
+            }
+            Event::Holds { op, until } => {
+                let Some(&number) = self.claim_of.get(op) else { return };
+                let came_back = self.comes_back(&self.claims[number], place, *until);
+                let claim = &mut self.claims[number];
+                if came_back {
+                    claim.came_back.get_or_insert(place);
+                } else if claim.came_back.is_none() && claim.lost.is_none() && claim.releases.is_none() {
+                    claim.proves(place, *until);
+                }
+            }
+            event => {
+                let Some(claim) = op_of(event).and_then(|op| self.claim_of.get(&op)) else { return };
+                let longest = self.claims[*claim].follow(place, self.records);
+                self.longest_ttl = self.longest_ttl.max(longest);
+            }
+        }
+    }
+
+    /// Whether nothing can have prolonged the belief that is told here and was over before. Of a locker that renews by
+    /// itself that is known only if its process was stopped for longer than a lease.
+    fn comes_back(&self, claim: &Claim<'_>, place: Place, until: u64) -> bool {
+        let at = self.records[place].at;
+        let Some((_, before)) = claim.proof else { return false };
+        if at > until {
+            return true;
+        }
+        at > before
+            && match claim.renewal {
+                Renewal::Manual => claim.renews < claim.known,
+                Renewal::Auto => {
+                    let over = claim.lease.saturating_add(nanos(self.terms.slack));
+                    self.faults.iter().any(|fault| {
+                        fault.stops(claim.op.process)
+                            && fault.from >= self.at(claim.asks)
+                            && fault.to <= at
+                            && fault.to - fault.from > over
+                    })
+                }
+            }
+    }
+
+    pub(super) fn at(&self, place: Place) -> u64 {
+        self.records[place].at
+    }
+
+    pub(super) fn claim(&self, op: &Op) -> Option<&Claim<'a>> {
+        self.claim_of.get(op).map(|number| &self.claims[*number])
+    }
+
+    pub(super) fn lock_number(&self, lock: &Lock) -> Option<usize> {
+        self.lock_of.get(lock).copied()
+    }
+
+    /// The claims of one lock.
+    pub(super) fn claims_of(&self, lock: usize) -> impl Iterator<Item = &Claim<'a>> {
+        self.locks[lock].1.iter().map(|number| &self.claims[*number])
+    }
+
+    /// When the process was seen to be dead.
+    pub(super) fn death(&self, process: u32) -> Option<Place> {
+        self.died.get(&process).copied()
+    }
+
+    /// It ended before it had given back all.
+    pub(super) fn was_cut_off(&self, process: u32) -> bool {
+        self.died.contains_key(&process) && !self.ended.contains_key(&process)
+    }
+
+    /// When the process may have been dead already.
+    pub(super) fn killed_at(&self, process: u32) -> Option<u64> {
+        let died = self.at(self.death(process)?);
+        let kill = self.faults.iter().rfind(|fault| fault.victim == Some(process) && fault.from <= died);
+        Some(kill.map_or(died, |fault| fault.from))
+    }
+
+    /// The instants of which it is proven that the claim held, and in which nobody else could: none if empty.
+    pub(super) fn held(&self, claim: &Claim<'_>) -> Option<(u64, u64)> {
+        let from = self.at(claim.granted?);
+        let (_, until) = claim.proof?;
+        let believed = match claim.known {
+            // What a dead process believed nobody believes any more.
+            Some(known) if self.terms.connection_bound && self.was_cut_off(claim.op.process) => {
+                self.at(known)
+            }
+            _ => until,
+        };
+        let end = [claim.releases, claim.lost].into_iter().flatten().map(|place| self.at(place));
+        let to = end.fold(believed, u64::min);
+        (to > from).then_some((from, to))
+    }
+
+    /// The record that says how the request ended.
+    pub(super) fn answer(&self, claim: &Claim<'_>) -> Option<Place> {
+        [claim.granted, claim.refused].into_iter().flatten().min()
+    }
+
+    pub(super) fn refusal(&self, claim: &Claim<'_>) -> Option<(Place, &'a Refusal)> {
+        let place = claim.refused?;
+        match &self.records[place].event {
+            Event::Refused { why, .. } => Some((place, why)),
+            _ => None,
+        }
+    }
+
+    /// How long exclusion may be weaker after a fault that weakens it.
+    pub(super) fn aftermath(&self) -> u64 {
+        self.longest_ttl.saturating_add(self.grace())
+    }
+
+    /// What the store may take beyond a lease.
+    pub(super) fn grace(&self) -> u64 {
+        nanos(self.terms.takeover_delay).saturating_add(nanos(self.terms.slack))
+    }
+
+    /// `from` and a lease and what the store may take beyond it, put off by each fault that was in its way: one of the
+    /// servers or links, or of that process.
+    pub(super) fn bound(&self, from: u64, lease: u64, process: Option<u32>) -> u64 {
+        self.put_off(from, from.saturating_add(lease).saturating_add(self.grace()), lease, process)
+    }
+
+    /// See [`bound`](Self::bound): a fault that ends later makes it begin afresh.
+    pub(super) fn put_off(&self, from: u64, mut bound: u64, lease: u64, process: Option<u32>) -> u64 {
+        let slack = nanos(self.terms.slack);
+        for fault in self.faults.iter().filter(|fault| !fault.is_weather()) {
+            let in_the_way = fault.victim.is_none() || fault.victim == process;
+            if in_the_way && fault.from <= bound && fault.to.saturating_add(slack) >= from {
+                bound = bound.max(fault.to.saturating_add(lease).saturating_add(self.grace()));
+            }
+        }
+        bound
+    }
+
+    /// Whether anything was done to the process from then to then.
+    pub(super) fn was_hit(&self, process: u32, from: u64, to: u64) -> bool {
+        let near =
+            |fault: &Fault<'_>| fault.from <= to && fault.to.saturating_add(nanos(self.terms.slack)) >= from;
+        self.faults.iter().any(|fault| fault.victim == Some(process) && near(fault))
+            || self.death(process).is_some_and(|died| self.at(died) <= to)
+    }
+
+    /// What was done to the process, to its way or to the servers from then to then.
+    pub(super) fn disturbances(&self, process: u32, from: u64, to: u64) -> impl Iterator<Item = &Fault<'a>> {
+        let slack = nanos(self.terms.slack);
+        self.faults.iter().filter(move |fault| {
+            fault.victim.is_none_or(|victim| victim == process)
+                && fault.from <= to
+                && fault.to.saturating_add(slack) >= from
+        })
+    }
+
+    /// Whether something was done to the servers at that time, or within so long after it.
+    pub(super) fn servers_suffer(&self, at: u64, within: u64) -> bool {
+        let (from, to) = (at, at.saturating_add(within));
+        self.faults.iter().any(|fault| fault.victim.is_none() && fault.from <= to && fault.to >= from)
+    }
+
+    /// The last line that the process wrote.
+    pub(super) fn last_of(&self, process: u32) -> Option<Place> {
+        self.last.get(&process).copied()
+    }
+
+    /// For how long of that time the process was stopped, or got no turn.
+    pub(super) fn got_no_turn(&self, process: u32, from: u64, to: u64) -> u64 {
+        let stops = self.faults.iter().filter(|fault| fault.stops(process));
+        let stops = stops.map(|fault| (fault.from, fault.to));
+        let stalls = self.stalls.get(&process).into_iter().flatten().copied();
+        let mut times: Vec<_> = stops.chain(stalls).map(|(a, b)| (a.max(from), b.min(to))).collect();
+        times.sort_unstable();
+        // One that was stopped says itself that it got no turn.
+        let sum = |(sum, counted): (u64, u64), (a, b): (u64, u64)| {
+            (sum + b.saturating_sub(a.max(counted)), counted.max(b))
+        };
+        times.into_iter().fold((0, from), sum).0
+    }
+
+    /// For how long of that time the process stood still.
+    pub(super) fn stood_still(&self, process: u32, from: u64, to: u64) -> u64 {
+        let faults = self.faults.iter().filter(|fault| fault.stops(process));
+        faults.map(|fault| fault.to.min(to).saturating_sub(fault.from.max(from))).fold(0, u64::saturating_add)
+    }
+}
+
+impl Claim<'_> {
+    fn proves(&mut self, place: Place, until: u64) {
+        self.known = Some(place);
+        if self.proof.is_none_or(|(_, before)| until > before) {
+            self.proof = Some((place, until));
+        }
+    }
+
+    /// Takes in another record. Answers the longest lease.
+    fn follow(&mut self, place: Place, records: &[Record]) -> u64 {
+        match &records[place].event {
+            Event::Granted { until, .. } if self.granted.is_none() => {
+                self.granted = Some(place);
+                self.proves(place, *until);
+            }
+            Event::Refused { .. } => _ = self.refused.get_or_insert(place),
+            Event::Listens { .. } => _ = self.listens.get_or_insert(place),
+            Event::Told { .. } => _ = self.told.get_or_insert(place),
+            Event::Renewed { .. } => self.is_renewing = false,
+            Event::Lost { .. } => _ = self.lost.get_or_insert(place),
+            Event::Releases { .. } => _ = self.releases.get_or_insert(place),
+            Event::Released { .. } => _ = self.released.get_or_insert(place),
+            Event::Renews { lease, .. } => {
+                self.is_renewing = true;
+                self.lease = self.lease.max(lease.map_or(0, nanos));
+                if self.proof.is_some_and(|(_, until)| records[place].at <= until) {
+                    self.renews = Some(place);
+                }
+            }
+            _ => {}
+        }
+        self.lease
+    }
+}
+
+impl Fault<'_> {
+    /// It stops that process, as SIGSTOP does.
+    pub(super) fn stops(&self, process: u32) -> bool {
+        self.victim == Some(process) && self.kind.contains("stop")
+    }
+
+    /// Round trips take a tenth of a lease, which leaves a locker time to renew.
+    pub(super) fn is_bearable(&self) -> bool {
+        self.kind == "link-slow"
+    }
+
+    /// Requests get lost or late all the time, one here and one there, and nothing stands still.
+    pub(super) fn is_weather(&self) -> bool {
+        self.kind == "weather"
+    }
+}
+
+/// Whose step it is, if it is one of a claim.
+pub(crate) fn op_of(event: &Event) -> Option<Op> {
+    match event {
+        Event::Asks { op, .. }
+        | Event::Granted { op, .. }
+        | Event::Refused { op, .. }
+        | Event::Holds { op, .. }
+        | Event::Listens { op }
+        | Event::Told { op, .. }
+        | Event::Lost { op, .. }
+        | Event::Renews { op, .. }
+        | Event::Renewed { op, .. }
+        | Event::Releases { op }
+        | Event::Released { op, .. }
+        | Event::Writes { op, .. }
+        | Event::Written { op, .. }
+        | Event::Compared { op, .. }
+        | Event::Applied { op, .. }
+        | Event::Gone { op } => Some(*op),
+        Event::Begins { .. }
+        | Event::Seen { .. }
+        | Event::Strikes { .. }
+        | Event::Heals { .. }
+        | Event::Died { .. }
+        | Event::Ends { .. }
+        | Event::Leaks { .. }
+        | Event::Stalled { .. } => None,
+    }
+}
+
+pub(super) fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+/// What lies between two instants.
+pub(super) fn between(from: u64, to: u64) -> Duration {
+    Duration::from_nanos(to.saturating_sub(from))
+}

@@ -1,0 +1,89 @@
+//! A live holder keeps its lock: it is lost early, or taken from it, only for a cause (C1, C7, C10).
+
+use super::{
+    Rule,
+    findings::{Finding, Findings},
+    index::{Claim, Fault, Index, Place, between, nanos},
+};
+use crate::history::{Event, Outcome, Renewal};
+use std::time::Duration;
+
+/// By so much an end may be told differently: by the time for which the answer to a renewal grew old on a busy machine.
+const ROUNDING: Duration = Duration::from_millis(250);
+
+pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
+    for claim in &index.claims {
+        let Some((place, what)) = taken_away(index, claim).or_else(|| not_renewed(index, claim)) else {
+            continue;
+        };
+        findings.add(Finding {
+            rule: Rule::Renewal,
+            at: index.at(place),
+            lock: Some(claim.lock),
+            what: format!("{} {what}", claim.op),
+            slice: vec![
+                Some(claim.asks),
+                claim.granted,
+                claim.proof.map(|(proof, _)| proof),
+                claim.releases,
+                Some(place),
+            ],
+            losable: vec![claim.op],
+        });
+    }
+}
+
+/// Told before the end of its lease that it does not hold.
+fn taken_away(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
+    let (_, until) = claim.proof.filter(|_| claim.granted.is_some())?;
+    let early = |place: Place| {
+        let left = until.saturating_sub(index.at(place));
+        (left > nanos(ROUNDING)).then(|| between(0, left))
+    };
+    if let Some(place) = claim.lost {
+        let Event::Lost { reason, .. } = &index.records[place].event else { return None };
+        let left = early(place)?;
+        // What ends with a session or a connection ends when those do.
+        let by_session = reason.as_ref().is_some_and(|reason| reason.contains("session"));
+        let excused = index.terms.ends_with_links || by_session;
+        let what = format!("has lost the lock {left:?} before the end of its lease");
+        return (!(excused && has_a_cause(index, claim, index.at(place)))).then_some((place, what));
+    }
+    let place = claim.released?;
+    let Event::Released { outcome: Outcome::NotHeld, .. } = index.records[place].event else { return None };
+    let left = early(place)?;
+    if index.terms.ends_with_links && has_a_cause(index, claim, index.at(place)) {
+        return None;
+    }
+    Some((place, format!("did not hold any more, {left:?} before the end of its lease")))
+}
+
+/// Whether something was done to it, to its way or to the servers since its last renewals.
+fn has_a_cause(index: &Index<'_>, claim: &Claim<'_>, lost: u64) -> bool {
+    let until = claim.proof.map_or(lost, |(_, until)| until.min(lost));
+    let since = until.saturating_sub(index.aftermath());
+    // A session is proved by several round trips: what is left then is no longer than what a busy machine may take.
+    let is_cause = |fault: &Fault<'_>| index.terms.ends_with_links || !fault.is_bearable();
+    index.disturbances(claim.op.process, since, lost).any(is_cause)
+}
+
+/// The locker did not renew it, and nothing kept it from that. A lease that is no longer than what a busy machine may take
+/// proves nothing.
+fn not_renewed(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
+    let lost = claim.lost.filter(|_| claim.renewal == Renewal::Auto)?;
+    let (granted, at) = (claim.granted?, index.at(lost));
+    let is_over = claim.max_hold.is_some_and(|most| {
+        at.saturating_add(nanos(ROUNDING)) >= index.at(claim.asks).saturating_add(nanos(most))
+    });
+    // A session's lease is shorter than what was asked for, whatever that was.
+    let lease = match index.records[granted].event {
+        Event::Granted { until, .. } => claim.lease.min(until.saturating_sub(index.at(granted))),
+        _ => claim.lease,
+    };
+    let too_short = lease <= nanos(index.terms.slack);
+    let late = claim.proof.is_some_and(|(_, until)| until <= index.at(granted));
+    if is_over || too_short || late || has_a_cause(index, claim, at) {
+        return None;
+    }
+    Some((lost, "was to be renewed by its locker, and was lost though nothing was wrong".to_owned()))
+}

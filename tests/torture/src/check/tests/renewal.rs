@@ -1,0 +1,67 @@
+use super::builder::Told;
+use crate::{
+    check::Rule,
+    history::{Outcome, Renewal},
+};
+
+const WORDS: Option<&str> = Some("an operator may free a lock");
+
+fn held() -> (Told, crate::history::Op) {
+    let mut told = Told::new();
+    let op = told.holder(0, 1, 1);
+    (told, op)
+}
+
+#[test]
+fn c7_not_held_before_the_end_of_the_lease_needs_a_cause() {
+    let (mut told, op) = held();
+    let violation = told.released(100, op, Outcome::NotHeld).breaks(Rule::Renewal);
+    assert_eq!(violation.what, "p1.1 did not hold any more, 899ms before the end of its lease");
+    told.fault(50, 51, "eviction", None, WORDS).is_fine();
+    let (mut told, op) = held();
+    told.fault(50, 51, "stop", None, None).released(100, op, Outcome::NotHeld).breaks(Rule::Renewal);
+    let (mut told, op) = held();
+    told.released(1000, op, Outcome::NotHeld).is_fine();
+}
+
+#[test]
+fn c10_a_loss_before_the_end_of_the_lease_needs_a_cause() {
+    let (mut told, op) = held();
+    told.lost(100, op).released(101, op, Outcome::NotHeld).breaks(Rule::Renewal);
+    told.terms.ends_with_links = true;
+    told.breaks(Rule::Renewal);
+    told.fault(50, 51, "link-reset", Some(1), None).is_fine();
+    told.terms.ends_with_links = false;
+    told.breaks(Rule::Renewal);
+}
+
+#[test]
+fn c10_a_live_holder_is_renewed_unless_something_is_wrong() {
+    let (silence, slow) = ("link-silence", "link-slow");
+    for (fault, fine) in
+        [(None, false), (Some((silence, 2)), false), (Some((silence, 1)), true), (Some((slow, 1)), false)]
+    {
+        let mut told = Told::new();
+        told.renewed(Renewal::Auto);
+        let op = told.holder(0, 1, 1);
+        told.holds(900, op, 1000).lost(1001, op).released(1002, op, Outcome::NotHeld);
+        if let Some((kind, victim)) = fault {
+            told.fault(500, 600, kind, Some(victim), None);
+        }
+        if fine {
+            told.is_fine();
+        } else {
+            told.breaks(Rule::Renewal);
+        }
+        told.terms.ends_with_links = true;
+        if fine || fault == Some((slow, 1)) {
+            told.is_fine();
+        } else {
+            told.breaks(Rule::Renewal);
+        }
+    }
+    let mut told = Told::new();
+    told.renewed(Renewal::Auto).at_most(super::builder::ms(1000));
+    let op = told.holder(0, 1, 1);
+    told.lost(1001, op).released(1002, op, Outcome::NotHeld).is_fine();
+}

@@ -1,0 +1,158 @@
+use super::builder::{Told, mutex, rw_lock, semaphore};
+use crate::{
+    check::Rule,
+    history::{Event, Mode, Outcome},
+};
+
+/// One after the other, each asked for after the one before had been granted.
+fn in_turn(tokens: &[u64]) -> Told {
+    let mut told = Told::new();
+    for (at, token) in (0..).step_by(10).zip(tokens) {
+        let op = told.holder(at, 1, *token);
+        told.released(at + 5, op, Outcome::Freed);
+    }
+    told
+}
+
+#[test]
+fn c4_tokens_that_rise_are_fine() {
+    in_turn(&[1, 2, 5, 6]).is_fine();
+}
+
+#[test]
+fn c4_a_token_that_falls_is_told_with_the_larger_one_before() {
+    let violation = in_turn(&[1, 7, 5, 8]).breaks(Rule::Tokens);
+    assert_eq!(violation.what, "p1.3 got token 5, though 7 was known before it asked");
+    assert_eq!(violation.slice.len(), 3);
+}
+
+#[test]
+fn c4_a_token_of_two_is_told_once() {
+    let violation = in_turn(&[1, 1]).breaks(Rule::Tokens);
+    assert_eq!(violation.what, "token 1 was given to p1.1 and to p1.2");
+}
+
+#[test]
+fn c4_readers_and_permits_share_no_token_either() {
+    for (lock, mode) in [(rw_lock(), Mode::Shared), (semaphore(2), Mode::Permits(1))] {
+        let mut told = Told::new();
+        told.of(lock, mode).holder(0, 1, 4);
+        told.holder(0, 2, 4);
+        told.breaks(Rule::Tokens);
+    }
+}
+
+#[test]
+fn c4_who_asked_before_may_have_a_smaller_token() {
+    let mut told = Told::new();
+    let (first, second) = (told.asks(0, 1), told.asks(0, 2));
+    told.granted(5, second, 2, 1000).released(6, second, Outcome::Freed);
+    // Told only when its lease had passed: somebody else may have had it since.
+    told.granted(2000, first, 1, 1000);
+    told.released(2020, first, Outcome::NotHeld).is_fine();
+}
+
+/// Two that ask at once, and are granted these tokens one after the other.
+fn waited(modes: [(crate::history::Lock, Mode); 2], tokens: [u64; 2]) -> Told {
+    let mut told = Told::new();
+    let [first, second] = modes;
+    let waiter = told.of(second.0, second.1).asks(0, 1);
+    let first = told.of(first.0, first.1).holder(10, 2, tokens[0]);
+    told.released(20, first, Outcome::Freed);
+    told.granted(30, waiter, tokens[1], 1030).released(40, waiter, Outcome::Freed);
+    told
+}
+
+#[test]
+fn c4_who_holds_has_a_larger_token_than_whoever_was_granted_before() {
+    let exclusive = || (mutex(), Mode::Exclusive);
+    waited([exclusive(), exclusive()], [3, 5]).is_fine();
+    let violation = waited([exclusive(), exclusive()], [5, 3]).breaks(Rule::Tokens);
+    assert_eq!(
+        violation.what,
+        "p1.1 holds with token 3, though p2.2 had been granted 5 before that was known"
+    );
+    let mut excused = waited([exclusive(), exclusive()], [5, 3]);
+    excused.fault(15, 16, "failover", None, Some("a failover may lose a lock"));
+    assert_eq!(excused.is_fine().documented.len(), 1);
+}
+
+#[test]
+fn c4_a_reader_has_a_larger_token_than_an_earlier_writer_and_a_smaller_one_than_a_later() {
+    let (read, write) = (|| (rw_lock(), Mode::Shared), || (rw_lock(), Mode::Exclusive));
+    waited([write(), read()], [5, 3]).breaks(Rule::Tokens);
+    waited([read(), write()], [5, 3]).breaks(Rule::Tokens);
+    waited([read(), read()], [5, 3]).is_fine();
+}
+
+#[test]
+fn c4_permits_that_exclude_each_other_have_rising_tokens() {
+    let permits = |number| (semaphore(3), Mode::Permits(number));
+    waited([permits(2), permits(2)], [5, 3]).breaks(Rule::Tokens);
+    waited([permits(2), permits(1)], [5, 3]).is_fine();
+}
+
+#[test]
+fn c2_an_owner_of_two_is_told() {
+    let mut told = Told::new();
+    for (at, process) in [(0, 1), (2000, 2)] {
+        let op = told.asks(at, process);
+        let (owner, until) = ("the same".to_owned(), (at + 1000) * 1_000_000);
+        told.write(at + 1, process, Event::Granted { op, owner, token: at + 1, until });
+        told.released(at + 10, op, Outcome::Freed);
+    }
+    assert_eq!(told.breaks(Rule::Tokens).what, "owner the same was given to p1.1 and to p2.2");
+}
+
+#[test]
+fn c4_what_was_granted_at_the_same_instant_was_not_known_before() {
+    let mut told = Told::new();
+    told.of(rw_lock(), Mode::Shared);
+    let first = told.asks(0, 1);
+    told.granted(5, first, 2, 1000);
+    let second = told.asks(5, 2);
+    told.granted(6, second, 1, 1000);
+    told.released(10, first, Outcome::Freed).released(10, second, Outcome::Freed).is_fine();
+}
+
+#[test]
+fn c4_the_same_token_of_two_locks_is_fine() {
+    let mut told = in_turn(&[3]);
+    told.of(rw_lock(), Mode::Exclusive);
+    let op = told.holder(50, 1, 3);
+    told.released(60, op, Outcome::Freed).is_fine();
+}
+
+#[test]
+fn c4_a_token_that_was_only_seen_counts() {
+    let mut told = Told::new();
+    let dead = told.asks(0, 1);
+    told.seen(10, 9, &[(dead, 8)]).killed(11, 1);
+    let next = told.asks(20, 2);
+    told.granted(1050, next, 7, 2050).released(1060, next, Outcome::Freed);
+    assert_eq!(told.breaks(Rule::Tokens).what, "p2.2 got token 7, though 8 was known before it asked");
+}
+
+#[test]
+fn c4_a_claim_that_is_seen_with_another_token_than_its_own() {
+    let mut told = Told::new();
+    let op = told.holder(0, 1, 1);
+    told.seen(10, 9, &[(op, 2)]).released(20, op, Outcome::Freed);
+    assert_eq!(told.breaks(Rule::Tokens).what, "p1.1 was granted token 1 and is seen with 2");
+}
+
+/// Members of a quorum may not be raised yet before the grant, and they are after it.
+#[test]
+fn c14_a_look_after_the_grant_shows_no_smaller_token() {
+    for (look, fine) in [(5, true), (10, true), (11, false)] {
+        let mut told = Told::new();
+        let op = told.asks(1, 1);
+        told.granted(10, op, 7, 1001).seen(look, 9, &[(op, 6)]).released(20, op, Outcome::Freed);
+        if fine {
+            told.is_fine();
+        } else {
+            let what = told.breaks(Rule::Tokens).what;
+            assert_eq!(what, "p1.1 was granted token 7 and is seen with 6");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! (a) Tokens rise: no two claims have the same; one that was asked for later has a larger one, and so has one that holds
+//! when another that it excludes is known already.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    Rule,
+    findings::{Finding, Findings},
+    index::{Claim, Index, Place},
+};
+use crate::history::{Event, Lock, Mode, Op};
+
+/// The largest token of a lock: of now, and of all time before this instant.
+#[derive(Clone, Copy, Default)]
+struct Largest {
+    at: u64,
+    now: Option<(u64, Place)>,
+    before: Option<(u64, Place)>,
+}
+
+impl Largest {
+    fn before(&self, at: u64) -> Option<(u64, Place)> {
+        if self.at < at { self.now } else { self.before }
+    }
+
+    fn rise(&mut self, at: u64, token: u64, place: Place) {
+        if self.at < at {
+            (self.at, self.before) = (at, self.now);
+        }
+        self.now = self.now.max(Some((token, place)));
+    }
+}
+
+/// A claim turned out to have a token.
+struct Known<'a> {
+    /// When that was known at the latest.
+    at: u64,
+    place: Place,
+    lock: &'a Lock,
+    op: Op,
+    token: u64,
+}
+
+pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
+    later_than_asked(index, findings);
+    for lock in 0..index.locks.len() {
+        in_turn(index, lock, findings);
+    }
+    owners(index, findings);
+}
+
+fn later_than_asked(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
+    let steps = steps(index);
+    let mut largest: Vec<Largest> = vec![Largest::default(); index.locks.len()];
+    let mut floors: HashMap<Op, (u64, Place)> = HashMap::new();
+    let mut owners: HashMap<(usize, u64), (Op, Place)> = HashMap::new();
+    let mut said: HashMap<Op, u64> = HashMap::new();
+    for step in steps {
+        let lock = match &step {
+            Step::Asks { lock, .. } | Step::Known(Known { lock, .. }) => *lock,
+        };
+        let Some(number) = index.lock_number(lock) else { continue };
+        let known = match step {
+            Step::Asks { at, op, .. } => {
+                if let Some(floor) = largest[number].before(at) {
+                    floors.entry(op).or_insert(floor);
+                }
+                continue;
+            }
+            Step::Known(known) => known,
+        };
+        let Known { at, place, op, token, .. } = known;
+        let granted = index.claim(&op).and_then(|claim| claim.granted).filter(|granted| *granted != place);
+        let own = granted.and_then(|granted| match index.records[granted].event {
+            Event::Granted { token, .. } => Some((granted, token)),
+            _ => None,
+        });
+        // A look at a quorum may show the token of members that are not raised yet: before the grant, and never after.
+        if own.is_some_and(|(granted, own)| token < own && index.at(place) <= index.at(granted)) {
+            continue;
+        }
+        largest[number].rise(at, token, place);
+        if said.insert(op, token) == Some(token) {
+            continue;
+        }
+        let asks = index.claim(&op).map(|claim| claim.asks);
+        let mut add = |what: String, slice: Vec<Option<Place>>| {
+            findings.add(Finding {
+                rule: Rule::Tokens,
+                at,
+                lock: Some(lock),
+                what,
+                slice,
+                losable: Vec::new(),
+            });
+        };
+        let (owner, first) = *owners.entry((number, token)).or_insert((op, place));
+        if owner != op {
+            add(
+                format!("token {token} was given to {owner} and to {op}"),
+                vec![Some(first), asks, Some(place)],
+            );
+        } else if let Some((floor, above)) = floors.get(&op).copied().filter(|(floor, _)| token < *floor) {
+            let what = format!("{op} got token {token}, though {floor} was known before it asked");
+            add(what, vec![Some(above), asks, Some(place)]);
+        }
+        if let Some((granted, own)) = own.filter(|(granted, _)| index.at(*granted) < index.at(place))
+            && own != token
+        {
+            // A primary that has lost the grant, and still knows of the place in the queue, grants it once more.
+            findings.add(Finding {
+                rule: Rule::Tokens,
+                at,
+                lock: Some(lock),
+                what: format!("{op} was granted token {own} and is seen with {token}"),
+                slice: vec![Some(granted), Some(place)],
+                losable: if index.terms.async_failover { vec![op] } else { Vec::new() },
+            });
+        }
+    }
+}
+
+/// The largest token of those granted so far, by how they hold.
+#[derive(Default)]
+struct Heights<'c, 'a> {
+    exclusive: Option<(u64, &'c Claim<'a>)>,
+    shared: Option<(u64, &'c Claim<'a>)>,
+    /// By their number.
+    permits: BTreeMap<u32, (u64, &'c Claim<'a>)>,
+}
+
+impl<'c, 'a> Heights<'c, 'a> {
+    /// The largest one of those that can't hold together with this one.
+    fn of_excluded(&self, claim: &Claim<'_>) -> Option<(u64, &'c Claim<'a>)> {
+        let permits = |number: u32| {
+            let Lock::Semaphore { limit, .. } = claim.lock else { return None };
+            let enough = limit.saturating_sub(number).saturating_add(1);
+            self.permits.range(enough..).map(|(_, height)| *height).max_by_key(|(token, _)| *token)
+        };
+        match claim.mode {
+            Mode::Exclusive => self.exclusive.into_iter().chain(self.shared).max_by_key(|(token, _)| *token),
+            Mode::Shared => self.exclusive,
+            Mode::Permits(number) => permits(number),
+        }
+    }
+
+    fn rise(&mut self, claim: &'c Claim<'a>, token: u64) {
+        let new = Some((token, claim));
+        let higher = |old: Option<(u64, &'c Claim<'a>)>| old.filter(|(old, _)| *old >= token).or(new);
+        match claim.mode {
+            Mode::Exclusive => self.exclusive = higher(self.exclusive),
+            Mode::Shared => self.shared = higher(self.shared),
+            Mode::Permits(number) => {
+                if let Some(height) = higher(self.permits.get(&number).copied()) {
+                    self.permits.insert(number, height);
+                }
+            }
+        }
+    }
+}
+
+/// Who holds was granted after all that it excludes and that is known by then: what was granted later met its lease.
+fn in_turn(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
+    let claims = index.claims_of(lock).filter_map(|claim| Some((claim.granted?, claim)));
+    let mut grants: Vec<(Place, &Claim<'_>)> = claims.collect();
+    grants.sort_unstable_by_key(|(granted, _)| *granted);
+    let token_of = |granted: Place| match index.records[granted].event {
+        Event::Granted { token, .. } => token,
+        _ => 0,
+    };
+    let mut heights = Heights::default();
+    let mut risen = 0;
+    for (n, (granted, claim)) in grants.iter().enumerate() {
+        // What was written at the same instant may have been granted in any order.
+        while risen < n && index.at(grants[risen].0) < index.at(*granted) {
+            heights.rise(grants[risen].1, token_of(grants[risen].0));
+            risen += 1;
+        }
+        let token = token_of(*granted);
+        let Some((above, other)) = heights.of_excluded(claim) else { continue };
+        // Asked for later, it is told of already.
+        let is_told = other.granted.is_some_and(|other| index.at(other) < index.at(claim.asks));
+        if token < above && !is_told && index.held(claim).is_some() {
+            let what = format!(
+                "{} holds with token {token}, though {} had been granted {above} before that was known",
+                claim.op, other.op
+            );
+            findings.add(Finding {
+                rule: Rule::Tokens,
+                at: index.at(*granted),
+                lock: Some(claim.lock),
+                what,
+                slice: vec![Some(other.asks), other.granted, Some(claim.asks), Some(*granted)],
+                losable: vec![other.op, claim.op],
+            });
+        }
+    }
+}
+
+/// Each claim has an owner of its own (C2).
+fn owners(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
+    let mut owners: HashMap<&str, &Claim<'_>> = HashMap::new();
+    for claim in &index.claims {
+        let Some(granted) = claim.granted else { continue };
+        let Event::Granted { owner, .. } = &index.records[granted].event else { continue };
+        let Some(other) = owners.insert(owner, claim) else { continue };
+        findings.add(Finding {
+            rule: Rule::Tokens,
+            at: index.at(granted),
+            lock: Some(claim.lock),
+            what: format!("owner {owner} was given to {} and to {}", other.op, claim.op),
+            slice: vec![other.granted, Some(granted)],
+            losable: Vec::new(),
+        });
+    }
+}
+
+enum Step<'a> {
+    Asks { at: u64, lock: &'a Lock, op: Op },
+    Known(Known<'a>),
+}
+
+impl Step<'_> {
+    fn at(&self) -> u64 {
+        match self {
+            Self::Asks { at, .. } | Self::Known(Known { at, .. }) => *at,
+        }
+    }
+}
+
+/// Requests and tokens in the order in which they were known: what an observer saw, when it had its answer.
+fn steps<'a>(index: &Index<'a>) -> Vec<Step<'a>> {
+    let mut steps = Vec::new();
+    for (place, record) in index.records.iter().enumerate() {
+        let at = record.at;
+        match &record.event {
+            Event::Asks { op, lock, .. } => steps.push(Step::Asks { at, lock, op: *op }),
+            Event::Granted { op, token, .. } => {
+                if let Some(claim) = index.claim(op) {
+                    steps.push(Step::Known(Known { at, place, lock: claim.lock, op: *op, token: *token }));
+                }
+            }
+            Event::Seen { lock, answered, holders, .. } => {
+                for holder in holders {
+                    if let (Some(op), Some(token)) = (holder.op, holder.token) {
+                        steps.push(Step::Known(Known { at: *answered, place, lock, op, token }));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    steps.sort_by_key(Step::at);
+    steps
+}

@@ -1,0 +1,174 @@
+//! The processes that take locks, each with its own way to the servers.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use super::Notes;
+use crate::{
+    child::{Child, Job, Program, Role},
+    clock,
+    error::Result,
+    history::Event,
+    link::Link,
+    workload::Workload,
+};
+
+/// What all of them are told.
+#[derive(Clone, Debug)]
+pub(crate) struct Crew {
+    pub(crate) program: Program,
+    pub(crate) url: String,
+    /// Other ways to the same store.
+    pub(crate) more_urls: Vec<String>,
+    pub(crate) seed: u64,
+    pub(crate) workload: Workload,
+    pub(crate) register: SocketAddr,
+    pub(crate) folder: PathBuf,
+}
+
+/// All of them, at their places.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    crew: Crew,
+    notes: Notes,
+    places: Vec<Place>,
+    /// The number of the next process.
+    next: u32,
+    /// Of those that are gone.
+    lives: Vec<Life>,
+}
+
+/// From when until when there was a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub(crate) process: u32,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// One process after the other, and the way that they use.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) child: Child,
+    pub(crate) link: Option<Link>,
+    /// The store, without the link.
+    url: String,
+    /// When its process was started.
+    since: u64,
+}
+
+impl Place {
+    fn life(&self) -> Life {
+        Life { process: self.child.number(), from: self.since, to: clock::now() }
+    }
+}
+
+impl Crew {
+    fn job(&self, url: &str, process: u32) -> Job {
+        Job {
+            url: url.to_owned(),
+            process,
+            seed: self.seed,
+            workload: self.workload.clone(),
+            register: self.register,
+            history: self.folder.join(format!("process-{process:04}.jsonl")),
+        }
+    }
+
+    /// One that only looks, straight at the servers.
+    pub(crate) async fn observer(&self, number: u32) -> Result<Child> {
+        Child::start(&self.program, Role::Observer(self.job(&self.url, number))).await
+    }
+}
+
+impl Fleet {
+    pub(crate) async fn start(crew: Crew, notes: Notes) -> Result<Self> {
+        let mut fleet = Self { crew, notes, places: Vec::new(), next: 1, lives: Vec::new() };
+        let urls: Vec<String> = [&fleet.crew.url].into_iter().chain(&fleet.crew.more_urls).cloned().collect();
+        let places = 0..fleet.crew.workload.processes;
+        for (_, url) in places.zip(urls.into_iter().cycle()) {
+            let link = Link::to(&url).await?;
+            let since = clock::now();
+            let child = fleet.spawn(link.as_ref().map_or(&*url, Link::url)).await?;
+            fleet.places.push(Place { child, link, url, since });
+        }
+        Ok(fleet)
+    }
+
+    async fn spawn(&mut self, url: &str) -> Result<Child> {
+        let job = self.crew.job(url, self.next);
+        self.next += 1;
+        Child::start(&self.crew.program, Role::Holder(job)).await
+    }
+
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Kills the process at a place, and starts another one there.
+    pub(crate) async fn replace(&mut self, place: usize) -> Result<()> {
+        self.kill(place).await?;
+        self.refill(place).await
+    }
+
+    async fn kill(&mut self, place: usize) -> Result<()> {
+        let victim = self.places[place].child.number();
+        self.places[place].child.kill().await?;
+        self.notes.writer.write(Event::Died { victim });
+        Ok(())
+    }
+
+    /// Starts another process at a place whose process is gone.
+    async fn refill(&mut self, place: usize) -> Result<()> {
+        self.lives.push(self.places[place].life());
+        let Place { link, url, .. } = &self.places[place];
+        let url = link.as_ref().map_or(&**url, Link::url).to_owned();
+        let since = clock::now();
+        self.places[place].child = self.spawn(&url).await?;
+        self.places[place].since = since;
+        Ok(())
+    }
+
+    /// Notes whoever has ended without having been told to, and replaces it.
+    pub(crate) async fn look_after(&mut self) -> Result<()> {
+        for place in 0..self.places.len() {
+            if self.places[place].child.has_ended() {
+                let victim = self.places[place].child.number();
+                self.notes.writer.write(Event::Died { victim });
+                self.notes.leaks(format!("process {victim} ended by itself"));
+                self.refill(place).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever was lost by accident is noted; all others give back what they have, and end. Tells how long each lived.
+    pub(crate) async fn end(self, within: Duration) -> Vec<Life> {
+        let Self { places, notes, mut lives, .. } = self;
+        lives.extend(places.iter().map(Place::life));
+        let ending = places.into_iter().map(|place| async {
+            // Its way to the servers stays until it has ended.
+            let Place { child, link, .. } = place;
+            let (number, in_order) = (child.number(), child.end(within).await);
+            drop(link);
+            (number, in_order)
+        });
+        for (victim, in_order) in futures_util::future::join_all(ending).await {
+            let why = match in_order {
+                Ok(true) => continue,
+                Ok(false) => format!("process {victim} did not give back what it had within {within:?}"),
+                Err(error) => error.to_string(),
+            };
+            notes.writer.write(Event::Died { victim });
+            notes.leaks(why);
+        }
+        lives
+    }
+
+    /// Kills all: the round can't go on.
+    pub(crate) async fn give_up(mut self) {
+        for place in 0..self.places.len() {
+            // One that can't be killed is dropped, and killed by that.
+            let _ = self.kill(place).await;
+        }
+    }
+}

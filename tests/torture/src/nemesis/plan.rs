@@ -1,0 +1,329 @@
+//! Which faults when: drawn from a seed before the run, so that the same seed makes the same plan.
+
+use std::{collections::BTreeSet, fmt, ops::RangeInclusive, time::Duration};
+
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
+
+use crate::{
+    error::{Error, Result},
+    link::LinkFault,
+    site::ServerFault,
+};
+
+/// The kind of [`HolderFault::Kill`].
+pub(crate) const KILL_HOLDER: &str = "kill-holder";
+/// Asks for no fault at all.
+const NONE: &str = "none";
+
+/// What happens to a process that takes locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HolderFault {
+    /// SIGKILL; another process takes its place.
+    Kill,
+    /// SIGSTOP, and after a while SIGCONT.
+    Stop,
+}
+
+/// Whom a fault hits, and what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The process at this place.
+    Holder(HolderFault, usize),
+    /// The way of the process at this place; of all of them.
+    Link(LinkFault, Option<usize>),
+    /// The servers.
+    Server(ServerFault),
+}
+
+impl What {
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Holder(HolderFault::Kill, _) => KILL_HOLDER,
+            Self::Holder(HolderFault::Stop, _) => "stop-holder",
+            Self::Link(fault, _) => fault.kind(),
+            Self::Server(fault) => fault.kind,
+        }
+    }
+}
+
+/// One fault of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Strike {
+    /// Since the beginning of the run.
+    pub(crate) at: Duration,
+    /// Zero if it leaves nothing to heal.
+    pub(crate) lasts: Duration,
+    pub(crate) what: What,
+    /// For whatever is left to choose.
+    pub(crate) chance: u64,
+}
+
+/// What a plan is drawn from.
+#[derive(Clone, Debug)]
+pub(crate) struct Deck {
+    /// How many processes there are.
+    pub(crate) holders: usize,
+    /// Whether somebody stands between them and the servers.
+    pub(crate) has_links: bool,
+    pub(crate) servers: Vec<ServerFault>,
+    /// Only these kinds, if any are named.
+    pub(crate) only: Vec<String>,
+    /// The leases that are to be outlasted, or not.
+    pub(crate) longest_ttl: Duration,
+    /// The lease that slow round trips are a part of.
+    pub(crate) shortest_ttl: Duration,
+    /// From the end of one fault to the next, on average.
+    pub(crate) pause: Duration,
+}
+
+/// The faults of a run. Those to the processes and their links come one after the other, and so do those to the servers,
+/// but both go on at the same time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    pub(crate) ours: Vec<Strike>,
+    pub(crate) servers: Vec<Strike>,
+}
+
+impl Deck {
+    /// A plan for so long. Every kind is done once before one is done again.
+    pub(crate) fn draw(&self, seed: u64, span: Duration) -> Plan {
+        let (mut ours, mut servers) = (self.ours(), self.servers());
+        ours.retain(|what| self.wants(what.kind()));
+        servers.retain(|what| self.wants(what.kind()));
+        let mut chance = StdRng::seed_from_u64(seed);
+        // A stream for each, so that a server more does not change what happens to the processes.
+        let (mut one, mut other) = (chance.fork_stream(), chance.fork_stream());
+        Plan { ours: self.deal(&ours, span, &mut one), servers: self.deal(&servers, span, &mut other) }
+    }
+
+    /// Whether this kind of fault is to be done.
+    pub(crate) fn wants(&self, kind: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == kind)
+    }
+
+    /// A run without the fault that somebody asked for would prove nothing of it.
+    pub(crate) fn refuse_unknown(&self) -> Result<()> {
+        let mut known: Vec<_> = self.ours().iter().chain(&self.servers()).map(What::kind).collect();
+        known.push(NONE);
+        match self.only.iter().find(|only| !known.contains(&only.as_str())) {
+            Some(unknown) => {
+                Err(Error::new(format!("there is no fault {unknown} here; there are {}", known.join(", "))))
+            }
+            None if self.only.len() > 1 && self.wants(NONE) => {
+                Err(Error::new(format!("the fault {NONE} goes with no other")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn ours(&self) -> Vec<What> {
+        let mut ours = vec![What::Holder(HolderFault::Kill, 0), What::Holder(HolderFault::Stop, 0)];
+        if self.has_links {
+            ours.extend(LinkFault::ALL.map(|fault| What::Link(fault, None)));
+        }
+        ours
+    }
+
+    fn servers(&self) -> Vec<What> {
+        self.servers.iter().cloned().map(What::Server).collect()
+    }
+
+    fn deal(&self, kinds: &[What], span: Duration, chance: &mut StdRng) -> Vec<Strike> {
+        let (mut strikes, mut hand) = (Vec::new(), Vec::new());
+        let mut at = self.pause_before(chance);
+        while !kinds.is_empty() {
+            if hand.is_empty() {
+                hand = kinds.to_vec();
+                hand.shuffle(chance);
+            }
+            let Some(kind) = hand.pop() else { break };
+            let what = self.aim(kind, chance);
+            let lasts = between(&self.lasts(&what), chance);
+            if at + lasts > span {
+                break;
+            }
+            strikes.push(Strike { at, lasts, what, chance: chance.random() });
+            at += lasts + self.pause_before(chance);
+        }
+        strikes
+    }
+
+    fn pause_before(&self, chance: &mut StdRng) -> Duration {
+        self.pause.mul_f64(chance.random_range(0.4..1.6))
+    }
+
+    fn aim(&self, kind: What, chance: &mut StdRng) -> What {
+        let whom = chance.random_range(0..self.holders);
+        match kind {
+            What::Holder(fault, _) => What::Holder(fault, whom),
+            // Some lose their way one by one, and sometimes all do, as when the server is gone.
+            What::Link(fault, _) => {
+                What::Link(self.tune(fault, chance), chance.random_bool(0.75).then_some(whom))
+            }
+            What::Server(fault) => What::Server(fault),
+        }
+    }
+
+    /// Slow round trips, as parts of a lease.
+    fn tune(&self, fault: LinkFault, chance: &mut StdRng) -> LinkFault {
+        let ttl = self.shortest_ttl;
+        match fault {
+            LinkFault::Slow(_) => LinkFault::Slow(between(&(ttl / 12..=ttl / 10), chance)),
+            LinkFault::Slower(_) => LinkFault::Slower(between(&(ttl / 10..=ttl / 4), chance)),
+            fault => fault,
+        }
+    }
+
+    fn lasts(&self, what: &What) -> RangeInclusive<Duration> {
+        match what {
+            What::Holder(HolderFault::Kill, _) => Duration::ZERO..=Duration::ZERO,
+            // Past the longest lease, or shorter than the shortest.
+            What::Holder(HolderFault::Stop, _) => self.longest_ttl / 8..=self.longest_ttl.mul_f64(1.5),
+            What::Link(fault, _) if fault.is_momentary() => Duration::ZERO..=Duration::ZERO,
+            // So late is what was sent.
+            What::Link(LinkFault::ResetLate, _) => Duration::from_millis(20)..=Duration::from_millis(420),
+            What::Link(..) => Duration::from_millis(50)..=self.longest_ttl.mul_f64(1.3),
+            What::Server(fault) => fault.lasts.clone(),
+        }
+    }
+}
+
+fn between(range: &RangeInclusive<Duration>, chance: &mut StdRng) -> Duration {
+    *range.start() + (*range.end() - *range.start()).mul_f64(chance.random_range(0.0..=1.0))
+}
+
+/// A generator of its own.
+trait ForkStream {
+    fn fork_stream(&mut self) -> StdRng;
+}
+
+impl ForkStream for StdRng {
+    fn fork_stream(&mut self) -> StdRng {
+        StdRng::seed_from_u64(self.random())
+    }
+}
+
+impl Plan {
+    /// The kinds of faults in it.
+    #[must_use]
+    pub fn kinds(&self) -> BTreeSet<&'static str> {
+        self.ours.iter().chain(&self.servers).map(|strike| strike.what.kind()).collect()
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all: Vec<_> = self.ours.iter().chain(&self.servers).collect();
+        all.sort_by_key(|strike| strike.at);
+        for strike in all {
+            write!(f, "{:>9.3} s  {}", strike.at.as_secs_f64(), strike.what)?;
+            if !strike.lasts.is_zero() {
+                write!(f, " for {:.3} s", strike.lasts.as_secs_f64())?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())?;
+        if let Self::Link(LinkFault::Slow(round_trip) | LinkFault::Slower(round_trip), _) = self {
+            write!(f, " by {} ms", round_trip.as_millis())?;
+        }
+        match self {
+            Self::Holder(_, place) | Self::Link(_, Some(place)) => write!(f, ", process {place}"),
+            Self::Link(_, None) => f.write_str(", all processes"),
+            Self::Server(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deck() -> Deck {
+        let kill =
+            ServerFault { kind: "kill", lasts: Duration::ZERO..=Duration::from_secs(1), weakens: None };
+        let stop = ServerFault { kind: "stop", ..kill.clone() };
+        Deck {
+            holders: 3,
+            has_links: true,
+            servers: vec![kill, stop],
+            only: Vec::new(),
+            longest_ttl: Duration::from_secs(2),
+            shortest_ttl: Duration::from_millis(600),
+            pause: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_plan_and_another_one_another() {
+        let span = Duration::from_secs(60);
+        assert_eq!(deck().draw(7, span), deck().draw(7, span));
+        assert_ne!(deck().draw(7, span), deck().draw(8, span));
+        assert_eq!(deck().draw(7, span).to_string(), deck().draw(7, span).to_string());
+    }
+
+    #[test]
+    fn each_kind_is_done_before_one_is_done_again_and_all_is_healed_in_time() {
+        let span = Duration::from_secs(90);
+        let plan = deck().draw(1, span);
+        let kinds = |strikes: &[Strike]| strikes.iter().map(|strike| strike.what.kind()).collect::<Vec<_>>();
+        let ours = kinds(&plan.ours);
+        let mut first = ours.get(..11).unwrap().to_vec();
+        first.sort_unstable();
+        first.dedup();
+        assert_eq!(first.len(), 11, "{ours:?}");
+        for strikes in [&plan.ours, &plan.servers] {
+            assert!(strikes.len() > 11);
+            assert!(strikes.windows(2).all(|pair| pair[0].at + pair[0].lasts < pair[1].at));
+            assert!(strikes.iter().all(|strike| strike.at + strike.lasts <= span));
+        }
+    }
+
+    #[test]
+    fn slow_links_take_from_a_twelfth_to_a_quarter_of_the_shortest_lease() {
+        let plan = deck().draw(1, Duration::from_secs(600));
+        let round_trips = plan.ours.iter().filter_map(|strike| match strike.what {
+            What::Link(LinkFault::Slow(round_trip) | LinkFault::Slower(round_trip), _) => {
+                Some(round_trip.as_millis())
+            }
+            _ => None,
+        });
+        let round_trips: Vec<_> = round_trips.collect();
+        let some = |range: RangeInclusive<u128>| round_trips.iter().any(|trip| range.contains(trip));
+        assert!(some(50..=60) && some(130..=150), "{round_trips:?}");
+        assert!(round_trips.iter().all(|trip| (50..=150).contains(trip)), "{round_trips:?}");
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_done() {
+        let deck = Deck { only: vec!["kill-holder".to_owned(), "stop".to_owned()], ..deck() };
+        let plan = deck.draw(1, Duration::from_secs(60));
+        assert!(plan.ours.iter().all(|strike| strike.what.kind() == "kill-holder"));
+        assert!(plan.servers.iter().all(|strike| strike.what.kind() == "stop"));
+        assert!(!plan.ours.is_empty() && !plan.servers.is_empty());
+        let none = Deck { only: vec!["none".to_owned()], ..deck };
+        assert_eq!(none.draw(1, Duration::from_secs(60)), Plan::default());
+    }
+
+    #[test]
+    fn a_fault_that_nobody_knows_is_refused_and_the_known_ones_are_named() {
+        let refused = |only: &[&str], has_links| {
+            let only = only.iter().map(|kind| (*kind).to_owned()).collect();
+            Deck { only, has_links, ..deck() }.refuse_unknown().err().map(|error| error.to_string())
+        };
+        for only in [&[][..], &["kill-holder"], &["stop", "link-cut-midway"], &["none"]] {
+            assert_eq!(refused(only, true), None, "{only:?}");
+        }
+        let text = refused(&["stop", "kil-holder"], true).unwrap();
+        assert!(text.starts_with("there is no fault kil-holder here; there are kill-holder, "), "{text}");
+        assert!(text.contains("link-slow") && text.ends_with("kill, stop, none"), "{text}");
+        // As where no proxy can stand.
+        assert!(refused(&["link-slow"], false).is_some());
+        assert!(refused(&["none", "stop"], true).is_some());
+    }
+}

@@ -1,0 +1,337 @@
+//! One round: processes, faults, and what the checker says of it.
+
+mod evidence;
+mod leaks;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use lockkit::{
+    Locker,
+    spi::{Descriptor, LeaseScope},
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+
+use self::evidence::lacking;
+
+use crate::{
+    check::{Terms, Verdict, check},
+    child::{Child, Program, Role},
+    error::{Error, Result},
+    history::{DIRECTOR, Writer, read},
+    link::Link,
+    nemesis::{
+        Companions, Crew, Deck, Fleet, Hands, KILL_HOLDER, Life, Notes, Plan, Schedule, hurt_processes,
+        hurt_servers, kill_a_holder,
+    },
+    report,
+    site::Site,
+    worker::Locks,
+    workload::Workload,
+};
+
+/// For a child to give back what it has.
+const FAREWELL: Duration = Duration::from_secs(20);
+/// Beyond what the contract gives whoever follows a dead holder.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// What one round is made of.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// All that is left to chance follows from it, but for what the stores and the machine do with their time.
+    pub seed: u64,
+    /// For how long faults are done.
+    pub span: Duration,
+    /// How long it goes on without any, before the end; longer if whoever follows a dead holder may take longer.
+    pub calm: Duration,
+    /// What the processes do.
+    pub workload: Workload,
+    /// Only these kinds of faults; all, if none is named. `none` is none.
+    pub only: Vec<String>,
+    /// From the end of one fault to the next, on average.
+    pub pause: Duration,
+    /// What a busy machine needs more than the bounds of the contract.
+    pub slack: Duration,
+    /// Where the history and the report go. It is made, and must be empty if it is there.
+    pub folder: PathBuf,
+}
+
+/// How a round went.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The store, as it calls itself.
+    pub store: String,
+    /// What the checker says.
+    pub verdict: Verdict,
+    /// What was to be done to it.
+    pub plan: Plan,
+    /// The kinds of faults that there was no time for, each as often as it was left out.
+    pub skipped: Vec<&'static str>,
+    /// Why it proves nothing that no promise was broken: the round came to no good end, or nothing happened in it.
+    pub error: Option<String>,
+}
+
+/// A round that is going to be played.
+#[derive(Debug)]
+struct Stage<'a> {
+    round: &'a Round,
+    url: String,
+    more_urls: Vec<String>,
+    locker: Locker,
+    descriptor: Descriptor,
+    plan: Plan,
+    notes: Notes,
+    /// Whether a holder is to die at the end.
+    kills: bool,
+}
+
+/// What a history is to be read with.
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    store: String,
+    seed: u64,
+    terms: Terms,
+    /// As in the outcome.
+    error: Option<String>,
+}
+
+/// A history that was judged again.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// What the checker says.
+    pub verdict: Verdict,
+    /// Why it proves nothing that no promise was broken, as in [`Outcome::error`].
+    pub error: Option<String>,
+    /// The report.
+    pub report: PathBuf,
+}
+
+const HEADER: &str = "run.json";
+
+/// A site, and how to start processes that use it.
+#[derive(Clone, Debug)]
+pub struct Arena {
+    hands: Hands,
+    name: String,
+    program: Program,
+}
+
+impl Arena {
+    /// Processes of `program` on this site.
+    #[must_use]
+    pub fn new(site: Box<dyn Site>, program: Program) -> Self {
+        let name = site.name().to_owned();
+        Self { hands: Hands::new(site), name, program }
+    }
+
+    /// What the site calls itself.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Plays a round, and judges it. `announce` is told the plan before it begins.
+    ///
+    /// # Errors
+    /// The round could not begin: the folder is in use, nobody knows a fault that is asked for, the store can't be
+    /// reached, or a process not be started. What a lock did wrong is no error, but in the verdict; and what stood in
+    /// the way of a round that had begun is in the outcome.
+    pub async fn play(&self, round: &Round, announce: impl FnOnce(&Plan)) -> Result<Outcome> {
+        let folder = &round.folder;
+        if fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some()) {
+            let folder = folder.display();
+            return Err(Error::new(format!(
+                "{folder} is not empty, as after an earlier round: choose another"
+            )));
+        }
+        let opened = self.hands.work("the store can't be used", |site| Ok((site.open()?, site.more_urls())));
+        let (url, more_urls) = opened.await?;
+        let locker = connect(&url).await?;
+        let descriptor = locker.descriptor().clone();
+        let deck = Deck {
+            holders: usize::try_from(round.workload.processes).unwrap_or(usize::MAX),
+            has_links: Link::fits(&url)?,
+            servers: self.hands.work("the site", |site| Ok(site.faults())).await?,
+            only: round.only.clone(),
+            longest_ttl: longest_ttl(&round.workload, &descriptor),
+            shortest_ttl: round
+                .workload
+                .ttls
+                .iter()
+                .copied()
+                .min()
+                .unwrap_or_default()
+                .max(descriptor.min_ttl),
+            pause: round.pause,
+        };
+        deck.refuse_unknown()?;
+        let (plan, kills) = (deck.draw(round.seed, round.span), deck.wants(KILL_HOLDER));
+        let exceptions = descriptor.exceptions;
+        let terms = Terms {
+            // Without a lease, a killed holder's locks end with it at once.
+            connection_bound: exceptions.connection_bound || exceptions.no_lease,
+            ends_with_links: descriptor.lease_scope != LeaseScope::Claim,
+            async_failover: exceptions.async_failover,
+            takeover_delay: descriptor.takeover_delay,
+            slack: round.slack,
+            told_within: round.slack,
+        };
+        fs::create_dir_all(folder)
+            .map_err(|error| Error::of(format!("{} can't be made", folder.display()), error))?;
+        let unfinished = Some("the round was not played to its end".to_owned());
+        let (store, seed) = (self.name.clone(), round.seed);
+        let mut header = Header { store, seed, terms, error: unfinished };
+        header.write(folder)?;
+        write(&folder.join("plan.txt"), &plan.to_string())?;
+        announce(&plan);
+        let notes = Notes::new(Writer::create(&folder.join("director.jsonl"), DIRECTOR)?);
+        let stage = Stage { round, url, more_urls, locker, descriptor, plan, notes, kills };
+        let (mut fleet, mut companions) = self.enter(&stage).await?;
+        let played = self.perform(&stage, &mut fleet, &mut companions).await;
+        // What was written until then is judged, whatever came.
+        let ended = match played {
+            Ok(()) => self.end(&stage, fleet, companions).await,
+            Err(error) => {
+                fleet.give_up().await;
+                Err(error)
+            }
+        };
+        let records = read(folder)?;
+        header.error = match ended {
+            Ok(lives) => lacking(&records, &lives, round.span),
+            Err(error) => Some(error.to_string()),
+        };
+        header.write(folder)?;
+        let (Header { store, terms, error, .. }, Stage { plan, notes, .. }) = (header, stage);
+        Ok(Outcome { store, verdict: check(&records, &terms), plan, skipped: notes.skipped(), error })
+    }
+
+    /// Starts all processes.
+    async fn enter(&self, stage: &Stage<'_>) -> Result<(Fleet, Companions)> {
+        let Stage { round, url, more_urls, notes, .. } = stage;
+        let history = round.folder.join("register.jsonl");
+        let register = Child::start(&self.program, Role::Register { history }).await?;
+        let address = register.address().ok_or_else(|| Error::new("the register has no address"))?;
+        let crew = Crew {
+            program: self.program.clone(),
+            url: url.clone(),
+            more_urls: more_urls.clone(),
+            seed: round.seed,
+            workload: round.workload.clone(),
+            register: address,
+            folder: round.folder.clone(),
+        };
+        let companions = Companions::start(crew.clone(), register, notes.clone()).await?;
+        Ok((Fleet::start(crew, notes.clone()).await?, companions))
+    }
+
+    /// Does the faults, and lets all work on without any.
+    async fn perform(&self, stage: &Stage<'_>, fleet: &mut Fleet, companions: &mut Companions) -> Result<()> {
+        let Stage { round, locker, descriptor, plan, notes, .. } = stage;
+        let schedule = Schedule { start: Instant::now(), span: round.span };
+        let connection_bound = descriptor.exceptions.connection_bound;
+        let hurt = async {
+            tokio::try_join!(
+                hurt_processes(fleet, &plan.ours, schedule, notes, connection_bound),
+                hurt_servers(&self.hands, &plan.servers, schedule, notes),
+            )?;
+            let mut calm = round.calm;
+            if stage.kills {
+                let locks = Locks::of(&round.workload, locker)?;
+                kill_a_holder(fleet, locker, &locks, notes, round.seed).await?;
+                // Until it can be told that nobody followed.
+                let ttl = longest_ttl(&round.workload, descriptor);
+                calm = calm.max(ttl + descriptor.takeover_delay + round.slack * 2 + MARGIN);
+            }
+            sleep(calm).await;
+            fleet.look_after().await
+        };
+        tokio::select! {
+            done = hurt => done,
+            error = companions.watch() => Err(error),
+        }
+    }
+
+    /// Lets all processes end, looks for what is left, and tells how long each of them lived.
+    async fn end(&self, stage: &Stage<'_>, fleet: Fleet, companions: Companions) -> Result<Vec<Life>> {
+        let mut lives = fleet.end(FAREWELL).await;
+        lives.push(companions.end(FAREWELL).await);
+        self.look_for_leaks(stage.round, &stage.locker, &stage.descriptor).await?;
+        let left = stage.locker.shutdown().await;
+        left.map_err(|error| Error::of("the director can't leave the store", error))?;
+        Ok(lives)
+    }
+}
+
+impl Outcome {
+    /// The kinds of faults that were planned, and neither done nor left out for want of time.
+    #[must_use]
+    pub fn missing(&self) -> BTreeSet<&'static str> {
+        let mut missing = self.plan.kinds();
+        missing
+            .retain(|kind| !self.verdict.figures.faults.contains_key(*kind) && !self.skipped.contains(kind));
+        missing
+    }
+
+    /// Writes the report, and a picture for each broken promise, into the folder of the history.
+    ///
+    /// # Errors
+    /// A file can't be written.
+    pub fn write(&self, folder: &Path) -> Result<PathBuf> {
+        write_report(&self.verdict, &self.store, folder)
+    }
+}
+
+impl Header {
+    fn write(&self, folder: &Path) -> Result<()> {
+        write(&folder.join(HEADER), &serde_json::to_string(self).unwrap_or_default())
+    }
+}
+
+/// Judges the history in a folder again, and writes its report again.
+///
+/// # Errors
+/// It is not the folder of a round, or a line makes no sense.
+pub fn check_folder(folder: &Path) -> Result<Checked> {
+    let path = folder.join(HEADER);
+    let of = |error: Box<dyn std::error::Error + Send + Sync>| {
+        Error::of(format!("{} is not the folder of a round", folder.display()), error)
+    };
+    let text = fs::read_to_string(&path).map_err(|error| of(error.into()))?;
+    let Header { store, terms, error, .. } = serde_json::from_str(&text).map_err(|error| of(error.into()))?;
+    let verdict = check(&read(folder)?, &terms);
+    let report = write_report(&verdict, &store, folder)?;
+    Ok(Checked { verdict, error, report })
+}
+
+fn write_report(verdict: &Verdict, store: &str, folder: &Path) -> Result<PathBuf> {
+    let records = read(folder)?;
+    for (n, violation) in verdict.violations.iter().chain(&verdict.documented).enumerate() {
+        write(&folder.join(format!("timeline-{}.svg", n + 1)), &report::timeline(violation, &records))?;
+    }
+    let path = folder.join("report.md");
+    write(&path, &report::markdown(verdict, store))?;
+    Ok(path)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|error| Error::of(format!("{} can't be written", path.display()), error))
+}
+
+async fn connect(url: &str) -> Result<Locker> {
+    // The servers may still be at work on what the round before has left behind.
+    let connected = leaks::answered(async || lockkit::connect(url).await).await;
+    connected.map_err(|error| Error::of("the store can't be reached", error))
+}
+
+/// A store may be unable to give as short ones as are asked for.
+fn longest_ttl(workload: &Workload, descriptor: &Descriptor) -> Duration {
+    workload.ttls.iter().copied().max().unwrap_or_default().max(descriptor.min_ttl)
+}

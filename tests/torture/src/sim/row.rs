@@ -1,0 +1,270 @@
+//! One name of the scripted store: who has it, who waits, and its last token. A model of a correct store.
+
+use lockkit::{
+    FencingToken, LossReason, OwnerId, Released,
+    spi::{
+        Attempt, ClaimSpec, Grant, Hint, Holder, Inspection, Lease, Mode, Outsiders, Pulse, Reissued, Taken,
+        Wait,
+    },
+};
+use tokio::time::Instant;
+
+use super::scenario::{Leases, StoreSort};
+use crate::history::{Event, Op};
+
+/// Who asks, and how.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    pub(super) process: u32,
+    pub(super) spec: ClaimSpec,
+}
+
+impl Asker {
+    fn op(&self) -> Option<Op> {
+        self.spec.label.as_deref()?.parse().ok()
+    }
+}
+
+#[derive(Debug)]
+struct Holding {
+    asker: Asker,
+    token: u64,
+    granted: Instant,
+    ends: Instant,
+}
+
+#[derive(Debug)]
+struct Place {
+    asker: Asker,
+    ends: Instant,
+    /// It knows that it can be granted.
+    rung: bool,
+}
+
+/// What happened, and when.
+pub(super) type Deeds = Vec<(Instant, Event)>;
+
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    holders: Vec<Holding>,
+    queue: Vec<Place>,
+    fence: u64,
+}
+
+impl Row {
+    /// Leases and places that have ended are gone since then.
+    pub(super) fn purge(&mut self, now: Instant, deeds: &mut Deeds) {
+        self.holders.retain(|holding| {
+            let lives = holding.ends > now;
+            if !lives && let Some(op) = holding.asker.op() {
+                deeds.push((holding.ends, Event::Gone { op }));
+            }
+            lives
+        });
+        self.queue.retain(|place| place.ends > now);
+    }
+
+    /// The session of a process lasts until then.
+    pub(super) fn prolong(&mut self, process: u32, ends: Instant) {
+        let holders = self.holders.iter_mut().filter(|holding| holding.asker.process == process);
+        holders.for_each(|holding| holding.ends = holding.ends.max(ends));
+        let places = self.queue.iter_mut().filter(|place| place.asker.process == process);
+        places.for_each(|place| place.ends = place.ends.max(ends));
+    }
+
+    /// Nothing of a process lasts longer than that.
+    pub(super) fn cut(&mut self, process: u32, ends: Instant) {
+        let holders = self.holders.iter_mut().filter(|holding| holding.asker.process == process);
+        holders.for_each(|holding| holding.ends = holding.ends.min(ends));
+        let places = self.queue.iter_mut().filter(|place| place.asker.process == process);
+        places.for_each(|place| place.ends = place.ends.min(ends));
+    }
+
+    fn taken(&self) -> Taken {
+        Taken::by(self.holders.iter().map(|holding| holding.asker.spec.mode))
+    }
+
+    /// Whom to wake: those that can be granted and don't know it.
+    pub(super) fn wakes(&mut self) -> Vec<(u32, Hint)> {
+        let mut taken = self.taken();
+        let mut wakes = Vec::new();
+        for place in &mut self.queue {
+            match taken.with(place.asker.spec.mode) {
+                Some(more) => taken = more,
+                None => break,
+            }
+            if !place.rung {
+                place.rung = true;
+                wakes.push((place.asker.process, place.asker.spec.hint.clone()));
+            }
+        }
+        wakes
+    }
+
+    pub(super) fn attempt(
+        &mut self,
+        sort: StoreSort,
+        asker: &Asker,
+        wait: Wait,
+        (now, ends): (Instant, Instant),
+        deeds: &mut Deeds,
+    ) -> Attempt {
+        let spec = &asker.spec;
+        if let Some(holding) = self.holding(spec.owner) {
+            if sort.retry_extends {
+                holding.ends = holding.ends.max(ends);
+            }
+            return Attempt::Granted(holding.grant(sort, now));
+        }
+        let place = self.queue.iter().position(|place| place.asker.spec.owner == spec.owner);
+        let ahead = place.unwrap_or(self.queue.len());
+        let mut before = self.queue.iter().take(ahead).map(|place| place.asker.spec.mode);
+        let taken = before.try_fold(self.taken(), Taken::with);
+        if taken.and_then(|taken| taken.with(spec.mode)).is_none() {
+            let queued = sort.has_queue() && wait != Wait::No;
+            if let Some(at) = place {
+                self.queue.remove(at);
+            }
+            if queued {
+                let ends = if sort.leases == Leases::Own { now + sort.place(spec.ttl) } else { ends };
+                let at = ahead.min(self.queue.len());
+                self.queue.insert(at, Place { asker: asker.clone(), ends, rung: false });
+            }
+            return Attempt::Busy { queued, retry_after: self.changes_at().map(|at| at - now) };
+        }
+        if let Some(at) = place {
+            self.queue.remove(at);
+        }
+        Attempt::Granted(self.grant(sort, asker, (now, ends), deeds))
+    }
+
+    fn grant(
+        &mut self,
+        sort: StoreSort,
+        asker: &Asker,
+        (now, ends): (Instant, Instant),
+        deeds: &mut Deeds,
+    ) -> Grant {
+        self.fence += 1;
+        if let Some(op) = asker.op() {
+            deeds.push((now, Event::Applied { op, token: self.fence }));
+        }
+        let holding = Holding { asker: asker.clone(), token: self.fence, granted: now, ends };
+        let grant = holding.grant(sort, now);
+        self.holders.push(holding);
+        grant
+    }
+
+    /// When the first of the present leases and places ends.
+    pub(super) fn changes_at(&self) -> Option<Instant> {
+        let places = self.queue.iter().map(|place| place.ends);
+        self.holders.iter().map(|holding| holding.ends).chain(places).min()
+    }
+
+    pub(super) fn waits(&self, owner: OwnerId) -> bool {
+        self.queue.iter().any(|place| place.asker.spec.owner == owner)
+    }
+
+    pub(super) fn renew(&mut self, sort: StoreSort, owner: OwnerId, now: Instant, ends: Instant) -> Pulse {
+        let Some(holding) = self.holding(owner) else {
+            let own = sort.leases == Leases::Own;
+            return Pulse::Lost(if own { LossReason::Evicted } else { LossReason::SessionLost });
+        };
+        holding.ends = holding.ends.max(ends);
+        Pulse::Alive(holding.lease(sort, now))
+    }
+
+    pub(super) fn holds(&mut self, owner: OwnerId) -> bool {
+        self.holding(owner).is_some()
+    }
+
+    pub(super) fn raise(&mut self, owner: OwnerId, floor: FencingToken) -> Option<FencingToken> {
+        let holding = self.holding(owner)?;
+        holding.token = holding.token.max(floor.get());
+        let token = holding.token;
+        self.fence = self.fence.max(token);
+        Some(FencingToken::new(token))
+    }
+
+    pub(super) fn reissue(
+        &mut self,
+        sort: StoreSort,
+        from: OwnerId,
+        to: &Asker,
+        outsiders: Outsiders,
+        (now, ends): (Instant, Instant),
+        deeds: &mut Deeds,
+    ) -> Reissued {
+        let Some(mode) = self.take(|holding| holding.asker.spec.owner == from, now, deeds) else {
+            return Reissued::NotHeld;
+        };
+        if mode != to.spec.mode || (outsiders == Outsiders::First && !self.queue.is_empty()) {
+            return Reissued::Yielded;
+        }
+        Reissued::Granted(self.grant(sort, to, (now, ends), deeds))
+    }
+
+    pub(super) fn release(&mut self, owner: OwnerId, now: Instant, deeds: &mut Deeds) -> Released {
+        self.queue.retain(|place| place.asker.spec.owner != owner);
+        let freed = self.take(|holding| holding.asker.spec.owner == owner, now, deeds);
+        if freed.is_some() { Released::Freed } else { Released::NotHeld }
+    }
+
+    pub(super) fn free(&mut self, token: u64, now: Instant, deeds: &mut Deeds) -> Option<(u32, Hint)> {
+        let holding = self.holders.iter().find(|holding| holding.token == token)?;
+        let whom = (holding.asker.process, holding.asker.spec.hint.clone());
+        self.take(|holding| holding.token == token, now, deeds);
+        Some(whom)
+    }
+
+    /// Takes one holder out, and tells how it had it.
+    fn take(&mut self, which: impl Fn(&Holding) -> bool, now: Instant, deeds: &mut Deeds) -> Option<Mode> {
+        let at = self.holders.iter().position(which)?;
+        let Asker { spec, .. } = &self.holders[at].asker;
+        let mode = spec.mode;
+        if let Some(op) = self.holders[at].asker.op() {
+            deeds.push((now, Event::Gone { op }));
+        }
+        self.holders.remove(at);
+        Some(mode)
+    }
+
+    fn holding(&mut self, owner: OwnerId) -> Option<&mut Holding> {
+        self.holders.iter_mut().find(|holding| holding.asker.spec.owner == owner)
+    }
+
+    pub(super) fn inspect(&self, now: Instant) -> Inspection {
+        let holders = self.holders.iter().map(|holding| {
+            let spec = &holding.asker.spec;
+            Holder::new(spec.mode)
+                .with_grant(spec.owner, FencingToken::new(holding.token))
+                .with_label(spec.label.as_deref().map(str::to_owned))
+                .with_age(now - holding.granted)
+                .with_remaining(holding.ends - now)
+        });
+        Inspection::new(holders.collect(), u64::try_from(self.queue.len()).ok())
+    }
+
+    /// Tokens of those who have it.
+    pub(super) fn tokens(&self) -> impl Iterator<Item = u64> {
+        self.holders.iter().map(|holding| holding.token)
+    }
+
+    /// What is left of whom, beside certain processes.
+    pub(super) fn left(&self, except: &[u32]) -> impl Iterator<Item = String> {
+        let holders = self.holders.iter().map(|holding| ("the grant", &holding.asker));
+        let all = holders.chain(self.queue.iter().map(|place| ("the place in the queue", &place.asker)));
+        let all = all.filter(|(_, asker)| !except.contains(&asker.process));
+        all.map(|(what, asker)| format!("{what} of {}", asker.spec.label.as_deref().unwrap_or("nobody")))
+    }
+}
+
+impl Holding {
+    fn grant(&self, sort: StoreSort, now: Instant) -> Grant {
+        Grant { token: FencingToken::new(self.token), lease: self.lease(sort, now) }
+    }
+
+    fn lease(&self, sort: StoreSort, now: Instant) -> Lease {
+        if let Leases::Bound(_) = sort.leases { Lease::Session } else { Lease::For(self.ends - now) }
+    }
+}

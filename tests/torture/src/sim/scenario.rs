@@ -1,0 +1,265 @@
+//! What a seed makes of a run.
+
+use std::time::Duration;
+
+use lockkit::spi::{Capabilities, Descriptor, LeaseScope};
+
+use super::dice::Dice;
+use crate::mutant::{Ear, Flaw};
+
+/// All that is decided before a run begins.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Where all chances come from.
+    pub seed: u64,
+    /// What is wrong with the store, if it is a wrong one.
+    pub flaw: Option<Flaw>,
+    /// How losses are told.
+    pub ear: Ear,
+    /// Processes that there are at a time.
+    pub processes: u32,
+    /// Tasks of each.
+    pub tasks: u32,
+    /// Claims of each task.
+    pub claims: u32,
+    /// What sort of store it is.
+    pub store: StoreSort,
+    /// How often what goes wrong.
+    pub weather: Weather,
+    /// Leases to choose from.
+    pub ttls: Vec<Duration>,
+    /// How often in a thousand rests a holder rests for longer than its lease.
+    pub long_rests: u32,
+}
+
+/// How a waiter hears that its turn may have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// It asks again and again, and leaves nothing in the store.
+    Polls,
+    /// It queues, and its hint is rung.
+    Rung,
+    /// It queues, and watches.
+    Watches,
+    /// It waits inside the store.
+    Inside,
+}
+
+/// What a lease ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leases {
+    /// Each has its own time.
+    Own,
+    /// With the session of its process, which lasts for so long after each of its requests.
+    Session(Duration),
+    /// With its process, whose end the store notices after so long.
+    Bound(Duration),
+}
+
+/// What sort of store the scripted one is.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreSort {
+    /// How a waiter hears.
+    pub waiting: Waiting,
+    /// What a lease ends with.
+    pub leases: Leases,
+    /// It knows leases of another length.
+    pub extend: bool,
+    /// It hands over inside a process.
+    pub reissue: bool,
+    /// Tokens can be raised.
+    pub raise_fence: bool,
+    /// Requests that arrive too late do nothing.
+    pub not_after: bool,
+    /// A retry extends the lease, else it is told what is left.
+    pub retry_extends: bool,
+    /// Those who are refused are told when the lease ends.
+    pub tells_lapse: bool,
+}
+
+/// How often what goes wrong, in a thousand requests or wake-ups.
+#[derive(Clone, Copy, Debug)]
+pub struct Weather {
+    /// A request takes at least this, one way.
+    pub far: Duration,
+    /// It takes no longer than this beyond that, if nothing is wrong.
+    pub latency: Duration,
+    /// It gets lost on its way.
+    pub lost: u32,
+    /// Its reply gets lost.
+    pub lost_reply: u32,
+    /// It arrives after its sender gave it up.
+    pub late: u32,
+    /// It is refused for certain, and may be asked again.
+    pub refused: u32,
+    /// It is refused for certain, and for good.
+    pub failed: u32,
+    /// It takes many times as long.
+    pub slow: u32,
+    /// A wake-up gets lost.
+    pub deaf: u32,
+    /// Pauses, silences, deaths and evictions.
+    pub episodes: u32,
+}
+
+const CALM: Weather = Weather {
+    far: Duration::ZERO,
+    latency: Duration::from_millis(2),
+    lost: 0,
+    lost_reply: 0,
+    late: 0,
+    refused: 0,
+    failed: 0,
+    slow: 0,
+    deaf: 0,
+    episodes: 0,
+};
+
+impl Scenario {
+    /// What this seed makes.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let dice = Dice::new(seed, 1);
+        let ttls = [60, 120, 250, 500].map(Duration::from_millis);
+        let ttls = vec![dice.pick(&ttls), dice.pick(&ttls)];
+        let shortest = ttls.iter().copied().min().unwrap_or_default();
+        Self {
+            seed,
+            flaw: None,
+            ear: Ear::default(),
+            processes: dice.small(2..=3),
+            tasks: dice.small(1..=3),
+            claims: dice.small(3..=6),
+            store: StoreSort::drawn(&dice, shortest),
+            weather: Weather::drawn(&dice, shortest),
+            ttls,
+            long_rests: dice.pick(&[50, 120, 400]),
+        }
+    }
+
+    /// The same with a store that is wrong.
+    #[must_use]
+    pub fn with_flaw(mut self, flaw: Flaw) -> Self {
+        self.flaw = Some(flaw);
+        self
+    }
+
+    /// The same with losses that are told in another way.
+    #[must_use]
+    pub fn with_ear(mut self, ear: Ear) -> Self {
+        self.ear = ear;
+        self
+    }
+
+    pub(super) fn longest_ttl(&self) -> Duration {
+        self.ttls.iter().copied().max().unwrap_or_default()
+    }
+}
+
+impl StoreSort {
+    fn drawn(dice: &Dice, shortest_ttl: Duration) -> Self {
+        let waiting = dice.pick(&[Waiting::Polls, Waiting::Rung, Waiting::Watches, Waiting::Inside]);
+        let leases = match dice.small(0..=9) {
+            // A real store refuses a ttl below its session's timeout.
+            0..=1 => Leases::Session(shortest_ttl),
+            2 => Leases::Bound(dice.ms(0..=200)),
+            _ => Leases::Own,
+        };
+        let own = leases == Leases::Own;
+        Self {
+            waiting,
+            leases,
+            extend: own && dice.chance(600),
+            reissue: dice.chance(500),
+            raise_fence: dice.chance(200),
+            // What arrives late must lapse, and what belongs to a session does not for as long as that lives.
+            not_after: !own || dice.chance(500),
+            retry_extends: dice.chance(500),
+            tells_lapse: dice.chance(500),
+        }
+    }
+
+    /// Those who wait do so in order.
+    pub(super) fn has_queue(self) -> bool {
+        self.waiting != Waiting::Polls
+    }
+
+    pub(super) fn longest_poll(self) -> Duration {
+        Duration::from_millis(if self.waiting == Waiting::Polls { 100 } else { 600 })
+    }
+
+    /// A place in the queue is gone when its owner has not asked for so long.
+    pub(super) fn place(self, ttl: Duration) -> Duration {
+        ttl.max(self.longest_poll() * 4)
+    }
+
+    pub(super) fn descriptor(self) -> Descriptor {
+        let mut capabilities = Capabilities::none()
+            .with_exclusive()
+            .with_shared()
+            .with_permits()
+            .with_labels()
+            .with_notes()
+            .with_waiter_count();
+        capabilities.fair = self.has_queue();
+        capabilities.push = self.has_queue();
+        capabilities.extend = self.extend;
+        capabilities.reissue = self.reissue;
+        capabilities.raise_fence = self.raise_fence;
+        let (patience, least) = match self.waiting {
+            Waiting::Inside => (Duration::from_millis(150), Duration::from_millis(1)),
+            Waiting::Polls => (Duration::ZERO, Duration::from_millis(10)),
+            Waiting::Rung | Waiting::Watches => (Duration::ZERO, self.longest_poll()),
+        };
+        let scope = match self.leases {
+            Leases::Own => LeaseScope::Claim,
+            Leases::Session(_) => LeaseScope::Session,
+            Leases::Bound(_) => LeaseScope::Connection,
+        };
+        Descriptor::new("simulated")
+            .with_capabilities(capabilities)
+            .with_max_patience(patience)
+            .with_poll(least, if patience.is_zero() { self.longest_poll() } else { least })
+            .with_lease_scope(scope)
+    }
+}
+
+impl Weather {
+    /// Each request and each wake-up gets through in time, unless a whole process or the store stands still.
+    pub(super) fn is_fair(&self) -> bool {
+        let Self { far: _, latency: _, lost, lost_reply, late, refused, failed, slow, deaf, episodes: _ } =
+            *self;
+        [lost, lost_reply, late, refused, failed, slow, deaf].iter().all(|often| *often == 0)
+    }
+
+    /// The same where nothing goes wrong.
+    pub(super) fn calmed(self) -> Self {
+        Self { far: self.far, latency: self.latency, ..CALM }
+    }
+
+    fn drawn(dice: &Dice, shortest_ttl: Duration) -> Self {
+        let latency = Duration::from_millis(dice.pick(&[0, 1, 3, 8]));
+        // Round trips of a twelfth of a lease, and of a fifth.
+        let far = if dice.chance(150) { shortest_ttl / dice.pick(&[24, 10]) } else { Duration::ZERO };
+        let calm = Self { latency, far, ..CALM };
+        let strength = dice.pick(&[0, 1, 3, 6]);
+        if strength == 0 {
+            return calm;
+        }
+        if dice.chance(150) {
+            return Self { episodes: dice.small(100..=400), ..calm };
+        }
+        let drawn = |most: u32| if dice.chance(600) { dice.small(1..=most * strength) } else { 0 };
+        Self {
+            lost: drawn(12),
+            lost_reply: drawn(20),
+            late: drawn(12),
+            refused: drawn(15),
+            failed: drawn(3),
+            slow: drawn(15),
+            deaf: drawn(40),
+            episodes: drawn(60),
+            ..calm
+        }
+    }
+}

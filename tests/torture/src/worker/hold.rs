@@ -1,0 +1,286 @@
+//! A lock that is held, from the grant to its end.
+
+use std::{future::pending, time::Duration};
+
+use futures_util::FutureExt as _;
+use lockkit::{ErrorKind, LockGuard, LossReason, Note, Released};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    broken,
+    parent::Parent,
+    plan::{End, Plan, Step},
+};
+use crate::{
+    clock,
+    error::Result,
+    history::{Event, Lock, Mode, Op, Outcome, Writer},
+    mutant::Signal,
+    register::Client,
+};
+
+/// How often one who works for long checks.
+const BETWEEN_CHECKS: Duration = Duration::from_millis(100);
+/// How long one who knows of its loss, or should, goes on listening for it: longer than what is still in time.
+const DISBELIEF: Duration = Duration::from_secs(3);
+
+/// A guard, and what its holder does with it.
+pub(super) struct Hold<'a> {
+    op: Op,
+    plan: &'a Plan,
+    guard: LockGuard,
+    signal: Signal,
+    token: u64,
+    parent: &'a Parent,
+    history: &'a Writer,
+    register: &'a mut Client,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Held,
+    /// The parent has left: what is held is given back.
+    Leaving,
+    Lost,
+}
+
+impl<'a> Hold<'a> {
+    pub(super) fn new(
+        op: Op,
+        plan: &'a Plan,
+        (guard, signal): (LockGuard, Signal),
+        parent: &'a Parent,
+        history: &'a Writer,
+        register: &'a mut Client,
+    ) -> Self {
+        let token = guard.fencing_token().get();
+        Self { op, plan, guard, signal, token, parent, history, register, state: State::Held }
+    }
+
+    pub(super) async fn work(mut self) -> Result<()> {
+        self.begin();
+        let (op, history) = (self.op, self.history);
+        if self.plan.listens {
+            let tell = |reason: LossReason| history.write(Event::Told { op, reason: reason.to_string() });
+            self.signal.clone().beside(tell, self.live()).await?;
+        } else {
+            self.live().await?;
+        }
+        self.end().await
+    }
+
+    async fn live(&mut self) -> Result<()> {
+        for step in &self.plan.steps {
+            if self.state != State::Held {
+                break;
+            }
+            self.step(*step).await?;
+        }
+        if self.state == State::Lost && self.plan.obstinate {
+            self.write(true).await?;
+        }
+        if self.state == State::Lost {
+            self.hear().await;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) {
+        let until = self.believes();
+        let Self { op, token, .. } = *self;
+        let owner = self.guard.owner().to_string();
+        self.history.write(Event::Granted { op, owner, token, until: until.end });
+        if self.plan.listens {
+            self.history.write(Event::Listens { op });
+        }
+        if until.is_empty() {
+            self.lose();
+        }
+    }
+
+    async fn step(&mut self, step: Step) -> Result<()> {
+        match step {
+            Step::Check => {
+                self.check();
+            }
+            Step::Extend(lease) => self.renew(Some(lease)).await?,
+            Step::Note(time) => self.note(time).await?,
+            Step::Oversleep(beyond) => self.oversleep(beyond).await?,
+            Step::Renew => self.renew(None).await?,
+            Step::Sleep(time) => self.sleep(time).await,
+            Step::Work(time) => {
+                let mut left = time;
+                while !left.is_zero() && self.state == State::Held {
+                    let now = left.min(BETWEEN_CHECKS);
+                    left -= now;
+                    self.sleep(now).await;
+                    if self.state == State::Held {
+                        self.check();
+                    }
+                }
+            }
+            Step::Write => {
+                if self.check() {
+                    self.write(false).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one note after the other: renewals must find their time between them.
+    async fn note(&mut self, time: Duration) -> Result<()> {
+        let (end, mut note) = (Instant::now() + time, Note::default());
+        while Instant::now() < end && self.state == State::Held {
+            note = note.next("busy");
+            let (guard, parent) = (&self.guard, self.parent);
+            let noted = tokio::select! {
+                biased;
+                () = parent.leaves() => {
+                    self.state = State::Leaving;
+                    return Ok(());
+                }
+                noted = guard.write_note(&note) => noted,
+            };
+            match noted {
+                // Those who wrote before had later ones: it was asked all the same.
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    let rest = end.saturating_duration_since(Instant::now());
+                    self.sleep(rest).await;
+                }
+                Err(error) => {
+                    self.check();
+                    broken(&error)?;
+                }
+            }
+        }
+        if self.state == State::Held {
+            self.check();
+        }
+        Ok(())
+    }
+
+    /// From when until when it is held, by what the guard says now.
+    fn believes(&self) -> std::ops::Range<u64> {
+        // The clock first: what is left of the lease then is more than the guard says.
+        let at = clock::now();
+        let left = u64::try_from(self.guard.remaining().as_nanos()).unwrap_or(u64::MAX);
+        at..at.saturating_add(left)
+    }
+
+    /// Whether it is still held.
+    fn check(&mut self) -> bool {
+        let until = self.believes();
+        if until.is_empty() {
+            self.lose();
+            return false;
+        }
+        self.history.write_at(until.start, Event::Holds { op: self.op, until: until.end });
+        true
+    }
+
+    fn lose(&mut self) {
+        let reason = self.signal.wait().now_or_never();
+        self.lost_because(reason.map(|reason| reason.to_string()));
+    }
+
+    fn lost_because(&mut self, reason: Option<String>) {
+        self.history.write(Event::Lost { op: self.op, reason });
+        self.state = State::Lost;
+    }
+
+    async fn sleep(&mut self, time: Duration) {
+        let lost = async { if self.plan.listens { self.signal.wait().await } else { pending().await } };
+        tokio::select! {
+            biased;
+            () = self.parent.leaves() => self.state = State::Leaving,
+            reason = lost => self.lost_because(Some(reason.to_string())),
+            () = sleep(time) => {}
+        }
+    }
+
+    /// Gives the signal its time, if anybody listens.
+    async fn hear(&mut self) {
+        if self.plan.listens {
+            // One that does not come is not in the history.
+            let _ = timeout(DISBELIEF, self.signal.wait()).await;
+        }
+    }
+
+    /// Forgets the time.
+    async fn oversleep(&mut self, beyond: Duration) -> Result<()> {
+        let left = self.guard.remaining();
+        if left == Duration::MAX {
+            return Ok(());
+        }
+        tokio::select! {
+            biased;
+            () = self.parent.leaves() => self.state = State::Leaving,
+            () = sleep(left + beyond) => {
+                self.write(true).await?;
+                // Who asks may be what makes it known.
+                self.hear().await;
+                self.check();
+            }
+        }
+        Ok(())
+    }
+
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<()> {
+        let op = self.op;
+        self.history.write(Event::Renews { op, lease });
+        let renewed = match lease {
+            Some(lease) => self.guard.extend(lease).await.map(drop),
+            None => self.guard.renew().await,
+        };
+        let error = renewed.as_ref().err().map(ToString::to_string);
+        self.history.write(Event::Renewed { op, error });
+        self.check();
+        renewed.or_else(|error| broken(&error))
+    }
+
+    /// Only who is alone writes: of others, the one with the smaller token may rightly write last.
+    async fn write(&mut self, careless: bool) -> Result<()> {
+        let Plan { lock, mode, .. } = self.plan;
+        let alone = match (mode, lock) {
+            (Mode::Exclusive, _) => true,
+            (Mode::Permits(count), Lock::Semaphore { limit, .. }) => count == limit,
+            (Mode::Permits(_) | Mode::Shared, _) => false,
+        };
+        if alone {
+            let op = self.op;
+            self.history.write(Event::Writes { op, careless });
+            let accepted = self.register.write(op, lock, self.token).await?.accepted;
+            self.history.write(Event::Written { op, accepted });
+        }
+        Ok(())
+    }
+
+    async fn end(self) -> Result<()> {
+        let Self { op, plan, guard, history, .. } = self;
+        history.write(Event::Releases { op });
+        let released = match plan.end {
+            End::Drop => {
+                drop(guard);
+                None
+            }
+            End::Release => Some(guard.release().await),
+            End::ReleaseWithin(time) => timeout(time, guard.release()).await.ok(),
+        };
+        let (outcome, end) = match released {
+            None => (Outcome::Dropped, Ok(())),
+            Some(Ok(Released::Freed)) => (Outcome::Freed, Ok(())),
+            Some(Ok(Released::NotHeld)) => (Outcome::NotHeld, Ok(())),
+            Some(Err(error)) => {
+                let text = error.to_string();
+                let unknown = error.is_outcome_unknown();
+                let outcome = if unknown { Outcome::Unknown(text) } else { Outcome::Failed(text) };
+                (outcome, broken(&error))
+            }
+        };
+        history.write(Event::Released { op, outcome });
+        end
+    }
+}

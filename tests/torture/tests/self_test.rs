@@ -1,0 +1,93 @@
+//! The checker is tested by stores that are wrong on purpose: in the simulation each is caught within so many seeds, by
+//! the rule that is there for it. The right store is clean over the same seeds.
+
+#[path = "support/seeds.rs"]
+mod seeds;
+
+use std::{
+    ops::Range,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use lockkit_torture::{
+    check::{Rule, check},
+    mutant::{Ear, Flaw},
+    sim::{Scenario, run},
+};
+
+use self::seeds::in_parallel;
+
+const SEEDS: Range<u64> = 0..1_500;
+
+/// The rules of which one must tell.
+const CAUGHT: [(Flaw, &[Rule]); 15] = [
+    (Flaw::ConstantToken, &[Rule::Tokens]),
+    (Flaw::DeadlineFromReply, &[Rule::Exclusion]),
+    (Flaw::DeleteWithoutCompare, &[Rule::Exclusion]),
+    (Flaw::ExtendThatShortens, &[Rule::Exclusion]),
+    (Flaw::LostRenewalIgnored, &[Rule::Exclusion, Rule::Register]),
+    (Flaw::NeverRenewed, &[Rule::Renewal]),
+    (Flaw::NoRecheckAfterWait, &[Rule::Exclusion]),
+    (Flaw::QueueEntryStays, &[Rule::Leaks]),
+    (Flaw::ReleasedIsNotHeld, &[Rule::Renewal]),
+    // The store shows another token than the holder was told.
+    (Flaw::RenewalRecreates, &[Rule::Tokens, Rule::Exclusion]),
+    (Flaw::ReplyLostIsFailed, &[Rule::Ambiguity]),
+    (Flaw::RetryReportsWholeLease, &[Rule::Exclusion]),
+    (Flaw::SlowRenewalIgnored, &[Rule::Renewal]),
+    (Flaw::TokenSharedByPermits, &[Rule::Tokens]),
+    (Flaw::UnreleasedOnTrouble, &[Rule::Leaks]),
+];
+
+fn rules(scenario: Scenario) -> Vec<(Rule, String)> {
+    let run = run(scenario);
+    let violations = check(&run.records, &run.terms).violations;
+    violations.into_iter().map(|violation| (violation.rule, violation.what)).collect()
+}
+
+/// The first seed in which a rule tells that is there for what is wrong, and what it tells.
+fn first(wrong: impl Fn(Scenario) -> Scenario + Sync, expected: &[Rule]) -> Option<(u64, Rule, String)> {
+    let first = Mutex::new(None::<(u64, Rule, String)>);
+    in_parallel(SEEDS, |seed| {
+        let told = rules(wrong(Scenario::new(seed)));
+        let Some((rule, what)) = told.into_iter().find(|(rule, _)| expected.contains(rule)) else {
+            return true;
+        };
+        let mut first = first.lock().unwrap();
+        if first.as_ref().is_none_or(|(earlier, ..)| seed < *earlier) {
+            *first = Some((seed, rule, what));
+        }
+        false
+    });
+    first.into_inner().unwrap()
+}
+
+#[test]
+fn each_flaw_is_caught_by_its_rule() {
+    let mut missed = Vec::new();
+    let started = Instant::now();
+    for (flaw, expected) in CAUGHT {
+        match first(|scenario| scenario.with_flaw(flaw), expected) {
+            Some((seed, rule, what)) => println!("{flaw}: after {} seeds, by {rule}: {what}", seed + 1),
+            None => missed.push(flaw),
+        }
+    }
+    println!("{:?}", started.elapsed());
+    assert!(missed.is_empty(), "not caught within {SEEDS:?}: {missed:?}");
+}
+
+#[test]
+fn c3_a_signal_that_never_comes_or_comes_late_is_caught() {
+    for ear in [Ear::Deaf, Ear::Late(Duration::from_millis(10))] {
+        let (seed, rule, what) = first(|scenario| scenario.with_ear(ear), &[Rule::Loss]).unwrap();
+        println!("{ear:?}: after {} seeds, by {rule}: {what}", seed + 1);
+    }
+}
+
+#[test]
+fn each_flaw_is_in_the_table() {
+    for flaw in Flaw::ALL {
+        assert!(CAUGHT.iter().any(|(caught, _)| *caught == flaw), "{flaw}");
+    }
+}

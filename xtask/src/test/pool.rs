@@ -1,0 +1,159 @@
+//! Runs several test programs at once, with a line for each when it has ended.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{Mutex, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+
+use super::{failures::Failures, programs::Program, tally::Tally};
+
+/// What became of one program.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) tally: Tally,
+    pub(super) failures: Failures,
+    /// What runs each failed test again.
+    pub(super) again: Vec<String>,
+    pub(super) is_success: bool,
+}
+
+/// Runs them, as many at once as there are `lanes`, the first ones first. What they print goes to a file for each in `logs`.
+///
+/// # Errors
+/// A program can't be started, or its output can't be kept.
+pub(super) fn run(
+    programs: Vec<Program>,
+    lanes: usize,
+    logs: &Path,
+    settings: &[(&str, String)],
+) -> Result<Vec<Outcome>> {
+    fs::create_dir_all(logs).with_context(|| logs.display().to_string())?;
+    let count = programs.len();
+    let queue = Mutex::new(VecDeque::from(programs));
+    let (done, outcomes) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..lanes {
+            let (done, queue) = (done.clone(), &queue);
+            scope.spawn(move || {
+                while let Some(program) = next(queue) {
+                    let start = Instant::now();
+                    let outcome = run_one(&program, logs, settings);
+                    if done.send((program, start.elapsed(), outcome)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(done);
+        let mut all = Vec::new();
+        for (program, took, outcome) in outcomes {
+            let outcome = outcome?;
+            println!("{}", line(&program, took, &outcome, all.len() + 1, count));
+            all.push(outcome);
+        }
+        Ok(all)
+    })
+}
+
+fn next(queue: &Mutex<VecDeque<Program>>) -> Option<Program> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+}
+
+fn line(program: &Program, took: Duration, outcome: &Outcome, place: usize, count: usize) -> String {
+    let verdict = if outcome.is_success { "ok    " } else { "FAILED" };
+    let Tally { passed, failed, skipped } = outcome.tally;
+    let counts = format!("{passed} passed, {failed} failed, {skipped} skipped");
+    format!("[{place:>2}/{count}] {verdict} {:>6.1} s  {:<36} {counts}", took.as_secs_f64(), program.title())
+}
+
+fn run_one(program: &Program, logs: &Path, settings: &[(&str, String)]) -> Result<Outcome> {
+    let log = log_of(program, logs);
+    let output = File::create(&log).with_context(|| log.display().to_string())?;
+    let mut command = Command::new(&program.file);
+    // In one word: a part may begin with a dash.
+    command.args(program.skips.iter().map(|part| format!("--skip={part}")));
+    command.current_dir(&program.folder).envs(settings.iter().map(|(name, value)| (*name, value)));
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    let status = command.status().with_context(|| program.file.display().to_string())?;
+    let said = fs::read(&log)?;
+    let mut outcome = read(program, &String::from_utf8_lossy(&said));
+    outcome.is_success = status.success();
+    if !outcome.is_success && outcome.tally.failed == 0 {
+        outcome.again.push(format!("{} ended with {status}: {}", program.title(), log.display()));
+    }
+    Ok(outcome)
+}
+
+fn log_of(program: &Program, logs: &Path) -> PathBuf {
+    logs.join(program.title().replace(' ', "-")).with_extension("log")
+}
+
+fn read(program: &Program, said: &str) -> Outcome {
+    let mut outcome = Outcome {
+        tally: Tally::default(),
+        failures: Failures::default(),
+        again: Vec::new(),
+        is_success: false,
+    };
+    for line in said.lines() {
+        outcome.tally.read(line);
+        outcome.failures.read(line);
+        let failed = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix("... FAILED"));
+        outcome.again.extend(failed.map(|test| program.command(test.trim())));
+    }
+    outcome.failures.end_of_output();
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test::programs::Kind;
+
+    fn program(folder: &Path, name: &str, script: &str) -> Program {
+        let file = folder.join(name);
+        fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+        assert!(Command::new("chmod").arg("+x").arg(&file).status().unwrap().success());
+        Program {
+            package: "p".to_owned(),
+            name: name.to_owned(),
+            kind: Kind::Test,
+            file,
+            folder: folder.to_owned(),
+            skips: &[],
+        }
+    }
+
+    #[test]
+    fn each_program_is_run_once_and_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let good = "echo 'test result: ok. 2 passed; 0 failed; 1 ignored'";
+        let bad = "echo 'test a::b ... FAILED'; echo 'test result: FAILED. 1 passed; 1 failed'; exit 101";
+        let programs = [("good", good), ("bad", bad), ("killed", "kill -9 $$")];
+        let programs = programs.map(|(name, script)| program(folder.path(), name, script));
+        let outcomes = run(programs.into(), 2, &folder.path().join("logs"), &[]).unwrap();
+        let passed: u64 = outcomes.iter().map(|outcome| outcome.tally.passed).sum();
+        assert_eq!((outcomes.len(), passed), (3, 3));
+        let mut again: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.again).collect();
+        again.sort_unstable();
+        assert_eq!(again.len(), 2);
+        assert_eq!(again[0], "cargo xtask test -- -p p --test bad -- --exact 'a::b'");
+        assert!(again[1].starts_with("p killed ended with signal: 9"), "{}", again[1]);
+        assert_eq!(outcomes.iter().filter(|outcome| outcome.is_success).count(), 1);
+    }
+
+    #[test]
+    fn settings_and_the_folder_reach_the_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let one = program(folder.path(), "one", "echo \"$A\" > here");
+        run(vec![one], 1, folder.path(), &[("A", "b".to_owned())]).unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join("here")).unwrap(), "b\n");
+    }
+}
