@@ -13,7 +13,7 @@ use crate::{
 
 const NEEDS: Needs = Needs::MUTEX.hook(Hook::Parts);
 /// A part that answers so late does not take part in the grant, if the others are enough.
-const LATE: Faults = Faults { reply_delay: ms(60), ..Faults::NONE };
+const LATE: Faults = Faults { reply_delay: ms(400), ..Faults::NONE };
 /// Grants without the silent part: its own tokens stay behind by so many.
 const GRANTS: usize = 10;
 
@@ -33,7 +33,7 @@ fn heal(env: &Env) {
 }
 
 fn options() -> LockOptions {
-    long().with_op_timeout(ms(1_000))
+    long().with_op_timeout(ms(3_000))
 }
 
 async fn c4_tokens_rise_whichever_part_joins_late(env: Env) {
@@ -120,7 +120,7 @@ async fn c14_election_a_leader_has_one_term_whichever_part_is_silent(env: Env) {
     let mut watch = election(&env, &observer, options()).watch().with_interval(ms(20));
     for silent in &parts {
         silent.set(Faults::SILENCE);
-        if let Ok(Ok(told)) = timeout(ms(2_000), watch.changed()).await {
+        if let Ok(Ok(told)) = timeout(ms(4_000), watch.changed()).await {
             assert_eq!(told.map(|leader| leader.term), Some(leadership.term()), "C14: of the one leader");
         }
         silent.heal();

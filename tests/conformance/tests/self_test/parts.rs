@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 const MEMBERS: usize = 3;
 /// A member that is not silent answers within this time.
-const PROMPT: Duration = Duration::from_millis(100);
+const PROMPT: Duration = Duration::from_millis(800);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartsFlaw {
