@@ -7,7 +7,8 @@ use super::election::election;
 use crate::{
     case::{Ability, Needs, cases},
     env::{Env, give_back, long, take_soon},
-    harness::{Faults, Hook},
+    harness::{Faults, Hook, Link},
+    lock::AnyLock,
     wait::{ms, soon},
 };
 
@@ -34,6 +35,16 @@ fn heal(env: &Env) {
 
 fn options() -> LockOptions {
     long().with_op_timeout(ms(3_000))
+}
+
+/// The tokens of this part stay behind those of the others.
+async fn leave_behind(lock: &AnyLock, part: &dyn Link) {
+    part.set(Faults::SILENCE);
+    for _ in 0..GRANTS {
+        // Where each part is needed, there is none.
+        let Ok(Some(guard)) = lock.try_lock().await else { break };
+        give_back(guard).await;
+    }
 }
 
 async fn c4_tokens_rise_whichever_part_joins_late(env: Env) {
@@ -64,12 +75,7 @@ async fn c14_no_other_token_is_shown_while_a_part_is_late_or_silent(env: Env) {
     let parts = env.harness().parts();
     let (late, others) = parts.split_last().expect("a store with parts");
     for silent in others {
-        // Its own tokens stay behind. Where each part is needed, there are no grants.
-        late.set(Faults::SILENCE);
-        for _ in 0..GRANTS {
-            let Ok(Some(guard)) = lock.try_lock().await else { break };
-            give_back(guard).await;
-        }
+        leave_behind(&lock, late.as_ref()).await;
         late.set(LATE);
         let guard = take_soon(&lock).await;
         sleep(LATE.reply_delay * 2).await;
@@ -113,7 +119,9 @@ async fn c14_a_held_lock_is_never_called_free_while_a_part_is_silent(env: Env) {
 async fn c14_election_a_leader_has_one_term_whichever_part_is_silent(env: Env) {
     let (locker, observer) = (env.locker().await, env.locker().await);
     let parts = env.harness().parts();
-    parts.iter().skip(2).for_each(|part| part.set(LATE));
+    let late = parts.last().expect("a store with parts");
+    leave_behind(&env.lock(&locker, "y", options()), late.as_ref()).await;
+    late.set(LATE);
     let leadership = election(&env, &locker, options()).campaign("a").await.unwrap();
     sleep(LATE.reply_delay * 2).await;
     heal(&env);
