@@ -70,9 +70,9 @@ pub(crate) fn waiter() -> Result<(), Failed> {
     second.hear()?;
     let delay = start.elapsed();
     assert!(delay < PASSED_OVER, "passed over after {delay:?}");
-    second.go_on()?;
+    second.tell("")?;
     assert_eq!(second.hear()?, "Freed");
-    second.assert_ends()
+    Ok(second.ends()?)
 }
 
 pub(crate) fn executed_child() -> Result<(), Failed> {
@@ -101,7 +101,7 @@ pub(crate) fn storm() -> Result<(), Failed> {
     while begin.elapsed() < STORM || (begin.elapsed() < 10 * STORM && deaths <= DEATHS_AT_LEAST) {
         thread::sleep(Duration::from_micros(deaths * 7_919 % 30_000));
         let victim = clients.remove(0);
-        if let Some(wrong) = victim.kill()? {
+        if let Some(wrong) = victim.kill()?.pop() {
             return Err(wrong.into());
         }
         deaths += 1;
@@ -110,7 +110,7 @@ pub(crate) fn storm() -> Result<(), Failed> {
         clients.push(next);
     }
     for client in clients {
-        if let Some(wrong) = client.kill()? {
+        if let Some(wrong) = client.kill()?.pop() {
             return Err(wrong.into());
         }
     }

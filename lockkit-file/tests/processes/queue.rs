@@ -22,9 +22,9 @@ pub(crate) fn in_order() -> Result<(), Failed> {
         let token: u64 = waiter.hear()?.parse()?;
         assert!(token > last, "C12: somebody was ahead");
         last = token;
-        waiter.go_on()?;
+        waiter.tell("")?;
         assert_eq!(waiter.hear()?, "Freed");
-        waiter.assert_ends()?;
+        waiter.ends()?;
     }
     Ok(())
 }
@@ -38,10 +38,10 @@ pub(crate) fn increments() -> Result<(), Failed> {
     }
     let start = Instant::now();
     for client in &mut clients {
-        client.go_on()?;
+        client.tell("")?;
     }
     for client in clients {
-        client.assert_ends()?;
+        client.ends()?;
     }
     eprintln!("2 × {TIMES} increments in {:?}", start.elapsed());
     assert_eq!(count(store.path())?, 2 * TIMES);

@@ -6,23 +6,23 @@ use libtest_mimic::Failed;
 use lockkit_core::{ErrorKind, LockOptions};
 use nix::sys::signal::Signal;
 
-use crate::parent::{SOON, Store};
+use crate::parent::{SOON, Store, stop};
 
 pub(crate) fn holder() -> Result<(), Failed> {
     let store = Store::new()?;
     let mut holder = store.client("hold")?;
     holder.hear()?;
-    holder.stop(&store)?;
+    stop(&holder, &store)?;
     let mutex = store.mutex()?;
     assert!(
         store.runtime.block_on(mutex.lock_timeout(Duration::from_millis(1_500)))?.is_none(),
         "C1: it holds on"
     );
     holder.signal(Signal::SIGCONT)?;
-    holder.go_on()?;
+    holder.tell("")?;
     assert_eq!(holder.hear()?, "Freed");
     drop(store.runtime.block_on(mutex.lock_timeout(SOON))?.ok_or("it is not free")?);
-    holder.assert_ends()
+    Ok(holder.ends()?)
 }
 
 pub(crate) fn waiter() -> Result<(), Failed> {
@@ -30,20 +30,20 @@ pub(crate) fn waiter() -> Result<(), Failed> {
     let held = store.runtime.block_on(store.mutex()?.lock())?;
     let mut first = store.client("hold")?;
     store.wait_for_waiters(1)?;
-    first.stop(&store)?;
+    stop(&first, &store)?;
     let mut second = store.client("hold")?;
     store.wait_for_waiters(2)?;
     store.runtime.block_on(held.release())?;
     // Three seconds, and a poll.
     second.hear()?;
     first.signal(Signal::SIGCONT)?;
-    second.go_on()?;
+    second.tell("")?;
     assert_eq!(second.hear()?, "Freed");
-    second.assert_ends()?;
+    second.ends()?;
     first.hear()?;
-    first.go_on()?;
+    first.tell("")?;
     assert_eq!(first.hear()?, "Freed");
-    first.assert_ends()
+    Ok(first.ends()?)
 }
 
 pub(crate) fn inside_the_gate() -> Result<(), Failed> {
@@ -58,11 +58,11 @@ pub(crate) fn inside_the_gate() -> Result<(), Failed> {
     let error =
         store.runtime.block_on(mutex.lock_timeout(Duration::from_secs(2))).expect_err("a gate for one");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains(&format!("process {} (", inside.pid())), "{error}");
+    assert!(error.to_string().contains(&format!("process {} (", inside.id())), "{error}");
     inside.signal(Signal::SIGCONT)?;
-    inside.go_on()?;
+    inside.tell("")?;
     drop(store.runtime.block_on(mutex.lock_timeout(SOON))?.ok_or("it is not free")?);
-    inside.assert_ends()
+    Ok(inside.ends()?)
 }
 
 /// While it is stopped, others can't know that it will look: it is told when it goes on, before its next check.
@@ -70,7 +70,7 @@ pub(crate) fn without_a_session() -> Result<(), Failed> {
     let store = Store::new()?;
     let holder = store.client("tell-loss")?;
     let token: u64 = holder.hear()?.parse()?;
-    holder.stop(&store)?;
+    stop(&holder, &store)?;
     for session in store.sessions()? {
         fs::remove_file(session)?;
     }
@@ -80,5 +80,5 @@ pub(crate) fn without_a_session() -> Result<(), Failed> {
     assert_eq!(holder.hear()?, "SessionLost");
     assert_eq!(holder.hear()?, "false");
     assert!(next.is_held());
-    holder.assert_ends()
+    Ok(holder.ends()?)
 }

@@ -1,8 +1,9 @@
 //! What a contended grant costs, and whether all get as many.
 
 use libtest_mimic::Failed;
+use lockkit_fixture::Peer;
 
-use crate::parent::{Client, Store, eventually};
+use crate::parent::{Store, eventually};
 
 /// Each task shall have this many grants.
 const LEAST: u64 = 20;
@@ -13,20 +14,20 @@ pub(crate) fn compete(processes: u64, tasks: u64, hold: u64, most: f64) -> Resul
     let mut clients = (0..processes).map(|_| store.client(&role)).collect::<Result<Vec<_>, _>>()?;
     clients.iter_mut().try_for_each(|client| client.hear().map(drop))?;
     store.0.ask(["CONFIG", "RESETSTAT"])?;
-    clients.iter_mut().try_for_each(Client::go_on)?;
+    clients.iter_mut().try_for_each(|client| client.tell(""))?;
     // Two requests at least for each grant.
     eventually(
         "the lock does not go round",
         || Ok(store.requests()? >= 2 * (LEAST + 6) * processes * tasks),
     )?;
-    clients.iter_mut().try_for_each(Client::go_on)?;
+    clients.iter_mut().try_for_each(|client| client.tell(""))?;
     let mut grants: Vec<u64> = Vec::new();
     for client in &mut clients {
         for count in client.hear()?.split(' ') {
             grants.push(count.parse()?);
         }
     }
-    clients.into_iter().try_for_each(Client::assert_ends)?;
+    clients.into_iter().try_for_each(Peer::ends)?;
 
     let (requests, total) = (store.requests()?, grants.iter().sum::<u64>());
     let (fewest, largest) = (*grants.iter().min().unwrap(), *grants.iter().max().unwrap());

@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 use lockkit_core::LockGuard;
+use lockkit_fixture::Peer;
 use nix::sys::signal::Signal;
 use tokio::{runtime::Runtime, task::JoinHandle};
 
 use crate::{
     child::{connect, mutex},
-    parent::{Client, Store, eventually},
+    parent::{Store, eventually},
 };
 
 /// Of waiters whose op_timeout is shorter.
@@ -24,7 +25,7 @@ fn behind(
     waiters: i64,
     then: impl FnOnce(
         &Store,
-        &mut Client,
+        &mut Peer,
         &mut dyn FnMut() -> Result<(LockGuard, Duration), Failed>,
     ) -> Result<(), Failed>,
 ) -> Result<(), Failed> {
@@ -96,7 +97,7 @@ pub(crate) fn stopped() -> Result<(), Failed> {
         let token = guard.fencing_token().get();
         let_go(guard)?;
         assert!(client.hear()?.parse::<u64>()? > token);
-        client.go_on()?;
+        client.tell("")?;
         assert_eq!(client.hear()?, "bye");
         Ok(())
     })

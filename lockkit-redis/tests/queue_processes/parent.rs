@@ -1,19 +1,12 @@
 //! A server, its statistics, and client processes.
 
 use std::{
-    env,
-    io::{BufRead as _, BufReader, Lines, Write as _},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use libtest_mimic::Failed;
-use lockkit_fixture::{RedisReply, RedisServer};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use lockkit_fixture::{Peer, RedisReply, RedisServer};
 
 use crate::child::ROLE;
 
@@ -77,15 +70,8 @@ impl Store {
         Ok(self.0.ask(["PUBSUB", "CHANNELS"])?.elements().len())
     }
 
-    pub(crate) fn client(&self, role: &str) -> Result<Client, Failed> {
-        let mut process = Command::new(env::current_exe()?)
-            .env(ROLE, format!("{} {role}", self.0.url()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdin = process.stdin.take().ok_or("no stdin")?;
-        let lines = BufReader::new(process.stdout.take().ok_or("no stdout")?).lines();
-        Ok(Client { process, stdin, lines })
+    pub(crate) fn client(&self, role: &str) -> Result<Peer, Failed> {
+        Ok(Peer::start([(ROLE, format!("{} {role}", self.0.url()))])?)
     }
 }
 
@@ -98,40 +84,4 @@ pub(crate) fn eventually(what: &str, is_so: impl Fn() -> Result<bool, Failed>) -
         thread::sleep(Duration::from_millis(5));
     }
     Ok(())
-}
-
-/// A client process; killed when dropped.
-pub(crate) struct Client {
-    process: Child,
-    stdin: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Client {
-    pub(crate) fn hear(&mut self) -> Result<String, Failed> {
-        Ok(self.lines.next().ok_or("the client process ended early")??)
-    }
-
-    pub(crate) fn go_on(&mut self) -> Result<(), Failed> {
-        Ok(writeln!(self.stdin)?)
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Failed> {
-        Ok(kill(Pid::from_raw(self.process.id().try_into()?), signal)?)
-    }
-
-    /// It has shut down in good order, with no task left.
-    pub(crate) fn assert_ends(mut self) -> Result<(), Failed> {
-        assert_eq!(self.hear()?, "bye");
-        assert!(self.process.wait()?.success());
-        Ok(())
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        // It may be dead already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }

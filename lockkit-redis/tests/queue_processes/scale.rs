@@ -1,14 +1,15 @@
 //! Many names and many waiters of one process. What they weigh is printed for the record.
 
 use libtest_mimic::Failed;
+use lockkit_fixture::Peer;
 
-use crate::parent::{Client, Store};
+use crate::parent::Store;
 
 const NAMES: u64 = 10_000;
 const CROWD: u64 = 1_000;
 
 /// What the client and the server need for each of so many.
-fn weigh(client: &mut Client, store: &Store, empty: u64, many: u64) -> Result<String, Failed> {
+fn weigh(client: &mut Peer, store: &Store, empty: u64, many: u64) -> Result<String, Failed> {
     let line = client.hear()?;
     let (before, after) = line.split_once(' ').ok_or("no two figures")?;
     let grown = after.parse::<u64>()?.saturating_sub(before.parse()?) * 1024 / many;
@@ -24,8 +25,8 @@ pub(crate) fn names() -> Result<(), Failed> {
     println!("a held name: {weight}");
     assert_eq!(store.integer(["DBSIZE"])?, i64::try_from(2 * NAMES + 1)?);
     assert_eq!(store.channels()?, 1);
-    client.go_on()?;
-    client.assert_ends()?;
+    client.tell("")?;
+    client.ends()?;
     assert_eq!(store.integer(["DBSIZE"])?, i64::try_from(NAMES + 1)?);
     store.assert_clean()
 }
@@ -36,14 +37,14 @@ pub(crate) fn crowd() -> Result<(), Failed> {
     let mut client = store.client(&format!("crowd {CROWD}"))?;
     client.hear()?;
     store.wait_for_waiters(i64::try_from(CROWD)?)?;
-    client.go_on()?;
+    client.tell("")?;
     let weight = weigh(&mut client, &store, empty, CROWD)?;
     println!("a waiter: {weight}");
     assert_eq!(store.channels()?, 1);
-    client.go_on()?;
+    client.tell("")?;
     let granted: u64 = client.hear()?.parse()?;
     println!("{granted} of {CROWD} were served, the others left");
     assert!((CROWD / 2..CROWD).contains(&granted), "{granted} of {CROWD} were served");
-    client.assert_ends()?;
+    client.ends()?;
     store.assert_clean()
 }

@@ -1,20 +1,12 @@
 //! A holder in a process of its own, which is killed, and one that is stopped past its lease.
 
-use std::{
-    env,
-    io::{BufRead as _, BufReader, Lines, Write as _},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 use lockkit_core::{LockGuard, LockOptions, Locker, Released, url::StoreUrl};
-use lockkit_fixture::{ZooKeeperOptions, ZooKeeperServer};
+use lockkit_fixture::{Peer, ZooKeeperOptions, ZooKeeperServer};
 use lockkit_zk::{Config, ZooKeeper};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::sys::signal::Signal;
 use tokio::{runtime::Runtime, time::sleep};
 
 use crate::support::{SOON, contend, mutex, slack, within};
@@ -48,13 +40,13 @@ pub(crate) async fn killed() -> Result<(), Failed> {
     let url = url(&server);
     let locker = connect(&url).await?;
     for _ in 0..KILLS {
-        let mut holder = Holder::start(&url)?;
+        let holder = Holder::start(&url)?;
         let waiter = waiting(&locker).await?;
         // Longer than a session without heartbeats lasts.
         sleep(SESSION + TICK * 2).await;
         assert!(!waiter.is_finished(), "the holder lives");
         let start = Instant::now();
-        holder.process.kill()?;
+        holder.process.signal(Signal::SIGKILL)?;
         let (guard, at) = within(SOON, "the waiter is granted", waiter).await??;
         let took = at - start;
         println!("granted {took:?} after the kill, session timeout {SESSION:?}, tick {TICK:?}");
@@ -71,11 +63,12 @@ pub(crate) async fn stopped() -> Result<(), Failed> {
     let locker = connect(&url).await?;
     let mut holder = Holder::start(&url)?;
     let waiter = waiting(&locker).await?;
-    holder.signal(Signal::SIGSTOP)?;
+    holder.process.signal(Signal::SIGSTOP)?;
     let (guard, _) = within(SOON, "the waiter is granted", waiter).await??;
     assert!(guard.fencing_token().get() > holder.token, "C4: a token must rise");
-    holder.signal(Signal::SIGCONT)?;
-    assert_eq!(holder.ask()?, "false", "C3: a stopped holder knows at once that it lost the lock");
+    holder.process.signal(Signal::SIGCONT)?;
+    holder.process.tell("")?;
+    assert_eq!(holder.process.hear()?, "false", "C3: a stopped holder knows at once that it lost the lock");
     sleep(SESSION + TICK * 2).await;
     assert!(guard.is_held(), "C2: what the past holder does must not touch the present grant");
     assert_eq!(guard.release().await?, Released::Freed);
@@ -105,41 +98,16 @@ async fn waiting(locker: &Locker) -> Result<tokio::task::JoinHandle<(LockGuard, 
     Ok(waiter)
 }
 
-/// A process that holds the lock; killed when dropped.
+/// A process that holds the lock.
 struct Holder {
-    process: Child,
-    stdin: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
+    process: Peer,
     token: u64,
 }
 
 impl Holder {
     fn start(url: &str) -> Result<Self, Failed> {
-        let mut process = Command::new(env::current_exe()?)
-            .env(HOLDER_URL, url)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdin = process.stdin.take().ok_or("no stdin")?;
-        let mut lines = BufReader::new(process.stdout.take().ok_or("no stdout")?).lines();
-        let token = lines.next().ok_or("the holder process ended early")??.parse()?;
-        Ok(Self { process, stdin, lines, token })
-    }
-
-    fn ask(&mut self) -> Result<String, Failed> {
-        writeln!(self.stdin)?;
-        Ok(self.lines.next().ok_or("the holder process ended early")??)
-    }
-
-    fn signal(&self, signal: Signal) -> Result<(), Failed> {
-        Ok(kill(Pid::from_raw(self.process.id().try_into()?), signal)?)
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        // It may be dead already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let process = Peer::start([(HOLDER_URL, url)])?;
+        let token = process.hear()?.parse()?;
+        Ok(Self { process, token })
     }
 }

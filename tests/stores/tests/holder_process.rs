@@ -5,19 +5,14 @@
 use std::{
     any::Any,
     env,
-    io::{BufRead as _, BufReader, Lines, Write as _},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockkit::{LockOptions, Locker, Mutex, Released};
 use lockkit_conformance::StallMeter;
-use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there, redis_from_env_or_start};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use lockkit_fixture::{Peer, SqlFlavor, SqlServer, mysql_is_there, redis_from_env_or_start};
+use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 
 const HOLDER_URL: &str = "LOCKKIT_HOLDER_URL";
@@ -124,7 +119,7 @@ fn run(place: Place, case: impl AsyncFn(Locker, Holder) -> Result<Holds, Failed>
     })
 }
 
-async fn killed(locker: Locker, mut holder: Holder) -> Result<Holds, Failed> {
+async fn killed(locker: Locker, holder: Holder) -> Result<Holds, Failed> {
     let ttl = holder.ttl;
     let (observer, waiter) = (mutex(&locker, LONG)?, mutex(&locker, LONG)?);
     let waiter = tokio::spawn(async move { waiter.lock().await });
@@ -141,7 +136,7 @@ async fn killed(locker: Locker, mut holder: Holder) -> Result<Holds, Failed> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let start = Instant::now();
-    holder.process.kill()?;
+    holder.process.signal(Signal::SIGKILL)?;
     let guard = waiter.await??;
     let took = start.elapsed();
     println!("granted {took:?} after the kill, ttl {ttl:?}");
@@ -153,11 +148,12 @@ async fn killed(locker: Locker, mut holder: Holder) -> Result<Holds, Failed> {
 }
 
 async fn stopped(locker: Locker, mut holder: Holder) -> Result<Holds, Failed> {
-    holder.signal(Signal::SIGSTOP)?;
+    holder.process.signal(Signal::SIGSTOP)?;
     let guard = mutex(&locker, LONG)?.lock().await?;
     assert!(guard.fencing_token().get() > holder.token, "the token must rise");
-    holder.signal(Signal::SIGCONT)?;
-    assert_eq!(holder.ask()?, "false", "the stopped holder must know at once that it lost the lock");
+    holder.process.signal(Signal::SIGCONT)?;
+    holder.process.tell("")?;
+    assert_eq!(holder.process.hear()?, "false", "the stopped holder must know at once that it lost the lock");
     tokio::time::sleep(TTL * 2).await;
     guard.renew().await?; // the past holder's keeper must not touch the present grant
     assert_eq!(guard.release().await?, Released::Freed);
@@ -169,43 +165,17 @@ fn slack() -> u32 {
     env::var("LOCKKIT_TEST_SLACK").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// A process that holds the lock; killed when dropped.
+/// A process that holds the lock.
 struct Holder {
-    process: Child,
-    stdin: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
+    process: Peer,
     token: u64,
     ttl: Duration,
 }
 
 impl Holder {
     fn start(url: &str, ttl: Duration) -> Result<Self, Failed> {
-        let mut process = Command::new(env::current_exe()?)
-            .env(HOLDER_URL, url)
-            .env(HOLDER_TTL, ttl.as_millis().to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdin = process.stdin.take().ok_or("no stdin")?;
-        let mut lines = BufReader::new(process.stdout.take().ok_or("no stdout")?).lines();
-        let token = lines.next().ok_or("the holder process ended early")??.parse()?;
-        Ok(Self { process, stdin, lines, token, ttl })
-    }
-
-    fn ask(&mut self) -> Result<String, Failed> {
-        writeln!(self.stdin)?;
-        Ok(self.lines.next().ok_or("the holder process ended early")??)
-    }
-
-    fn signal(&self, signal: Signal) -> Result<(), Failed> {
-        Ok(kill(Pid::from_raw(self.process.id().try_into()?), signal)?)
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        // It may be dead already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let process = Peer::start([(HOLDER_URL, url.to_owned()), (HOLDER_TTL, ttl.as_millis().to_string())])?;
+        let token = process.hear()?.parse()?;
+        Ok(Self { process, token, ttl })
     }
 }

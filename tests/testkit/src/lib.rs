@@ -7,6 +7,7 @@ mod clock;
 mod mysql;
 pub mod names;
 mod network;
+mod peer;
 mod ports;
 mod process;
 mod redis;
@@ -18,6 +19,7 @@ pub use self::{
         GALERA_LIBRARIES, GaleraCluster, MYSQL_HOME_VARIABLE, MYSQL_URL_VARIABLE, SqlFlavor, SqlServer,
         TestSql, mysql_home, mysql_is_there, sql_servers_from_env_or_start, unpacked_mysql,
     },
+    peer::Peer,
     process::{Leashed, STALLS_VARIABLE},
     redis::{
         ClientCertificates, NamespacedSentinels, REDIS_URL_VARIABLE, RedisCluster, RedisClusterOptions,

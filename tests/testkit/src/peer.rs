@@ -1,0 +1,110 @@
+//! Test programs that start themselves again, as one more client of a store.
+
+use std::{
+    env,
+    ffi::OsStr,
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// A process that says nothing for so long hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// This test program in a process of its own. Parent and child talk in lines. The child is killed when this is dropped.
+#[derive(Debug)]
+pub struct Peer {
+    process: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Peer {
+    /// Starts this program again, with these variables in its environment, which tell it what it is.
+    ///
+    /// # Errors
+    /// The system starts no process.
+    pub fn start<V: AsRef<OsStr>>(variables: impl IntoIterator<Item = (&'static str, V)>) -> Result<Self> {
+        let mut process = Command::new(env::current_exe()?)
+            .envs(variables)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("this program can't be started again")?;
+        let input = process.stdin.take().context("it has no input")?;
+        let output = BufReader::new(process.stdout.take().context("it has no output")?);
+        let (said, lines) = mpsc::channel();
+        // Ends with the output, or when nobody listens any more.
+        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| said.send(line)));
+        Ok(Self { process, input, lines })
+    }
+
+    /// The next line that it says.
+    ///
+    /// # Errors
+    /// It has ended, or says nothing for a minute.
+    pub fn hear(&self) -> Result<String> {
+        self.lines.recv_timeout(PATIENCE).context("the other process says nothing")
+    }
+
+    /// Tells it a line, which may be empty: it goes on then.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn tell(&mut self, line: &str) -> Result<()> {
+        writeln!(self.input, "{line}").context("the other process hears nothing")
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let id = Pid::from_raw(self.process.id().try_into()?);
+        kill(id, signal).with_context(|| format!("{signal} can't be sent to {id}"))
+    }
+
+    /// Kills it (SIGKILL), and returns what it had said that nobody has heard.
+    ///
+    /// # Errors
+    /// The system does not kill it.
+    pub fn kill(mut self) -> Result<Vec<String>> {
+        self.process.kill()?;
+        self.process.wait()?;
+        Ok(self.lines.iter().collect())
+    }
+
+    /// Waits until it has ended by itself. It must say "bye" before, and nothing else.
+    ///
+    /// # Errors
+    /// It says something else, or fails.
+    pub fn ends(mut self) -> Result<()> {
+        let last = self.hear()?;
+        ensure!(last == "bye", "the other process says {last}");
+        let status = self.process.wait()?;
+        ensure!(status.success(), "the other process failed: {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
