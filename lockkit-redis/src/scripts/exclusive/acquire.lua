@@ -49,6 +49,8 @@ if waits and not waited then
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
   redis.call('ZADD', queue, 'NX', new_place(now, last), waiter)
   keep_queue(tonumber(ARGV[6]))
+  -- Where nobody waits for long, nobody else forgets those who died and were set aside.
+  forget_lapsed(now)
 else
   -- A primary that was demoted is found out by a write, which does nothing.
   redis.call('ZREM', live, ARGV[1])
