@@ -16,6 +16,9 @@ if owner == ARGV[1] then
   if granted_to == owner then
     -- Nothing that a full server refuses.
     redis.call('PEXPIRE', lock, left)
+    -- What is handed over is given for a claim window only: the fence outlives the lease, too.
+    local keep, kept = left + 86400000, redis.call('PTTL', fence_key)
+    if kept ~= -1 and kept < keep then redis.call('PEXPIRE', fence_key, keep) end
   else
     fence = next_fence(now)
     if not fence then return {3, now} end
