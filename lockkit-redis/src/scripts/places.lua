@@ -2,7 +2,9 @@
 
 -- Forgets some of the waiters that died, so that they do not pile up while the lock is held.
 local function forget_lapsed(now)
-  local lapsed = redis.call('ZRANGEBYSCORE', live, '-inf', '(' .. digits(now), 'LIMIT', 0, math.min(looks, 100))
+  -- A count below 0 would be all of them.
+  local most = math.max(0, math.min(looks, 100))
+  local lapsed = redis.call('ZRANGEBYSCORE', live, '-inf', '(' .. digits(now), 'LIMIT', 0, most)
   looks = looks - #lapsed
   if #lapsed > 0 then forget(unpack(lapsed)) end
 end

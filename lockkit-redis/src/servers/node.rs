@@ -109,11 +109,9 @@ impl Node {
     async fn think_again(&self) {
         let Seat::Primary(sentinels) = &self.seat else { return };
         let Some(link) = self.lock().link.clone() else { return };
-        // Longer than a single sentinel's answer waits for those of the others.
+        // Most sentinels must answer by then.
         let patience = SECOND_THOUGHTS.max(self.common.config.connect_timeout / 5);
-        if let Ok(Ok(found)) = time::timeout(patience, sentinels.primary()).await
-            && found != *link.address()
-        {
+        if let Ok(Some(_)) = time::timeout(patience, sentinels.another(link.address())).await {
             self.retire(&link);
         }
     }
@@ -243,7 +241,7 @@ async fn open_primary(
     number: u64,
     hears: bool,
 ) -> Result<Link, OpenError> {
-    let mut address = sentinels.primary().await?;
+    let (mut address, _) = sentinels.primary().await?;
     loop {
         *named.lock().unwrap_or_else(PoisonError::into_inner) = Some(address.clone());
         address = tokio::select! {
@@ -257,9 +255,7 @@ async fn open_primary(
 async fn another_primary(sentinels: &Sentinels, present: &ConnectionAddr) -> ConnectionAddr {
     loop {
         time::sleep(SECOND_THOUGHTS).await;
-        if let Ok(found) = sentinels.primary().await
-            && found != *present
-        {
+        if let Some(found) = sentinels.another(present).await {
             return found;
         }
     }

@@ -28,9 +28,16 @@ impl Sentinels {
         Self { config, addresses, service, login }
     }
 
+    /// A server other than the present primary that most of all sentinels name. A primary that may be the right one is not
+    /// left because of a single sentinel that is cut off.
+    pub(crate) async fn another(&self, present: &ConnectionAddr) -> Option<ConnectionAddr> {
+        let (primary, most) = self.primary().await.ok()?;
+        (most && primary != *present).then_some(primary)
+    }
+
     /// Where the primary is, as most sentinels say: one that is cut off from the others may still name the former primary, and
-    /// be the first to answer. Where fewer answer, the answer that most of them gave counts.
-    pub(crate) async fn primary(&self) -> Result<ConnectionAddr, OpenError> {
+    /// be the first to answer. Where fewer answer, the answer that most of them gave counts, and the second answer is false.
+    pub(crate) async fn primary(&self) -> Result<(ConnectionAddr, bool), OpenError> {
         let mut answers: FuturesUnordered<_> =
             self.addresses.iter().map(|address| self.told_by(address)).collect();
         let (mut votes, mut trouble) = (HashMap::new(), OpenError::Silent);
@@ -40,7 +47,7 @@ impl Sentinels {
                 Ok(Some(address)) => {
                     let count = votes.entry(address).or_insert(0);
                     *count += 1;
-                    if *count > self.addresses.len() / 2 {
+                    if self.is_most(*count) {
                         break;
                     }
                     end = end.or_else(|| Some(Instant::now() + self.config.connect_timeout / PATIENCE));
@@ -50,7 +57,12 @@ impl Sentinels {
             }
         }
         let most = votes.into_iter().max_by_key(|(_, count)| *count);
-        most.map(|((host, port), _)| self.config.address_of(&host, port)).ok_or(trouble)
+        let (address, count) = most.ok_or(trouble)?;
+        Ok((self.config.address_of(&address.0, address.1), self.is_most(count)))
+    }
+
+    fn is_most(&self, count: usize) -> bool {
+        count > self.addresses.len() / 2
     }
 
     async fn told_by(&self, (host, port): &Address) -> Result<Option<Address>, OpenError> {

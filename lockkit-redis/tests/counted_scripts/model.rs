@@ -112,6 +112,7 @@ impl Model {
         if claim.wait == 1 && !waited {
             self.queue.push(claim.clone());
             self.live.insert(claim.waiter(), self.now + LIVENESS * 1000);
+            self.forget_lapsed();
         }
         self.settle();
         Answer::Busy { lapse: self.first_lapse() }
@@ -136,13 +137,17 @@ impl Model {
         served
     }
 
-    fn refresh(&mut self, claims: &[&Claim]) -> (i64, Vec<bool>) {
-        self.lapse();
-        let waits: Vec<_> = claims.iter().map(|claim| self.asks(claim)).collect();
+    fn forget_lapsed(&mut self) {
         let lapsed = |claim: &Claim, model: &Self| model.live[&claim.waiter()] < model.now;
         for claim in self.queue.clone().into_iter().filter(|claim| lapsed(claim, self)).collect::<Vec<_>>() {
             self.forget(&claim);
         }
+    }
+
+    fn refresh(&mut self, claims: &[&Claim]) -> (i64, Vec<bool>) {
+        self.lapse();
+        let waits: Vec<_> = claims.iter().map(|claim| self.asks(claim)).collect();
+        self.forget_lapsed();
         let served = self.serve_and_settle(claims);
         let waits =
             waits.into_iter().zip(claims).map(|(waits, claim)| waits && !served.contains(&claim.owner));

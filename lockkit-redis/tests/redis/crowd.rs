@@ -140,6 +140,67 @@ async fn c9_waiters_that_lapsed_are_forgotten_while_the_lock_is_held() {
     }
 }
 
+/// While all are served at once, nobody of those who wait keeps the queue in order.
+#[tokio::test]
+async fn c6_c9_waiters_that_died_do_not_pile_up_on_a_name_where_nobody_waits_for_long() {
+    for (kind, held, waits, permits) in kinds() {
+        let store = Store::start().await;
+        let mut holder = store.redis.claim(spec_of(kind, held)).unwrap();
+        granted(holder.attempt(Wait::No).await);
+        crowd(&store, kind, permits, 1, 1).await;
+        // All are set aside, and count as dead soon.
+        let (mut waiter, bell) = ring_for(&store, spec_of(kind, waits));
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        wait_for(&mut waiter, &bell).await;
+        assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+        let mut holder = store.redis.claim(spec_of(kind, held)).unwrap();
+        granted(holder.attempt(Wait::No).await);
+        let left = async || store.admin.ask::<u64>(&["ZCARD", &key(kind, "queue")]).await;
+        let before = left().await;
+        assert!(before >= CROWD / 2, "{kind:?} {waits:?}: {before} are set aside");
+        for _ in 0..10 {
+            let mut newcomer = store.redis.claim(spec_of(kind, waits)).unwrap();
+            assert!(busy(newcomer.attempt(Wait::Queue).await).0);
+            newcomer.release().await.unwrap();
+        }
+        let gone = before - left().await;
+        assert_eq!(gone, 10 * 100, "{kind:?} {waits:?}");
+    }
+}
+
+/// A waiter looks after all names of its process in one request.
+#[tokio::test]
+async fn c9_a_look_at_many_names_forgets_a_bounded_number_of_waiters() {
+    let store = Store::start().await;
+    let mut waiters = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        holder(&store, name).await;
+        let (mut waiter, bell) = ring_for(&store, spec(name));
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
+        // 1000 who live without a connection, and then more that lapsed than one command can name.
+        let script = "local time = redis.call('TIME')
+            local now = time[1] * 1000000 + time[2]
+            for i = 1, 11000 do
+              local waiter = string.format('%016x:3000:%032x', 1000000, i)
+              redis.call('ZADD', KEYS[1], i, waiter)
+              redis.call('ZADD', KEYS[2], i <= 1000 and now + 600000000 or now - 1000000, waiter)
+            end
+            redis.call('PEXPIRE', KEYS[1], 600000)
+            redis.call('PEXPIRE', KEYS[2], 600000)";
+        store.admin.ask::<()>(&["EVAL", script, "2", &queue_key(name), &live_key(name)]).await;
+        store.admin.ask::<()>(&["DEL", &lock_key(name)]).await;
+        waiters.push((waiter, bell));
+    }
+    // It is time to look after all of them.
+    sleep(WINDOW).await;
+    store.admin.reset_calls().await;
+    let [(waiter, bell), ..] = &mut waiters[..] else { panic!("no waiters") };
+    wait_for(waiter, bell).await;
+    let errors: String = store.admin.ask(&["INFO", "errorstats"]).await;
+    assert!(!errors.contains("errorstat_ERR"), "a script failed: {errors}");
+}
+
 /// No timer helps: a reader looks when it is rung, and not before.
 #[tokio::test]
 async fn c8_hundreds_of_readers_behind_a_writer_are_served_by_requests_that_are_bounded() {

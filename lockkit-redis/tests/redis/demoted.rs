@@ -147,7 +147,7 @@ async fn c10_a_demoted_primary_confirms_no_hold_that_needs_no_change() {
 /// What it has of others is no answer to those who hold the name as far as they know.
 #[tokio::test]
 async fn c13_a_demoted_primary_tells_no_holder_that_somebody_else_has_the_lock() {
-    let calls = ["release", "hand over", "note", "old note"];
+    let calls = ["release", "hand over", "note", "old note", "keep alive", "raise"];
     let mut lockers = Lockers::start(calls.len()).await;
     let mut held = Vec::new();
     for call in calls {
@@ -166,9 +166,24 @@ async fn c13_a_demoted_primary_tells_no_holder_that_somebody_else_has_the_lock()
         match call {
             "release" => wrong.check(holder.release().await, &case, call),
             "hand over" => wrong.check(holder.reissue(&spec(call), Outsiders::First).await, &case, call),
+            "keep alive" => wrong.check(holder.keep_alive().await, &case, call),
+            "raise" => wrong.check(holder.raise_fence(FencingToken::new(1)).await, &case, call),
             _ => wrong.check(holder.write_note(&Note::new(6, "y".to_owned())).await, &case, call),
         }
     }
+}
+
+/// The number of permits may be another one where the locks are granted now.
+#[tokio::test]
+async fn c13_a_demoted_primary_tells_nobody_how_many_permits_a_name_has() {
+    let mut lockers = Lockers::start(2).await;
+    let [.., case] = cases();
+    let mut holder = lockers.next().claim(case.claim("held", case.held)).unwrap();
+    granted(holder.attempt(Wait::No).await);
+    lockers.demote().await;
+    let two = Mode::Permits { count: NonZeroU32::MIN, limit: NonZeroU32::MIN.saturating_add(1) };
+    let mut claim = lockers.next().claim(case.claim("held", two)).unwrap();
+    Wrong::default().check(claim.attempt(Wait::No).await, &case, "attempt with another limit");
 }
 
 async fn store_foreign(store: &Store, name: &str) {

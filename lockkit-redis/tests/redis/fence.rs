@@ -1,9 +1,12 @@
 //! The fencing token rises whatever happens to its key.
 
+use std::time::Duration;
+
 use lockkit_core::{
     ErrorKind,
-    spi::{Released, Wait},
+    spi::{Attempt, Released, Wait},
 };
+use tokio::time::timeout;
 
 use crate::support::*;
 
@@ -74,6 +77,31 @@ async fn c4_the_fence_outlives_a_lock_that_is_renewed_for_days() {
     claim.keep_alive().await.unwrap();
     let kept: i64 = store.admin.ask(&["PTTL", &fence_key("a")]).await;
     assert!(kept > DAY, "{kept}");
+}
+
+/// A lock is handed over for a claim window, and then claimed for a whole ttl.
+#[tokio::test]
+async fn c4_the_fence_outlives_a_lock_that_was_handed_over_and_is_never_renewed() {
+    let store = Store::start().await;
+    let mut holder = holder(&store, "a").await;
+    let long = Duration::from_millis(DAY.unsigned_abs());
+    let (mut waiter, bell) = ring_for(&store, spec_for("a", long, OP_TIMEOUT));
+    assert!(busy(waiter.attempt(Wait::Queue).await).0);
+    holder.release().await.unwrap();
+    bell.heard().await;
+    // On a new connection, the message proves nothing: the waiter asks.
+    kill_clients(&store).await;
+    let look = async {
+        loop {
+            if let Ok(Attempt::Granted(grant)) = waiter.attempt(Wait::Queue).await {
+                break grant;
+            }
+        }
+    };
+    let grant = timeout(SOON, look).await.expect("not granted");
+    assert_eq!(lasts(grant.lease), long);
+    let kept: i64 = store.admin.ask(&["PTTL", &fence_key("a")]).await;
+    assert!(kept > 2 * DAY - 60_000, "{kept}");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::{
 
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, ClaimSpec, Hint, Mode, Wait},
+    spi::{Attempt, Backend as _, ClaimSpec, Hint, Mode, Pulse, Wait},
 };
 use lockkit_fixture::RedisServer;
 use tokio::{
@@ -27,6 +27,25 @@ fn permits(count: u32, limit: u32, op_timeout: Duration) -> ClaimSpec {
 
 fn semaphore_key(part: &str) -> String {
     format!("lockkit:semaphore:{{a}}:{part}")
+}
+
+/// A hold needs none of the keys of the queue.
+#[tokio::test]
+async fn c10_a_hold_of_any_kind_is_renewed_beside_a_queue_that_is_not_ours() {
+    let one = Mode::Permits { count: NonZeroU32::MIN, limit: NonZeroU32::MIN };
+    let modes = [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Shared), (Kind::Semaphore, one)];
+    for (kind, mode) in modes {
+        let store = Store::start().await;
+        let name = LockName::new(kind, "a").unwrap();
+        let spec = ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT);
+        let mut holder = store.redis.claim(spec).unwrap();
+        granted(holder.attempt(Wait::No).await);
+        for part in ["queue", "live"] {
+            store.admin.ask::<()>(&["SET", &format!("lockkit:{}:{{a}}:{part}", kind.as_str()), "x"]).await;
+        }
+        let pulse = holder.keep_alive().await;
+        assert!(matches!(pulse, Ok(Pulse::Alive(_))), "{kind:?}: {pulse:?}");
+    }
 }
 
 /// The keys of the grants must not lapse with the short lease of the one, while the other counts on them.

@@ -84,6 +84,33 @@ async fn c1_the_primary_is_the_one_that_most_sentinels_name() {
     assert_eq!([has_lock(0), has_lock(1)], ["0", "1"], "granted by the former primary");
 }
 
+/// After an error that another server might be free of, the sentinels are asked, and one that is cut off is the first to answer.
+#[tokio::test]
+async fn c1_the_right_primary_is_not_left_because_of_a_single_sentinel() {
+    let group = SentinelGroup::start_with(calm()).unwrap();
+    replace_primary(&group);
+    let [cut_off, others @ ..] = group.sentinels() else { panic!("no sentinels") };
+    let (former, right) = (&group.servers()[0], &group.servers()[1]);
+    cut_off.ask(["SENTINEL", "REMOVE", group.service_name()]).unwrap();
+    let port = former.port().to_string();
+    cut_off.ask(["SENTINEL", "MONITOR", group.service_name(), "127.0.0.1", &port, "2"]).unwrap();
+    let redis = connect(&format!("{}?connect_timeout=30s", group.url())).await.unwrap();
+    let mut holder = redis.claim(spec("a")).unwrap();
+    granted(holder.attempt(Wait::No).await);
+    assert_eq!(right.ask(["EXISTS", &lock_key("a")]).unwrap().text(), "1");
+
+    others.iter().for_each(|sentinel| sentinel.pause().unwrap());
+    right.ask(["CONFIG", "SET", "maxmemory", "1mb"]).unwrap();
+    let refused = redis.claim(spec("b")).unwrap().attempt(Wait::No).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::StoreFull, "{refused}");
+    right.ask(["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    // The others are waited for, for a tenth of the connect_timeout.
+    let patient = spec_for("a", TTL, SOON);
+    busy(redis.claim(patient).unwrap().attempt(Wait::No).await);
+    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert_eq!(former.ask(["EXISTS", &lock_key("a")]).unwrap().text(), "0", "granted by the former primary");
+}
+
 #[tokio::test]
 async fn c13_a_primary_that_is_away_is_named() {
     let mut group = SentinelGroup::start_with(calm()).unwrap();

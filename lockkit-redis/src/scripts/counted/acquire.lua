@@ -28,7 +28,11 @@ if grant then
   return {1, now, restart(owner, now, lease), tonumber(string.match(grant, '%d+$'))}
 end
 
-if limit and limit ~= wanted and (used > 0 or redis.call('EXISTS', queue) == 1) then return {4, now, limit} end
+if limit and limit ~= wanted and (used > 0 or redis.call('EXISTS', queue) == 1) then
+  -- A primary that was demoted is found out by a write, which does nothing.
+  redis.call('ZREM', live, owner)
+  return {4, now, limit}
+end
 limit = wanted
 if used + count <= limit then
   local fence = next_fence(now)
@@ -44,6 +48,8 @@ if waits and not waited then
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
   redis.call('ZADD', queue, 'NX', new_place(now, last), waiter)
   keep_queue(tonumber(ARGV[6]))
+  -- Where nobody waits for long, nobody else forgets those who died and were set aside.
+  forget_lapsed(now)
 else
   -- A primary that was demoted is found out by a write, which does nothing.
   redis.call('ZREM', live, owner)

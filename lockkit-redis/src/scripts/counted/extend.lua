@@ -1,5 +1,6 @@
 -- Renews a lease. Never shortens it, never re-creates it.
 -- ARGV owner, lease in ms    lease in ms | -1 gone
--- A primary that was demoted is found out by a write, which does nothing.
-redis.call('ZREM', live, ARGV[1])
-return restart(ARGV[1], clock(), tonumber(ARGV[2])) or -1
+local left = restart(ARGV[1], clock(), tonumber(ARGV[2]))
+-- A primary that was demoted is found out by a write, which does nothing. A hold needs none of the keys of the queue.
+if not left then redis.call('ZREM', live, ARGV[1]) end
+return left or -1

@@ -16,6 +16,9 @@ if owner == ARGV[1] then
   if granted_to == owner then
     -- Nothing that a full server refuses.
     redis.call('PEXPIRE', lock, left)
+    -- What is handed over is given for a claim window only: the fence outlives the lease, too.
+    local keep, kept = left + 86400000, redis.call('PTTL', fence_key)
+    if kept ~= -1 and kept < keep then redis.call('PEXPIRE', fence_key, keep) end
   else
     fence = next_fence(now)
     if not fence then return {3, now} end
@@ -49,6 +52,8 @@ if waits and not waited then
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
   redis.call('ZADD', queue, 'NX', new_place(now, last), waiter)
   keep_queue(tonumber(ARGV[6]))
+  -- Where nobody waits for long, nobody else forgets those who died and were set aside.
+  forget_lapsed(now)
 else
   -- A primary that was demoted is found out by a write, which does nothing.
   redis.call('ZREM', live, ARGV[1])

@@ -3,8 +3,9 @@
 -- lease in ms | -1 gone | -2 someone else's
 local owner = redis.call('GET', KEYS[1])
 if owner ~= ARGV[1] then
-  -- A primary that was demoted is empty for a while: that is found out by a write, which does nothing.
-  if not owner then redis.call('DEL', KEYS[1]) end
+  -- A primary that was demoted is found out by a write, which does nothing.
+  local kept = redis.call('PTTL', KEYS[2])
+  if kept ~= -1 then redis.call('PEXPIRE', KEYS[2], math.max(kept, 1)) end
   return owner and -2 or -1
 end
 
