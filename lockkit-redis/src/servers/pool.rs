@@ -1,6 +1,6 @@
 //! Connections that one request has for itself: WAIT blocks its connection.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use deadpool::managed::{Manager, Metrics, Object, Pool as Deadpool, PoolError, RecycleError, RecycleResult};
 
@@ -13,6 +13,9 @@ use crate::{error::OpenError, shared::Shared};
 /// So many requests of one process wait for replicas at once. Where replicas need 100 ms, that is 640 renewals a second: of 6,000
 /// locks with a ttl of 30 s.
 const SIZE: usize = 64;
+/// A server has a limit for the connections of all its clients: one that was used by nobody for so long is closed by the next
+/// request.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// The connections to one server.
 pub(crate) struct Pool(Deadpool<Opener>);
@@ -36,6 +39,7 @@ impl Pool {
         if !self.0.retain(|link, _| !link.is_asked()).removed.is_empty() {
             self.retire();
         }
+        self.0.retain(|_, metrics| metrics.last_used() < IDLE);
         self.0.get().await.map_err(|error| match error {
             PoolError::Backend(error) => error,
             PoolError::Closed => OpenError::Closed,

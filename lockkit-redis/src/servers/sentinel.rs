@@ -12,8 +12,8 @@ use crate::{
     error::OpenError,
 };
 
-/// After the first answer, the others are waited for until this part of the connect timeout has passed.
-const PATIENCE: u32 = 10;
+/// Until most sentinels agree, their answers are waited for until this part of the connect timeout has passed since the first.
+const PATIENCE: u32 = 2;
 
 /// Who is asked for the primary of a service.
 pub(crate) struct Sentinels {
@@ -56,8 +56,9 @@ impl Sentinels {
                 Err(error) => trouble = error,
             }
         }
-        let most = votes.into_iter().max_by_key(|(_, count)| *count);
-        let (address, count) = most.ok_or(trouble)?;
+        // A tie is decided in the same way by all clients.
+        let most = votes.into_iter().map(|(address, count)| (count, address)).max();
+        let (count, address) = most.ok_or(trouble)?;
         Ok((self.config.address_of(&address.0, address.1), self.is_most(count)))
     }
 

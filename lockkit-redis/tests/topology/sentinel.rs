@@ -104,7 +104,7 @@ async fn c1_the_right_primary_is_not_left_because_of_a_single_sentinel() {
     let refused = redis.claim(spec("b")).unwrap().attempt(Wait::No).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::StoreFull, "{refused}");
     right.ask(["CONFIG", "SET", "maxmemory", "0"]).unwrap();
-    // The others are waited for, for a tenth of the connect_timeout.
+    // The others are waited for, for half of the connect_timeout.
     let patient = spec_for("a", TTL, SOON);
     busy(redis.claim(patient).unwrap().attempt(Wait::No).await);
     assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
