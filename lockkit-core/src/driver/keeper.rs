@@ -1,6 +1,7 @@
 //! The one background task of a locker.
 
 use std::{
+    cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering::SeqCst},
     time::Duration,
@@ -8,7 +9,7 @@ use std::{
 
 use futures_util::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
 use tokio::{
-    runtime::Handle,
+    runtime::{Handle, Id},
     task::{consume_budget, unconstrained},
     time,
 };
@@ -46,19 +47,26 @@ impl Keeper {
         let runtime = Handle::try_current().map_err(|_| {
             Error::new(ErrorKind::NoRuntime, "lockkit works inside a tokio runtime, and there is none here")
         })?;
-        if agenda.is_attended() {
+        if agenda.is_attended() && TIMED.get() == Some(runtime.id()) {
             return Ok(());
         }
+        // Also where the keeper is at work elsewhere: a caller without timers would wait for ever.
         if !has_timers() {
             let text = "the tokio runtime here has ended, or has no timers; build it with `enable_time` or `enable_all`";
             return Err(Error::new(ErrorKind::NoRuntime, text));
         }
+        TIMED.set(Some(runtime.id()));
         if !agenda.attended.swap(true, SeqCst) {
             #[expect(clippy::disallowed_methods, reason = "the one background task itself")]
             runtime.spawn(Attendance(Arc::clone(agenda)).work());
         }
         Ok(())
     }
+}
+
+thread_local! {
+    /// The last runtime of this thread that was seen to have timers.
+    static TIMED: Cell<Option<Id>> = const { Cell::new(None) };
 }
 
 /// tokio tells it by a panic only, and of a runtime that has ended when the timer is polled.

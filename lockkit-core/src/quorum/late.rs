@@ -44,7 +44,7 @@ struct Link {
     expected: Descriptor,
     backend: OnceLock<Arc<dyn Backend>>,
     connecting: Mutex<Option<WeakShared<BoxFuture<'static, Connected>>>>,
-    failed: Mutex<Option<(Tick, String)>>,
+    failed: Mutex<Option<(Tick, Error)>>,
 }
 
 /// Errors are shared by all who wait.
@@ -85,13 +85,17 @@ impl Link {
 
     async fn connect(&self) -> Result<Arc<dyn Backend>> {
         let now = Clock::Boot.now();
-        let last = lock(&self.failed).clone();
-        if let Some((_, text)) = last.filter(|(at, _)| at.until(now) < PAUSE) {
-            return Err(Error::new(ErrorKind::Unavailable, text));
+        if let Some((at, error)) = &*lock(&self.failed)
+            && at.until(now) < PAUSE
+        {
+            return Err(error.copy());
         }
-        let backend = self.registry.connector(self.url.scheme())?.connect(self.url.clone()).await;
-        let backend =
-            backend.inspect_err(|error| *lock(&self.failed) = Some((now, error.context().to_owned())))?;
+        let connected = self.connect_now().await;
+        connected.inspect_err(|error| *lock(&self.failed) = Some((Clock::Boot.now(), error.copy())))
+    }
+
+    async fn connect_now(&self) -> Result<Arc<dyn Backend>> {
+        let backend = self.registry.connector(self.url.scheme())?.connect(self.url.clone()).await?;
         let Some(lacking) = lacking(&self.expected, backend.descriptor()) else { return Ok(backend) };
         // The error below says what is wrong with it, and nobody uses it.
         let _ = backend.close().await;

@@ -46,6 +46,7 @@ struct State {
     attended: bool,
     /// What is left is left to its leases.
     abandoned: bool,
+    /// For what has the longest requests.
     patience: Duration,
 }
 
@@ -83,7 +84,9 @@ impl Sweeper {
             count += 1;
         }
         if count > 0 {
-            self.lock().patience = spec.op_timeout.min(LAST_CHANCE);
+            let mut state = self.lock();
+            state.patience = state.patience.max(spec.op_timeout.min(LAST_CHANCE));
+            drop(state);
             self.ensure();
         }
         count

@@ -104,6 +104,26 @@ fn c8_a_bounded_call_moves_to_another_runtime() {
     }
 }
 
+/// However often it moves.
+#[test]
+fn c8_a_bounded_call_that_moves_again_and_again_ends_at_its_bound() {
+    let world = world(Kind::Ttl);
+    let home = threads();
+    home.block_on(async { drop(world.mutex("a").lock().await.unwrap()) });
+    world.store.always(Op::Attempt, Fault::Hang);
+    let mutex = world.mutex_with("a", options().with_ttl(secs(60)).with_op_timeout(secs(2)));
+    let mut waiting = Box::pin(mutex.lock_timeout(ms(500)));
+    let mut moves = 0;
+    while single().block_on(async { time::timeout(ms(300), waiting.as_mut()).await }).is_err() {
+        moves += 1;
+        assert!(moves < 3, "the bound begins anew");
+    }
+    drop(waiting);
+    world.store.heal();
+    drop(mutex);
+    home.block_on(world.clean(""));
+}
+
 #[test]
 fn c5_a_request_without_an_answer_moves_to_another_runtime() {
     let world = world(Kind::Ttl);

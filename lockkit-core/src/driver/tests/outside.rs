@@ -37,6 +37,33 @@ fn c13_without_timers_lock_is_an_error() {
     });
 }
 
+/// The keeper is at work on another runtime.
+#[test]
+fn c8_c13_a_bounded_wait_without_timers_is_an_error_and_hangs_never() {
+    for ended in [false, true] {
+        let world = world(Kind::Ttl);
+        world.store.set_latency(ms(0));
+        let home = threads();
+        let guard = home.block_on(world.mutex("a").lock()).unwrap();
+        let (mutex, (tell, told)) = (world.mutex("a"), std::sync::mpsc::channel());
+        std::thread::spawn(move || {
+            let other = if ended { single() } else { Builder::new_current_thread().build().unwrap() };
+            let handle = other.handle().clone();
+            let other = (!ended).then_some(other);
+            let outcome = match &other {
+                Some(bare) => bare.block_on(mutex.lock_timeout(ms(100))),
+                None => handle.block_on(mutex.lock_timeout(ms(100))),
+            };
+            drop(mutex);
+            tell.send(outcome.map(|guard| guard.is_some())).unwrap();
+        });
+        let error = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it hangs").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoRuntime, "{error}");
+        drop(guard);
+        home.block_on(world.clean(&format!("ended: {ended}")));
+    }
+}
+
 #[test]
 fn c7_a_guard_dropped_outside_a_runtime_is_released_inside() {
     let world = world(Kind::Ttl);

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Clock, LockOptions, Locker,
-    spi::{Attempt, Backend as _, Released, Wait},
+    spi::{Attempt, Backend as _, ClaimSpec, Released, Wait},
 };
 
 async fn eventually_free(fakes: &[Fake]) {
@@ -115,6 +115,22 @@ async fn c7_a_close_waits_for_the_sweep_but_not_for_the_dead() {
     assert_eq!(shown(&fakes[..2]).await, [None; 2]);
     tokio::task::yield_now().await;
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+}
+
+/// Claims of one quorum differ in how long their requests may take.
+#[tokio::test(start_paused = true)]
+async fn c6_a_close_waits_for_the_claim_with_the_longest_requests() {
+    let fakes = fakes(3);
+    fakes[2].on(Op::Attempt, Act::SlowReply(ms(300)));
+    let quorum = quorum(&fakes);
+    for (name, op_timeout) in [("x", OP_TIMEOUT), ("y", ms(20))] {
+        let mut claim = quorum.claim(ClaimSpec { op_timeout, ..spec(name) }).unwrap();
+        grant(&mut *claim).await;
+        claim.release().await.unwrap();
+    }
+    quorum.close().await.unwrap();
+    tokio::time::sleep(ms(300)).await;
+    assert_eq!(shown(&fakes).await, [None; 3]);
 }
 
 #[test]

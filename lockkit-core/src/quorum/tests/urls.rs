@@ -200,6 +200,15 @@ async fn c13_a_late_member_that_can_do_less_is_refused() {
         let error = locker.mutex("x").unwrap().try_lock().await.unwrap_err().to_string();
         let wanted = format!("fake://down is not what the other members of its scheme are: it has {lacking}");
         assert!(error.contains(&wanted), "{error}");
+        fakes.made.lock().unwrap()[0].all(super::fakes::Act::Pass);
+        let start = std::time::Instant::now();
+        for _ in 0..100 {
+            drop(locker.mutex("x").unwrap().lock().await.unwrap());
+        }
+        let (made, pauses) = (fakes.made.lock().unwrap().len(), start.elapsed().as_millis() / 500);
+        // The two that are there, the one before, and one each half second.
+        assert!(made <= 4 + usize::try_from(pauses).unwrap(), "{} connections to it", made - 2);
+        locker.shutdown().await.unwrap();
     }
 }
 
