@@ -147,7 +147,8 @@ fn passed(
         client.signal(Signal::SIGKILL)?;
         store.stays_for_an_hour(&[&queue, &live], &dead)?;
         let queued = timeout(SOON, queued).await.map_err(|_| "it waits behind a dead one")??;
-        let newcomer = timeout(SOON, take(&locker)).await.map_err(|_| "a newcomer waits behind a dead one")??;
+        let newcomer =
+            timeout(SOON, take(&locker)).await.map_err(|_| "a newcomer waits behind a dead one")??;
         Ok::<_, Failed>([queued, newcomer, holder])
     })?;
     assert_eq!(store.members(&live)?, 1, "the dead one has its place still");
