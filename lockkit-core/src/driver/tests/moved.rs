@@ -169,19 +169,20 @@ fn c8_a_rest_before_a_turn_moves_to_another_runtime() {
     let world = World { store, locker };
     let mutex = world.mutex("a");
     let first = single();
-    let resting = first.block_on(async {
+    let mut resting = Box::pin(mutex.lock());
+    first.block_on(async {
         let mut guard = mutex.lock().await.unwrap();
         loop {
-            let mut waiting = Box::pin(mutex.lock());
-            assert!(waiting.as_mut().now_or_never().is_none());
+            assert!(resting.as_mut().now_or_never().is_none());
             guard.release().await.unwrap();
             if lock(&world.store.outsiders).ends_with(&[Outsiders::First]) {
                 let asked = world.store.count(Op::Attempt);
-                assert!(waiting.as_mut().now_or_never().is_none());
+                assert!(resting.as_mut().now_or_never().is_none());
                 assert_eq!(world.store.count(Op::Attempt), asked, "it does not rest");
-                break waiting;
+                return;
             }
-            guard = waiting.await.unwrap();
+            guard = resting.as_mut().await.unwrap();
+            resting.set(mutex.lock());
         }
     });
     assert_eq!(world.store.holders(), 0);
