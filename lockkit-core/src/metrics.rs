@@ -114,17 +114,28 @@ const fn word(reason: LossReason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::{collections::BTreeMap, sync::Arc};
 
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
     use tokio::{runtime::Builder, time};
 
-    use crate::{Clock, LockOptions, Locker, Memory};
+    use crate::{
+        Clock, LockOptions, Locker, Memory,
+        observe::{Event, Observer},
+    };
 
     const TTL: time::Duration = time::Duration::from_secs(3);
 
     /// What the work leaves in a recorder, each as `name{label=value,…}`.
     fn recorded(work: impl AsyncFnOnce(Locker)) -> BTreeMap<String, DebugValue> {
+        recorded_by(Locker::with_metrics, work)
+    }
+
+    /// As [`recorded`], with these observers.
+    fn recorded_by(
+        observed: impl FnOnce(Locker) -> Locker,
+        work: impl AsyncFnOnce(Locker),
+    ) -> BTreeMap<String, DebugValue> {
         let recorder = DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();
         metrics::with_local_recorder(&recorder, || {
@@ -132,7 +143,7 @@ mod tests {
             runtime.block_on(async {
                 let locker = Locker::new(Memory::with_clock(Clock::Tokio)).with_clock(Clock::Tokio);
                 let options = LockOptions::new().with_ttl(TTL).with_group("orders");
-                let locker = locker.with_metrics().with_defaults(options).unwrap();
+                let locker = observed(locker).with_defaults(options).unwrap();
                 work(locker.clone()).await;
                 locker.shutdown().await.unwrap();
             });
@@ -194,5 +205,39 @@ mod tests {
         let lost = "lockkit_lost_total{backend=memory,group=orders,reason=evicted}";
         assert_eq!(found[lost], DebugValue::Counter(1));
         assert!(found.keys().all(|key| !key.contains("=a,") && !key.contains("=a}")), "a name is a label");
+    }
+
+    /// It panics at each event.
+    #[derive(Debug)]
+    struct Panics;
+
+    impl Observer for Panics {
+        fn on_event(&self, _: &Event<'_>) {
+            panic!("as ordered");
+        }
+    }
+
+    #[test]
+    fn behind_an_observer_that_panics_the_gauges_are_right() {
+        let panics_first = |locker: Locker| locker.with_observer(Arc::new(Panics)).with_metrics();
+        let call = async |locker: &Locker| {
+            let mutex = locker.mutex("a").unwrap();
+            let guard = mutex.lock().await.unwrap();
+            assert!(mutex.try_lock().await.unwrap().is_none());
+            time::timeout(TTL, mutex.lock()).await.unwrap_err();
+            guard
+        };
+        let held = "lockkit_held{backend=memory,group=orders}";
+        let waiting = "lockkit_waiting{backend=memory,group=orders}";
+        let found = recorded_by(panics_first, async |locker| {
+            call(&locker).await.release().await.unwrap();
+            drop(call(&locker).await);
+            let doomed = call(&locker).await;
+            locker.mutex("a").unwrap().force_release(doomed.fencing_token()).await.unwrap();
+            doomed.lost().await;
+        });
+        assert_eq!((&found[held], &found[waiting]), (&gauge(0.0), &gauge(0.0)), "{found:?}");
+        let lost = "lockkit_lost_total{backend=memory,group=orders,reason=evicted}";
+        assert_eq!(found[lost], DebugValue::Counter(1));
     }
 }

@@ -7,6 +7,16 @@ use lockkit::{ErrorKind, LockGuard};
 use super::deadline::margin;
 use crate::error::{Error, Result};
 
+/// How long a store may be away while a job runs, at least: the outage begins just before a renewal, which is a third of the
+/// lease after the last one, and the job must be gone before the lease ends.
+pub(crate) fn longest_outage(grace: Duration, lease: Duration) -> Duration {
+    most_grace(lease).saturating_sub(grace)
+}
+
+fn most_grace(lease: Duration) -> Duration {
+    (lease - lease / 3).saturating_sub(margin(lease))
+}
+
 /// Refuses a grace that a lease has no room for: after a third of it it is renewed, and only then there may be need to
 /// stop the job.
 ///
@@ -14,10 +24,10 @@ use crate::error::{Error, Result};
 /// The relation that does not hold. `lease` is [`Duration::MAX`] on a store without leases.
 pub(crate) fn check_grace(grace: Duration, lease: Duration) -> Result<()> {
     let margin = margin(lease);
-    if lease == Duration::MAX || grace.saturating_add(lease / 3).saturating_add(margin) < lease {
+    if lease == Duration::MAX || !longest_outage(grace, lease).is_zero() {
         return Ok(());
     }
-    let most = (lease - lease / 3).saturating_sub(margin);
+    let most = most_grace(lease);
     if most.is_zero() {
         return Err(Error::new(format!(
             "a lock of {} is too short to run a command under it: the command must be gone {} before the lock ends, and \

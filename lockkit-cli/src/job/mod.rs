@@ -24,6 +24,8 @@ use std::{ffi::OsString, future::Future, time::Duration};
 
 use lockkit::LockGuard;
 
+#[cfg(test)]
+pub(crate) use self::lease::longest_outage;
 use self::running::Running;
 pub(crate) use self::{lease::check_grace, processes::check_proc};
 use crate::{cli::JobArguments, error::Result, signals::Signals, voice::Voice};

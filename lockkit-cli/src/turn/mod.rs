@@ -461,3 +461,16 @@ fn options(arguments: &JobArguments, store: &Store) -> Result<(LockOptions, Dura
     check_proc()?;
     Ok((options, grace))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As docs/cli.md says: two thirds of the lease, less the grace and 1 %.
+    #[test]
+    fn a_job_survives_an_outage_of_14_7_s_by_default() {
+        let lease = LockOptions::new().ttl();
+        assert_eq!((lease, GRACE.min(lease / 3)), (Duration::from_secs(30), Duration::from_secs(5)));
+        assert_eq!(job::longest_outage(GRACE, lease), Duration::from_millis(14_700));
+    }
+}

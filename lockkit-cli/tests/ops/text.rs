@@ -8,6 +8,7 @@ pub(crate) fn trials() -> Vec<Test> {
     vec![
         ("text::completions_are_there_for_each_shell", completions),
         ("text::the_help_names_what_holds_without_an_option", defaults),
+        ("text::the_help_names_variables_and_never_what_is_in_them", variables),
         ("text::the_manual_has_each_command", manual),
         #[cfg(feature = "bench")]
         ("text::bench_has_its_own_help", bench),
@@ -28,9 +29,21 @@ fn defaults() -> Result<(), Failed> {
     let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("By default what the URL says, or else 30s"), "{help}");
     assert_eq!(lockkit::LockOptions::new().ttl(), std::time::Duration::from_secs(30));
-    assert!(words.contains("[env: LOCKKIT_URL]"), "{help}");
     let help = told(&good(bare(["--help"])));
     assert!(help.contains("Examples:") && help.contains("75 busy"), "{help}");
+    Ok(())
+}
+
+/// A URL may hold a password.
+fn variables() -> Result<(), Failed> {
+    for line in [&["--help"][..], &["run", "--help"], &["once", "--help"], &["doctor", "--help"]] {
+        let mut command = bare(line);
+        command.env("LOCKKIT_URL", "redis://:secret@127.0.0.1/").env("LOCKKIT_URL_FILE", "/etc/secret");
+        let help = told(&good(command));
+        let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("[env: LOCKKIT_URL]") && words.contains("[env: LOCKKIT_URL_FILE]"), "{help}");
+        assert!(!help.contains("secret"), "{help}");
+    }
     Ok(())
 }
 

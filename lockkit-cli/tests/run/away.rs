@@ -27,6 +27,8 @@ pub(crate) fn trials() -> Vec<Test> {
         ("away::c13_one_that_stays_away_is_given_up", stays_away),
         ("away::c13_what_is_waited_for_the_store_is_less_for_the_lock", less_for_the_lock),
         ("away::c8_a_store_that_does_not_answer_does_not_exceed_the_wait", silent),
+        #[cfg(feature = "zk")]
+        ("away::c8_a_zookeeper_that_does_not_answer_does_not_exceed_the_wait", silent_zookeeper),
         ("away::c13_a_server_of_another_kind_is_told_in_one_line", no_redis),
         ("away::c13_a_signal_ends_it", signal),
         ("away::c13_what_does_not_pass_is_told_at_once", permanent),
@@ -108,6 +110,23 @@ fn silent() -> Result<(), Failed> {
         said(&output)
     );
     assert!(took < Duration::from_secs(12), "{took:?}");
+    Ok(())
+}
+
+/// Catches a lockkit whose first attempt ends by the bounds of the store alone, and says so. Behind the port, connections
+/// are made and never answered.
+#[cfg(feature = "zk")]
+fn silent_zookeeper() -> Result<(), Failed> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut command = bare(["run", "-w", "3s", "job", "true"]);
+    command.env(
+        "LOCKKIT_URL",
+        format!("zk://{}/?session_timeout=300s&connect_timeout=60s", listener.local_addr()?),
+    );
+    let output = run(command);
+    let said = said(&output);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(125), 1), "{said}");
+    assert!(said.contains("the store did not answer within 3s, which --wait allows"), "{said}");
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use libtest_mimic::Failed;
+use serde_json::Value;
 
 use crate::{
     Test,
@@ -28,10 +29,11 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// A lockkit whose command and grandchild hear no SIGTERM.
+/// A lockkit whose command and grandchild hear no SIGTERM. How it ended is in the file `status`.
 pub(crate) fn beating(place: &Place) -> Running {
     let heart = Hearts::command();
-    let mut command = place.lockkit(["run", "--ttl=4500ms", "--grace=300ms", "job", &heart]);
+    let status = format!("--status-file={}", place.path("status").display());
+    let mut command = place.lockkit(["run", &status, "--ttl=4500ms", "--grace=300ms", "job", &heart]);
     Hearts::tell(&mut command, place);
     Running::start(command)
 }
@@ -91,6 +93,9 @@ fn died() -> Result<(), Failed> {
         .iter()
         .position(|line| line.contains("was lost, and the command is stopped") && line.contains(why));
     assert!(warned.is_some() && warned < lost, "the holder is told why, and before it is stopped: {lines:?}");
+    let status: Value = serde_json::from_str(&place.text("status"))?;
+    assert_eq!((&status["outcome"], &status["code"]), (&"lost".into(), &123.into()), "{status}");
+    assert!(status["reason"].as_str().unwrap().contains(why), "{status}");
     let by_watchdog = said(&output).contains("stands still") && pace.excess(WATCHDOG_LATER).is_zero();
     assert!(!by_watchdog, "its watchdog had to do it: {}", said(&output));
     Ok(())

@@ -31,6 +31,7 @@ pub(crate) fn trials() -> Vec<Test> {
         ("terminal::a_foreground_job_starts_in_the_foreground", starts_in_foreground),
         ("terminal::a_command_that_stops_itself_for_the_terminal_goes_on_in_the_foreground", stops_itself),
         ("terminal::a_wait_is_one_live_line", live),
+        ("terminal::grades_of_doctor_have_colors_unless_no_color_is_set", colors),
     ]
 }
 
@@ -269,5 +270,33 @@ fn live() -> Result<(), Failed> {
     shell.shows("code=130");
     shell.types("kill %1; wait; echo go\"\"ne\n");
     shell.shows("gone");
+    Ok(())
+}
+
+/// Catches colors where they are not wanted, and none where they are (<https://no-color.org>: an empty variable does not
+/// count).
+fn colors() -> Result<(), Failed> {
+    let place = Place::new();
+    place.redis.command(["CONFIG", "SET", "appendonly", "no"])?;
+    let mut shell = Shell::start(&place);
+    // The sequences of the shell itself are no colors.
+    for (line, has_colors) in [
+        ("$L doctor", true),
+        ("NO_COLOR= $L doctor", true),
+        ("NO_COLOR=1 $L doctor", false),
+        ("$L doctor | cat", false),
+    ] {
+        shell.shows(PROMPT);
+        shell.types(&format!("{line}; echo en\"\"d\n"));
+        let shown = shell.shows("end\r");
+        let findings = shown.split_once("GRADE").unwrap_or_else(|| panic!("{line}: {shown}")).1;
+        for (grade, sequence) in [("weak", "\x1b[31mweak\x1b[0m"), ("good", "\x1b[32mgood\x1b[0m")] {
+            assert!(
+                findings.contains(&format!("\n{}", if has_colors { sequence } else { grade })),
+                "{line}: {shown}"
+            );
+        }
+        assert_eq!(findings.contains("\x1b["), has_colors, "{line}: {shown}");
+    }
     Ok(())
 }

@@ -145,6 +145,27 @@ async fn c4_what_a_lagging_replica_says_is_ignored_and_a_lost_past_is_told() {
     assert_eq!(told(&mut watch).await, Some(8));
 }
 
+/// What the documentation of [`LeaderWatch::changed`] says of a replica that lags behind: it may say that nobody leads
+/// before the present leader is told, and between two looks at this leader.
+#[tokio::test(start_paused = true)]
+async fn c4_nobody_leads_for_a_lagging_replica_and_the_terms_never_fall() {
+    let stage = Stage::new(ms(1));
+    let mut watch = election(&stage).watch();
+    let mut terms = Vec::new();
+    for shown in [None, Some(7), None, Some(7), None, Some(8), None, Some(8)] {
+        stage.show(shown);
+        let heard = time::timeout(TTL / 2, told(&mut watch)).await.expect("it is news");
+        assert_eq!(heard, shown, "after {terms:?}");
+        assert_eq!(watch.current().map(|leader| leader.term.get()), shown);
+        terms.extend(heard);
+        if !terms.is_empty() {
+            stage.show(6);
+            time::timeout(TTL / 2, watch.changed()).await.expect_err("news of the past");
+        }
+    }
+    assert!(terms.is_sorted(), "{terms:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn c8_a_change_is_told_without_waiting_for_the_poll_also_one_during_a_look() {
     let stage = Stage::new(ms(20));

@@ -3,12 +3,23 @@
 use std::{
     collections::HashSet,
     env,
-    sync::{Arc, Mutex},
+    num::NonZeroU32,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
-use lockkit_core::{LockGuard, LockOptions, Locker, Released};
-use lockkit_fixture::GaleraCluster;
+use lockkit_core::{
+    FencingToken, Kind, LockGuard, LockOptions, Locker, Released, Result,
+    spi::{Attempt, Backend as _, Claim, Mode, Note, Noted, Wait},
+};
+use lockkit_fixture::{GaleraCluster, SqlServer};
+use lockkit_mysql::{
+    MySql,
+    mysql_async::{Conn, Opts, prelude::Queryable as _},
+};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -114,7 +125,7 @@ impl Sort {
         matches!(self, Self::Mutex | Self::Writer)
     }
 
-    async fn lock(self, locker: &Locker) -> lockkit_core::Result<LockGuard> {
+    async fn lock(self, locker: &Locker) -> Result<LockGuard> {
         match self {
             Self::Mutex => locker.mutex("a").unwrap().lock().await,
             Self::Reader => locker.rw_lock("a").unwrap().read().await,
@@ -124,12 +135,16 @@ impl Sort {
     }
 }
 
+fn usual() -> Duration {
+    env::var(SECONDS).map_or(USUAL, |text| Duration::from_secs(text.parse().unwrap()))
+}
+
 /// Catches a transaction of several statements that goes on after the cluster has rolled back its first half: its second
 /// half then grants what the first has not looked at, or loses the row of a holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_lockers_on_all_nodes_of_a_galera_cluster_take_turns() {
     let cluster = GaleraCluster::start().unwrap();
-    let duration = env::var(SECONDS).map_or(USUAL, |text| Duration::from_secs(text.parse().unwrap()));
+    let duration = usual();
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(Duration::from_secs(10));
     let record = Arc::new(Record::default());
     let mut tasks = JoinSet::new();
@@ -170,5 +185,118 @@ async fn c1_c4_lockers_on_all_nodes_of_a_galera_cluster_take_turns() {
     within(duration + SOON * 3, "the lockers", tasks.join_all()).await;
     let findings = record.findings.lock().unwrap();
     println!("{} grants in {duration:?}", record.grants.lock().unwrap());
+    assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
+}
+
+/// How far a holder raises its token.
+const RAISE: u64 = 1_000;
+
+/// What the holders of one name have done.
+#[derive(Default)]
+struct Raised {
+    /// The largest token that was answered so far.
+    highest: AtomicU64,
+    findings: Mutex<Vec<String>>,
+    grants: AtomicU64,
+}
+
+/// Again for as long as the answer is a temporary error: all of these requests are idempotent.
+macro_rules! insist {
+    ($request:expr) => {
+        loop {
+            match $request.await {
+                Err(error) if error.is_temporary() => sleep(HOLD).await,
+                answer => break answer,
+            }
+        }
+    };
+}
+
+impl Raised {
+    /// A grant whose token is raised, and that leaves a note if it has one.
+    async fn hold(&self, backend: &MySql, claim: &mut Box<dyn Claim>, has_note: bool) -> Result<()> {
+        let before = self.highest.load(SeqCst);
+        let token = loop {
+            match insist!(claim.attempt(Wait::Queue))? {
+                Attempt::Granted(grant) => break grant.token.get(),
+                Attempt::Busy { .. } => sleep(HOLD).await,
+            }
+        };
+        self.grants.fetch_add(1, SeqCst);
+        if token <= before {
+            self.find(format!("C4: the token {token} was granted after {before}"));
+        }
+        let floor = token + RAISE;
+        let raised = insist!(claim.raise_fence(FencingToken::new(floor)))?.map_or(0, FencingToken::get);
+        if raised < floor {
+            self.find(format!("C4: the token {token} was raised to {raised} instead of {floor}"));
+        }
+        self.highest.fetch_max(raised, SeqCst);
+        if has_note {
+            let note = Note::new(raised, format!("by {token}"));
+            let noted = insist!(claim.write_note(&note))?;
+            let read = insist!(backend.note(&mutex("a")))?;
+            if noted != Noted::Written || read != note {
+                self.find(format!("C2: the note {note:?} was {noted:?}, and is {read:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&self, finding: String) {
+        self.findings.lock().unwrap().push(finding);
+    }
+}
+
+/// Changes the rows of the name all the time, as waiters on that node may do.
+async fn disturb(node: &SqlServer, end: Instant) {
+    let mut conn = Conn::new(Opts::from_url(&node.admin_url()).unwrap()).await.unwrap();
+    while Instant::now() < end {
+        // It may lose a race.
+        let _ =
+            conn.query_drop("UPDATE lockkit.lockkit_lock SET touched_us=touched_us+1 WHERE name='a'").await;
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Catches a note or a larger token that is answered though the cluster has rolled back what was written, because the rest
+/// of its transaction went on by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c2_c4_notes_and_raised_tokens_are_whole_on_all_nodes_of_a_galera_cluster() {
+    let cluster = Arc::new(GaleraCluster::start().unwrap());
+    let mut backends = Vec::new();
+    for number in 0..LOCKERS {
+        let url = cluster.nodes()[number % 2].url();
+        backends.push(connect(&format!("{url}?connect_timeout=20s")).await.unwrap());
+    }
+    let permits = Mode::Permits { count: NonZeroU32::MIN, limit: NonZeroU32::new(LIMIT).unwrap() };
+    let sorts = [(Kind::Mutex, Mode::Exclusive), (Kind::Semaphore, permits)];
+    let records = [(); 2].map(|()| Arc::new(Raised::default()));
+    let end = Instant::now() + usual();
+    let mut tasks = JoinSet::new();
+    for (number, backend) in backends.into_iter().enumerate() {
+        let (record, (kind, mode)) = (Arc::clone(&records[number / 2 % 2]), sorts[number / 2 % 2]);
+        tasks.spawn(async move {
+            while Instant::now() < end {
+                let mut claim = claim_in(&backend, kind, "a", mode);
+                if let Err(error) = record.hold(&backend, &mut claim, kind == Kind::Mutex).await {
+                    record.find(texts(&error));
+                }
+                let released = insist!(claim.release());
+                released.unwrap();
+            }
+        });
+    }
+    for number in 0..2 {
+        let cluster = Arc::clone(&cluster);
+        tasks.spawn(async move { disturb(&cluster.nodes()[number], end).await });
+    }
+    within(usual() + SOON * 3, "the lockers", tasks.join_all()).await;
+    let mut findings = Vec::new();
+    for (record, (kind, _)) in records.iter().zip(sorts) {
+        println!("{kind:?}: {} grants", record.grants.load(SeqCst));
+        findings.extend(record.findings.lock().unwrap().iter().map(|finding| format!("{kind:?}: {finding}")));
+    }
+    assert!(records.iter().all(|record| record.grants.load(SeqCst) > 0), "somebody was granted nothing");
     assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use libtest_mimic::Failed;
-use lockkit_core::{LockGuard, LockOptions, Locker, Mutex, url::StoreUrl};
+use lockkit_core::{LockGuard, LockOptions, Locker, Mutex, RwLock, Semaphore, url::StoreUrl};
 use lockkit_redis::{Config, Redis};
 use tokio::{
     runtime::{Handle, Runtime},
@@ -33,6 +33,8 @@ async fn run(words: &[&str]) -> Result<(), Failed> {
     let locker = connect(words[0]).await?;
     match words[1..] {
         ["compete", tasks, hold] => compete(&locker, tasks.parse()?, hold.parse()?).await?,
+        ["write"] => wait_for_one(rw_lock(&locker)?.write()).await?,
+        ["acquire", permits] => wait_for_one(semaphore(&locker)?.acquire_many(permits.parse()?)).await?,
         ["wait", waiters] => wait(&locker, waiters.parse()?).await?,
         ["names", names] => hold_names(&locker, names.parse()?).await?,
         ["crowd", waiters] => crowd(&locker, waiters.parse()?).await?,
@@ -60,6 +62,20 @@ pub(crate) async fn connect(url: &str) -> Result<Locker, Failed> {
 
 pub(crate) fn mutex(locker: &Locker) -> Result<Mutex, Failed> {
     Ok(locker.mutex("a")?.with_options(LockOptions::new().with_op_timeout(OP_TIMEOUT))?)
+}
+
+/// The claim window is as long as the store has it: the place of a waiter who dies stays for 20 s.
+fn patient() -> LockOptions {
+    LockOptions::new().with_ttl(Duration::from_secs(60)).with_op_timeout(Duration::from_secs(10))
+}
+
+pub(crate) fn rw_lock(locker: &Locker) -> Result<RwLock, Failed> {
+    Ok(locker.rw_lock("a")?.with_options(patient())?)
+}
+
+/// Of three permits.
+pub(crate) fn semaphore(locker: &Locker) -> Result<Semaphore, Failed> {
+    Ok(locker.semaphore("a", 3)?.with_options(patient())?)
 }
 
 fn next_line() -> Option<String> {
@@ -108,6 +124,12 @@ async fn wait(locker: &Locker, waiters: usize) -> Result<(), Failed> {
         next_line();
         guard.release().await?;
     }
+    Ok(())
+}
+
+async fn wait_for_one(lock: impl Future<Output = lockkit_core::Result<LockGuard>>) -> Result<(), Failed> {
+    println!("ready");
+    lock.await?.release().await?;
     Ok(())
 }
 

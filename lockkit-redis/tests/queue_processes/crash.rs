@@ -1,16 +1,23 @@
 //! Processes that die or stop while they wait.
 
-use std::time::{Duration, Instant};
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
 
 use libtest_mimic::Failed;
-use lockkit_core::LockGuard;
+use lockkit_core::{LockGuard, Locker};
 use lockkit_fixture::Peer;
 use nix::sys::signal::Signal;
-use tokio::{runtime::Runtime, task::JoinHandle};
+use tokio::{
+    runtime::Runtime,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 
 use crate::{
-    child::{connect, mutex},
-    parent::{Store, eventually},
+    child::{connect, mutex, rw_lock, semaphore},
+    parent::{SOON, Store, eventually},
 };
 
 /// Of waiters whose op_timeout is shorter.
@@ -101,4 +108,58 @@ pub(crate) fn stopped() -> Result<(), Failed> {
         assert_eq!(client.hear()?, "bye");
         Ok(())
     })
+}
+
+pub(crate) fn killed_writer() -> Result<(), Failed> {
+    passed("lockkit:rwlock:{a}", "write", async |locker| Ok(rw_lock(locker)?.read().await?))
+}
+
+pub(crate) fn killed_heavy() -> Result<(), Failed> {
+    passed("lockkit:semaphore:{a}", "acquire 3", async |locker| Ok(semaphore(locker)?.acquire().await?))
+}
+
+/// A client process waits for more than there is, and dies. Those who come after it want less, and there is enough for
+/// them. They get it although the place of the dead one would stay for an hour.
+fn passed(
+    base: &str,
+    role: &str,
+    take: impl AsyncFn(&Locker) -> Result<LockGuard, Failed>,
+) -> Result<(), Failed> {
+    let (store, runtime) = (Store::start()?, Runtime::new()?);
+    let locker = runtime.block_on(connect(&store.0.url()))?;
+    let (queue, live) = (format!("{base}:queue"), format!("{base}:live"));
+    let holder = runtime.block_on(take(&locker))?;
+    let client = store.client(role)?;
+    client.hear()?;
+    eventually("the client process does not wait", || Ok(store.members(&queue)? == 1))?;
+    let dead = store.0.ask(["ZRANGE", &queue, "0", "0"])?.elements()[0].text();
+    let guards = runtime.block_on(async {
+        let mut queued = pin!(take(&locker));
+        let mut is_queued = pin!(async {
+            while store.members(&queue)? < 2 {
+                sleep(Duration::from_millis(5)).await;
+            }
+            Ok::<_, Failed>(())
+        });
+        tokio::select! {
+            _ = &mut queued => return Err("it passes one that lives".into()),
+            is_queued = timeout(SOON, &mut is_queued) => is_queued??,
+        }
+        client.signal(Signal::SIGKILL)?;
+        store.stays_for_an_hour(&[&queue, &live], &dead)?;
+        let queued = timeout(SOON, queued).await.map_err(|_| "it waits behind a dead one")??;
+        let newcomer =
+            timeout(SOON, take(&locker)).await.map_err(|_| "a newcomer waits behind a dead one")??;
+        Ok::<_, Failed>([queued, newcomer, holder])
+    })?;
+    assert_eq!(store.members(&live)?, 1, "the dead one has its place still");
+    drop(client);
+    runtime.block_on(async {
+        for guard in guards {
+            guard.release().await?;
+        }
+        locker.shutdown().await
+    })?;
+    store.integer(["DEL", &queue, &live, &format!("{base}:grants")])?;
+    store.assert_clean()
 }

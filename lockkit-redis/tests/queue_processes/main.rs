@@ -19,7 +19,7 @@ fn main() -> Result<(), Failed> {
     let mut arguments = Arguments::from_args();
     // They count, and some take all of the machine.
     arguments.test_threads = Some(1);
-    let trials: [(&str, Case); 9] = [
+    let trials: [(&str, Case); 11] = [
         ("c12_64_tasks_of_one_process_that_hold_for_0_ms", || cost::compete(1, 64, 0, 2.1)),
         ("c12_64_tasks_of_one_process_that_hold_for_2_ms", || cost::compete(1, 64, 2, 2.1)),
         ("c12_8_tasks_of_8_processes_that_hold_for_0_ms", || cost::compete(8, 8, 0, 2.2)),
@@ -27,6 +27,8 @@ fn main() -> Result<(), Failed> {
         ("c9_a_killed_waiter_at_the_head_delays_for_a_claim_window_at_most", crash::killed),
         ("c9_a_stopped_waiter_at_the_head_delays_for_a_claim_window", crash::stopped),
         ("c9_waiters_of_a_killed_process_are_not_waited_for_one_by_one", crash::many_killed),
+        ("c8_readers_pass_a_queued_writer_that_was_killed", crash::killed_writer),
+        ("c8_light_waiters_pass_a_heavy_one_that_was_killed", crash::killed_heavy),
         ("c6_10_000_names_held_by_one_process_leave_nothing", scale::names),
         ("c6_1_000_waiters_on_one_name_are_served_or_leave", scale::crowd),
     ];

@@ -2,7 +2,7 @@
 
 use std::{
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use libtest_mimic::Failed;
@@ -49,11 +49,25 @@ impl Store {
     }
 
     pub(crate) fn waiters(&self) -> Result<i64, Failed> {
-        self.integer(["ZCARD", "lockkit:mutex:{a}:queue"])
+        self.members("lockkit:mutex:{a}:queue")
+    }
+
+    pub(crate) fn members(&self, zset: &str) -> Result<i64, Failed> {
+        self.integer(["ZCARD", zset])
     }
 
     pub(crate) fn wait_for_waiters(&self, waiters: i64) -> Result<(), Failed> {
         eventually("the queue has not its length", || Ok(self.waiters()? == waiters))
+    }
+
+    /// A waiter, of which nothing more is heard, keeps its place in these keys for an hour.
+    pub(crate) fn stays_for_an_hour(&self, [queue, live]: &[&str; 2], waiter: &str) -> Result<(), Failed> {
+        let end = (SystemTime::now() + Duration::from_secs(3_600)).duration_since(UNIX_EPOCH)?.as_micros();
+        assert_eq!(self.integer(["ZADD", live, "XX", "CH", &end.to_string(), waiter])?, 1, "it is forgotten");
+        for key in [queue, live] {
+            assert_eq!(self.integer(["EXPIRE", key, "3600"])?, 1);
+        }
+        Ok(())
     }
 
     /// Fence keys, which lapse, and nothing else of a name: no other key, and no subscription.

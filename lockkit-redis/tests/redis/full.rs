@@ -31,6 +31,11 @@ fn hasty(kind: Kind, mode: Mode) -> ClaimSpec {
     ClaimSpec::new(name, OwnerId::random(), mode, TTL, WINDOW)
 }
 
+/// How many of its bytes a name that was released keeps, as the documents say: docs/guarantees/redis.md, docs/operations.md
+/// and docs/faq.md.
+const LEFT_BY_A_NAME: u64 = 215;
+const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+
 /// How a claim wants the lock that must wait behind such a hold.
 fn behind(mode: Mode) -> Mode {
     if mode == Mode::Shared { Mode::Exclusive } else { mode }
@@ -40,6 +45,13 @@ async fn fill(store: &Store) {
     store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "1mb"]).await;
     let refused = store.admin.try_ask::<()>(&["SET", "filler", "x"]).await.unwrap_err();
     assert_eq!(refused.code(), Some("OOM"), "{refused}");
+}
+
+/// Without that of connections: their buffers come and go.
+async fn used_memory(store: &Store) -> u64 {
+    let info: String = store.admin.ask(&["INFO", "memory"]).await;
+    let figure = |name| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    figure("used_memory:").unwrap() - figure("mem_clients_normal:").unwrap()
 }
 
 async fn make_room(store: &Store) {
@@ -64,6 +76,67 @@ async fn c7_c10_a_full_server_ends_no_hold_of_any_kind() {
         assert_eq!(holder.release().await.unwrap(), Released::Freed, "{kind:?} {mode:?}");
         make_room(&store).await;
     }
+}
+
+#[tokio::test]
+async fn an_idle_name_of_any_kind_leaves_one_small_key_for_a_day() {
+    let store = Store::start().await;
+    for (kind, mode) in holds() {
+        let name = LockName::new(kind, "account/42").unwrap();
+        let spec = |mode| ClaimSpec::new(name.clone(), OwnerId::random(), mode, TTL, OP_TIMEOUT);
+        let mut holder = store.redis.claim(spec(mode)).unwrap();
+        granted(holder.attempt(Wait::No).await);
+        let (mut waiter, bell) = ring_for(&store, spec(behind(mode)));
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
+        assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        lock(&mut waiter, &bell).await;
+        assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+        let keys = store.admin.keys().await;
+        let [key] = &keys[..] else { panic!("{kind:?} {mode:?}: {keys:?}") };
+        let left: i64 = store.admin.ask(&["PTTL", key]).await;
+        assert!((DAY_MS..DAY_MS * 2).contains(&left), "{key} lapses after {left} ms");
+        let size: u64 = store.admin.ask(&["MEMORY", "USAGE", key]).await;
+        assert!(size <= LEFT_BY_A_NAME, "{key} takes {size} bytes");
+        store.admin.ask::<()>(&["DEL", key]).await;
+    }
+}
+
+/// With its part of the server's tables.
+#[tokio::test]
+async fn an_idle_name_takes_no_more_memory_than_documented() {
+    const NAMES: u64 = 4_000;
+    let store = Store::start().await;
+    let take = async |number: u64| {
+        let mut claim = store.claim(&format!("name{number:06}"));
+        granted(claim.attempt(Wait::No).await);
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    };
+    // All but the names is there before the first figure.
+    take(NAMES).await;
+    let before = used_memory(&store).await;
+    for number in 0..NAMES {
+        take(number).await;
+    }
+    let each = used_memory(&store).await.saturating_sub(before) / NAMES;
+    assert!(each <= LEFT_BY_A_NAME, "each name takes {each} bytes");
+}
+
+#[tokio::test]
+async fn c13_a_full_server_refuses_a_free_lock_and_says_what_to_do() {
+    let store = Store::start().await;
+    fill(&store).await;
+    for (kind, mode) in holds() {
+        for wait in [Wait::No, Wait::Queue] {
+            let mut claim = store.redis.claim(hasty(kind, mode)).unwrap();
+            let refused = claim.attempt(wait).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::StoreFull, "{kind:?} {mode:?}: {refused}");
+            assert!(refused.is_temporary() && !refused.is_outcome_unknown(), "{refused}");
+            assert!(refused.to_string().contains("raise maxmemory or remove keys"), "{refused}");
+            assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+        }
+    }
+    make_room(&store).await;
+    assert_eq!(store.admin.keys().await, Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -175,6 +175,7 @@ async fn measure(
         children,
         slice: options.slice,
         namespace: format!("lockkit-bench/{:012x}", rand::rng().random::<u64>() >> 16),
+        cases: plan.len(),
         progress,
     };
     let (mut outcomes, mut used_rate) = (Vec::new(), None);
@@ -199,7 +200,7 @@ async fn measure(
         schema: SCHEMA,
         lockkit: env!("CARGO_PKG_VERSION").to_owned(),
         command: options.command(used_rate),
-        started_at: started_at.to_string(),
+        started_at: to_the_second(started_at),
         took_seconds: start.elapsed().as_secs_f64(),
         rounds: options.rounds,
         slice_seconds: options.slice.as_secs_f64(),
@@ -210,11 +211,18 @@ async fn measure(
     })
 }
 
+/// What is below a second tells nobody anything.
+fn to_the_second(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
 struct Run<'a> {
     targets: &'a [Target],
     children: &'a Children,
     slice: Duration,
     namespace: String,
+    /// How many there are in the plan.
+    cases: usize,
     progress: &'a dyn Progress,
 }
 
@@ -222,6 +230,7 @@ impl Run<'_> {
     /// Measures one case on all stores, in turn: lockkit and its floor on the first, on the second, and so on, and again.
     async fn case(&self, number: usize, planned: &Planned) -> Result<Vec<Outcome>> {
         let name = format!("{}/{}-{number}", self.namespace, name_of(planned.scenario));
+        let (place, case) = (place(number, self.cases), shown(planned));
         let clients = scenario::floor_clients(planned.scenario, &planned.case);
         let mut sides = Vec::new();
         for target in self.targets {
@@ -245,8 +254,8 @@ impl Run<'_> {
                     continue;
                 };
                 if round > 0 && side == Side::Lockkit {
-                    let (case, rounds, store) = (shown(planned), planned.rounds, &target.store.id);
-                    self.progress.step(&format!("{case}, round {round} of {rounds}, {store}"));
+                    let (rounds, store) = (planned.rounds, &target.store.id);
+                    self.progress.step(&format!("{place}{case}, round {round} of {rounds}, {store}"));
                 }
                 let turn = Turn {
                     target,
@@ -400,6 +409,11 @@ pub(crate) fn name_of(scenario: Scenario) -> String {
     json.and_then(|json| json.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
+/// Which case of how many it is. One that is measured for the sake of another is none of the plan.
+fn place(number: usize, cases: usize) -> String {
+    if number < cases { format!("{}/{cases} ", number + 1) } else { String::new() }
+}
+
 /// A case in a few words.
 fn shown(planned: &Planned) -> String {
     let case = &planned.case;
@@ -422,6 +436,18 @@ mod tests {
         for (value, rounded) in [(4_567.0, 4_600.0), (0.123, 0.12), (99.6, 100.0), (7.0, 7.0)] {
             assert!((two_digits(value) - rounded).abs() < 1e-9, "{value}");
         }
+    }
+
+    #[test]
+    fn a_run_began_in_a_second() {
+        let time: Timestamp = "2026-01-02T03:04:05.678901234Z".parse().unwrap();
+        assert_eq!(to_the_second(time), "2026-01-02T03:04:05Z");
+    }
+
+    #[test]
+    fn cases_are_numbered_from_one() {
+        let cases = plan::plan(true, 3, &[]).len();
+        assert_eq!([0, cases - 1, usize::MAX].map(|number| place(number, cases)), ["1/13 ", "13/13 ", ""]);
     }
 
     #[test]

@@ -86,7 +86,14 @@ fn a_whole_run_shows_no_password_and_writes_its_reports() {
     ];
     let status = start(&arguments, folder.path()).wait().unwrap();
     assert!(status.success(), "{}", said(folder.path()));
-    let mut texts = vec![said(folder.path())];
+    let told = said(folder.path());
+    let numbered = told.lines().filter(|line| line.contains("/4 ")).collect::<Vec<_>>();
+    let cases = ["1/4 uncontended, 1 task", "2/4 hot-name, ", "3/4 hot-name, ", "4/4 hot-name, "];
+    assert!(
+        numbered.len() == 4 && numbered.iter().zip(cases).all(|(line, case)| line.starts_with(case)),
+        "{told}"
+    );
+    let mut texts = vec![told];
     for file in fs::read_dir(folder.path().join("out")).unwrap() {
         texts.push(fs::read_to_string(file.unwrap().path()).unwrap());
     }
@@ -95,6 +102,8 @@ fn a_whole_run_shows_no_password_and_writes_its_reports() {
         assert!(!text.contains(PASSWORD), "{text}");
     }
     let json = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
+    let begun = json.split_once("\"started_at\": \"").unwrap().1.split('"').next().unwrap();
+    assert!(begun.len() == 20 && begun.ends_with('Z'), "{begun}");
     assert!(json.contains("\"mem\"") && json.contains("redis://:***@127.0.0.1"), "{json}");
 }
 
@@ -153,7 +162,7 @@ fn urls_come_from_a_file_as_well() {
     let json = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
     assert!(json.contains("\"one\"") && json.contains("\"memory\""), "{json}");
     assert!(said(folder.path()).contains("2 stores, 1 round of 10ms"), "{}", said(folder.path()));
-    assert!(said(folder.path()).contains("uncontended, 1 task\n"), "{}", said(folder.path()));
+    assert!(said(folder.path()).contains("\n1/1 uncontended, 1 task\n"), "{}", said(folder.path()));
     let markdown = fs::read_to_string(folder.path().join("out/report.md")).unwrap();
     assert!(markdown.contains("* 1 round, in each of which"), "{markdown}");
     let report = folder.path().join("out/report.json");

@@ -2,6 +2,7 @@
 
 use std::{pin::Pin, time::Duration};
 
+use futures_util::FutureExt as _;
 use tokio::time;
 
 use super::{
@@ -10,14 +11,15 @@ use super::{
     manual, ms, options,
     runtimes::{self, single, threads},
     secs,
-    store::{Fault, Op},
+    store::{Fault, Op, lock},
 };
 use crate::{
+    Clock,
     driver::{
         acquire::{Bound, acquire},
         release::release_held,
     },
-    spi::{LossReason, Note, Noted, Released},
+    spi::{LossReason, Note, Noted, Outsiders, Released},
 };
 
 /// Its requests have no timers of their own.
@@ -176,6 +178,40 @@ fn c13_a_call_that_waits_and_leaves_all_runtimes_is_an_error() {
         drop((guard, mutex));
         home.block_on(world.clean(&format!("gated: {gated}")));
     }
+}
+
+/// After sixteen hand-overs others go first, and the next task of this process rests before it asks the store.
+#[test]
+fn c8_a_rest_before_a_turn_moves_to_another_runtime() {
+    let World { store, locker } = World::handing_over();
+    store.set_latency(ms(0));
+    let locker = locker.with_clock(Clock::Boot).with_defaults(options().with_ttl(secs(60))).unwrap();
+    let world = World { store, locker };
+    let mutex = world.mutex("a");
+    let first = single();
+    let mut resting = Box::pin(mutex.lock());
+    first.block_on(async {
+        let mut guard = mutex.lock().await.unwrap();
+        loop {
+            assert!(resting.as_mut().now_or_never().is_none());
+            guard.release().await.unwrap();
+            if lock(&world.store.outsiders).ends_with(&[Outsiders::First]) {
+                let asked = world.store.count(Op::Attempt);
+                assert!(resting.as_mut().now_or_never().is_none());
+                assert_eq!(world.store.count(Op::Attempt), asked, "it does not rest");
+                return;
+            }
+            guard = resting.as_mut().await.unwrap();
+            resting.set(mutex.lock());
+        }
+    });
+    assert_eq!(world.store.holders(), 0);
+    drop(first);
+    let last = single();
+    let guard = last.block_on(async { time::timeout(secs(60), resting).await.expect("it hangs") }).unwrap();
+    assert!(guard.is_held());
+    drop((guard, mutex));
+    last.block_on(world.clean(""));
 }
 
 #[test]

@@ -30,8 +30,8 @@ pub fn markdown(report: &Report) -> String {
 
 fn head(report: &Report) -> String {
     let mut text = format!("# Locks compared: lockkit {}\n\n", escaped(&report.lockkit));
-    if report.is_quick {
-        let _ = write!(text, "**{}**\n\n", words::QUICK);
+    if let Some(why) = words::too_short(report) {
+        let _ = write!(text, "**{why}**\n\n");
     }
     let _ = write!(
         text,
@@ -81,9 +81,6 @@ fn cell(cell: &Cell) -> String {
 
 fn push_verdict(text: &mut String, report: &Report) {
     text.push_str("## Verdict\n\n");
-    if report.is_quick {
-        let _ = write!(text, "{}\n\n", words::QUICK);
-    }
     for answer in verdict::answers(report) {
         let _ = write!(text, "### {}\n\n", escaped(&answer.need));
         for paragraph in answer.measure.iter().chain(&answer.text) {
@@ -120,7 +117,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Scenario, Verdict, sample};
+    use crate::report::{Scenario, Verdict, html, sample};
 
     #[test]
     fn servers_and_urls_cannot_write_markup() {
@@ -179,10 +176,20 @@ mod tests {
     }
 
     #[test]
-    fn only_a_quick_run_is_called_too_short() {
-        let mut report = sample::report();
-        assert!(!markdown(&report).contains("too short"));
-        report.is_quick = true;
-        assert!(markdown(&report).contains("too short"));
+    fn a_short_run_is_called_so_once() {
+        let long = sample::report();
+        let quick = Report { is_quick: true, ..long.clone() };
+        let mut two_rounds = Report { rounds: 2, ..long.clone() };
+        for outcome in &mut two_rounds.outcomes {
+            let Verdict::Measured { figures, .. } = &mut outcome.verdict else { continue };
+            figures.values_mut().for_each(|series| series.0.truncate(2));
+        }
+        for (report, times) in [(long, 0), (quick, 1), (two_rounds, 1)] {
+            for text in [markdown(&report), html(&report)] {
+                assert_eq!(text.matches("too short").count(), times, "{text}");
+                assert_eq!(text.matches("3 rounds or more").count(), times, "{text}");
+                assert!(!text.contains("<p></p>"), "{text}");
+            }
+        }
     }
 }

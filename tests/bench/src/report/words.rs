@@ -219,9 +219,22 @@ fn took(seconds: f64) -> String {
     }
 }
 
-/// What to think of a quick run.
-pub(super) const QUICK: &str =
-    "This was a quick run: it shows that all works, and is too short to choose a store by.";
+/// With fewer rounds than these nothing is known about the noise.
+pub(super) const MIN_ROUNDS: u32 = 3;
+
+/// Why no store should be chosen by this run, if it is so. A report says it once.
+pub(super) const fn too_short(report: &Report) -> Option<&'static str> {
+    if report.is_quick {
+        Some(
+            "This was a quick run: it shows that all works, and is too short to choose a store by. Measure without --quick, \
+             in 3 rounds or more.",
+        )
+    } else if report.rounds < MIN_ROUNDS {
+        Some("This run is too short to choose a store by: measure in 3 rounds or more.")
+    } else {
+        None
+    }
+}
 
 /// Exact up to 2⁵³ bytes.
 fn memory(bytes: u64) -> f64 {

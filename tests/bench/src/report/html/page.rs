@@ -69,7 +69,7 @@ fn top(report: &Report) -> Markup {
                         " span.muted { (words::product(store)) } }
                 }
             }
-            @if report.is_quick { p.warning role="note" { (words::QUICK) } }
+            @if let Some(why) = words::too_short(report) { p.warning role="note" { (why) } }
         }
     }
 }
@@ -98,7 +98,7 @@ fn card(answer: &Answer, report: &Report) -> Markup {
             @for paragraph in &answer.text { p { (paragraph) } }
             @for caution in &answer.cautions { p.caution { b { "Beware: " } (caution) } }
             @if !answer.figures.is_empty() {
-                details {
+                details open[answer.text.is_empty()] {
                     summary { "What this stands on" }
                     ul { @for figure in &answer.figures { li { (figure) } } }
                 }

@@ -7,13 +7,13 @@ use crate::report::{Case, Metric, Report, Scenario, Series, Side};
 
 /// Percentiles that get a tick and marks.
 const PERCENTILES: [(f64, &str); 7] = [
-    (0.0, "0%"),
-    (50.0, "50%"),
-    (90.0, "90%"),
-    (99.0, "99%"),
-    (99.9, "99.9%"),
-    (99.99, "99.99%"),
-    (99.999, "99.999%"),
+    (0.0, "0"),
+    (50.0, "50th"),
+    (90.0, "90th"),
+    (99.0, "99th"),
+    (99.9, "99.9th"),
+    (99.99, "99.99th"),
+    (99.999, "99.999th"),
 ];
 
 /// How long waits were, over all grants of a case.
@@ -49,7 +49,7 @@ pub(super) fn percentiles(
     let y = times("wait", &lines)?;
     let ticks = PERCENTILES.iter().map(|(p, name)| (-(1.0 - p / 100.0).log10(), (*name).to_owned()));
     let ticks = ticks.filter(|(at, _)| *at <= end).collect();
-    let x = Axis { name: "so many of the grants came at least as fast".into(), range: (0.0, end), ticks };
+    let x = Axis { name: "percentile of all grants".into(), range: (0.0, end), ticks };
     Some((x, y, lines))
 }
 
@@ -158,7 +158,9 @@ mod tests {
         let last = lines[0].points.last().unwrap().0;
         assert!((last - 60_000_f64.log10()).abs() < 1e-9, "{last}");
         assert!(x.range.1 >= last);
-        assert_eq!(x.ticks.last().unwrap().1, "99.99%");
+        assert_eq!(x.name, "percentile of all grants");
+        let ticks: Vec<_> = x.ticks.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(ticks, ["0", "50th", "90th", "99th", "99.9th", "99.99th"]);
     }
 
     #[test]

@@ -69,6 +69,19 @@ fn what_has_no_end_can_be_shown() {
     }
 }
 
+/// Else the first column of the table of stores would push the others off the screen.
+#[test]
+fn the_url_of_a_store_may_wrap() {
+    let mut report = sample::report();
+    report.stores[0].url = format!("zk://{}/", ["zookeeper.example.com:2181"; 5].join(","));
+    let page = html(&report);
+    assert!(page.contains(&format!("<span class=\"detail\">{}</span>", report.stores[0].url)));
+    let rule = page.lines().find_map(|line| line.strip_prefix("td:first-child .detail {")).unwrap();
+    for part in ["white-space: normal;", "overflow-wrap: anywhere;", "max-width: "] {
+        assert!(rule.contains(part), "{rule}");
+    }
+}
+
 /// A browser takes the first `class` of a tag and forgets the others.
 #[test]
 fn no_tag_has_two_classes() {

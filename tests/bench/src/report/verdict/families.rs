@@ -64,10 +64,14 @@ fn choice(report: &Report, is_member: impl Fn(&Store) -> bool) -> Vec<String> {
     let told = kinds.into_iter().filter_map(|(kind, scenario, metric)| {
         let case = report.typical(scenario, metric)?;
         let ranked = rank(report, (scenario, case, metric), &is_member);
-        Some(format!("{kind}: {}", needs::said(&finding(report, &ranked), metric)))
+        let said = needs::said(report, &finding(report, &ranked), metric);
+        Some(said.map(|said| format!("{kind}: {said}")))
     });
     let told: Vec<_> = told.collect();
-    if told.is_empty() { vec!["Nothing was measured that would tell them apart.".into()] } else { told }
+    if told.is_empty() {
+        return vec!["Nothing was measured that would tell them apart.".into()];
+    }
+    told.into_iter().flatten().collect()
 }
 
 fn summary(report: &Report, store: &Store) -> String {

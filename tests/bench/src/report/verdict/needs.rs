@@ -58,16 +58,13 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     let is_shared = |store: &Store| store.guarantee.class > GuaranteeClass::Host;
     let ranked = rank(report, measured, |store| is_shared(store) && (need.is_met_by)(store));
     let found = finding(report, &ranked);
-    let mut text = vec![said(&found, need.metric)];
+    let mut text: Vec<_> = said(report, &found, need.metric).into_iter().collect();
     let named = found.named();
     if !named.is_empty() && named.iter().all(|store| caution(store).is_some()) {
         let durable: Vec<_> = ranked.iter().filter(|one| caution(one.store).is_none()).cloned().collect();
         let found = finding(report, &durable);
-        if !durable.is_empty() {
-            text.push(format!(
-                "Among those that forget no grant at a restart or a failover: {}",
-                said(&found, need.metric)
-            ));
+        if let Some(said) = said(report, &found, need.metric).filter(|_| !durable.is_empty()) {
+            text.push(format!("Among those that forget no grant at a restart or a failover: {said}"));
         }
     }
     let measure = Some(format!("{}: {}", words::metric(need.metric), words::case(case)));
@@ -145,8 +142,13 @@ fn with_value(one: &Ranked<'_>, metric: Metric) -> String {
     format!("{}: {}", one.store.id, numbers::with_range(metric, one.series))
 }
 
-/// A finding in words.
-pub(super) fn said(found: &Finding<'_>, metric: Metric) -> String {
+/// A finding in words. That the whole run is too short is said elsewhere, once.
+pub(super) fn said(report: &Report, found: &Finding<'_>, metric: Metric) -> Option<String> {
+    let is_said = *found == Finding::TooShort && words::too_short(report).is_some();
+    (!is_said).then(|| in_words(found, metric))
+}
+
+fn in_words(found: &Finding<'_>, metric: Metric) -> String {
     match found {
         Finding::Best { best, next, factor } => {
             let (best, next) = (with_value(best, metric), with_value(next, metric));
@@ -166,10 +168,6 @@ pub(super) fn said(found: &Finding<'_>, metric: Metric) -> String {
         ),
         Finding::Alone(one) => format!("Only {} was measured that meets this need.", with_value(one, metric)),
         Finding::Nobody => "None of the stores measured meets this need.".into(),
-        Finding::TooShort => {
-            "This run is too short to choose by; the figures only show what it saw. Measure without \
-                              --quick, in 3 rounds or more."
-                .into()
-        }
+        Finding::TooShort => "This was measured in fewer than 3 rounds: too few to choose by.".into(),
     }
 }

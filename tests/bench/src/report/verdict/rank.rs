@@ -1,9 +1,6 @@
 //! Who is ahead, as far as the rounds can tell.
 
-use crate::report::{Better, Case, Metric, Report, Scenario, Series, Store};
-
-/// With fewer rounds than these nothing is known about the noise.
-const MIN_ROUNDS: usize = 3;
+use crate::report::{Better, Case, Metric, Report, Scenario, Series, Store, words};
 
 /// What is closer than this is the same for all practical purposes.
 const SAME: f64 = 1.05;
@@ -27,7 +24,7 @@ pub(super) enum Finding<'a> {
     Alone(Ranked<'a>),
     /// There was none.
     Nobody,
-    /// A quick run, or too few rounds.
+    /// Of a quick run, or of too few rounds.
     TooShort,
 }
 
@@ -53,7 +50,7 @@ pub(super) fn rank<'a>(
 /// What may be said of a ranking.
 pub(super) fn finding<'a>(report: &Report, ranked: &[Ranked<'a>]) -> Finding<'a> {
     let [best, others @ ..] = ranked else { return Finding::Nobody };
-    if report.is_quick || ranked.iter().any(|one| one.series.0.len() < MIN_ROUNDS) {
+    if report.is_quick || ranked.iter().any(|one| has_few_rounds(one.series)) {
         return Finding::TooShort;
     }
     let Some(next) = others.first() else { return Finding::Alone(best.clone()) };
@@ -63,6 +60,10 @@ pub(super) fn finding<'a>(report: &Report, ranked: &[Ranked<'a>]) -> Finding<'a>
         return Finding::Best { best: best.clone(), next: next.clone(), factor: factor(best, next) };
     }
     Finding::Tied([best.clone()].into_iter().chain(alike).collect())
+}
+
+fn has_few_rounds(series: &Series) -> bool {
+    u32::try_from(series.0.len()).is_ok_and(|rounds| rounds < words::MIN_ROUNDS)
 }
 
 fn factor(best: &Ranked<'_>, other: &Ranked<'_>) -> f64 {
