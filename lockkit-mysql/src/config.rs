@@ -213,6 +213,10 @@ impl Config {
     /// at least: with one, a waiter would keep every lock from this process. Set as many as there are names that this process holds
     /// or waits for at the same time.
     ///
+    /// A connection serves the tokio runtime that opened it, and is closed at the next use of any other when that runtime has
+    /// ended. When all connections are open and a runtime has none, the one that rested longest is closed for it: so there should be one for
+    /// each runtime at least, and four with the pessimistic strategy.
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if it is not between 1 and 10,000. [`MySql::connect`](crate::MySql::connect) refuses 1 for the
     /// pessimistic strategy with the same error.

@@ -68,6 +68,7 @@
 
 mod backend;
 mod bare;
+mod channel;
 mod config;
 mod connection;
 mod diagnosis;
