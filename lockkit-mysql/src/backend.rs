@@ -50,7 +50,8 @@ pub struct MySql {
 impl MySql {
     /// Connects, checks that the server can be used, and makes the tables if they are missing.
     ///
-    /// The connections belong to the tokio runtime that opened them. New ones are opened when they are needed.
+    /// Each connection belongs to the tokio runtime that opened it, and is closed some time after its end. New ones are opened when
+    /// they are needed.
     ///
     /// # Errors
     /// [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers,
@@ -66,7 +67,7 @@ impl MySql {
     pub async fn connect(config: Config) -> Result<Self> {
         config.check()?;
         let (strategy, retention) = (config.strategy, config.retention);
-        let pool = Pool::new(config)?;
+        let pool = Pool::new(config);
         let mut connection = pool.get(pool.config().connect_timeout).await?;
         schema::prepare(&mut connection, pool.config()).await?;
         drop(connection);

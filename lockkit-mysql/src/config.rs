@@ -14,6 +14,8 @@ const DEFAULT_PREFIX: &str = "lockkit";
 /// MySQL's names of tables have 64 characters at most, and ours end in `_holder`.
 const MAX_PREFIX_BYTES: usize = 48;
 const MAX_POOL: usize = 10_000;
+/// With one, a waiter would leave none for a lock that is free.
+const LEAST_ROW_LOCK_POOL: usize = 2;
 /// An idle row may go only when no statement is left that was sent while it was in use.
 const LEAST_RETENTION: Duration = Duration::from_secs(60);
 const MAX_RETENTION: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -203,13 +205,21 @@ impl Config {
         self
     }
 
-    /// Sets how many connections there may be at once, two for housekeeping not counted.
+    /// Sets how many connections there may be at once. For housekeeping there may be a quarter as many more, but at least 2
+    /// and at most 16.
     ///
     /// A lock of the pessimistic strategy takes one for as long as it is held, and so does the first waiter of each
-    /// name in this process.
+    /// name in this process. When all are taken, no other lock can be had, also if it is free. So that strategy needs two
+    /// at least: with one, a waiter would keep every lock from this process. Set as many as there are names that this process holds
+    /// or waits for at the same time.
+    ///
+    /// A connection serves the tokio runtime that opened it, and is closed at the next use of any other when that runtime has
+    /// ended. When all connections are open and a runtime has none, the one that rested longest is closed for it: so there should be one for
+    /// each runtime at least, and four with the pessimistic strategy.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if it is not between 1 and 10,000.
+    /// [`ErrorKind::InvalidOption`] if it is not between 1 and 10,000. [`MySql::connect`](crate::MySql::connect) refuses 1 for the
+    /// pessimistic strategy with the same error.
     pub fn with_pool_size(mut self, size: usize) -> Result<Self> {
         if !(1..=MAX_POOL).contains(&size) {
             let reason = format!("pool_size is {size}, it must be between 1 and {MAX_POOL}");
@@ -276,6 +286,15 @@ impl Config {
         }
         if self.strict_lease && self.strategy == Strategy::Optimistic {
             let reason = "strict_lease is for strategy=pessimistic: the leases of the optimistic one are always strict";
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
+        if self.strategy == Strategy::Pessimistic && self.pool_size < LEAST_ROW_LOCK_POOL {
+            let reason = format!(
+                "pool_size is {}, and with strategy=pessimistic it must be at least {LEAST_ROW_LOCK_POOL}: each lock that \
+                 is held takes a connection, and so does the first waiter of each name, so that with one connection a waiter \
+                 would keep all other locks from this process",
+                self.pool_size
+            );
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         Ok(())
@@ -424,6 +443,7 @@ mod tests {
             ("mysql://h/db?table_prefix=a-b", K::InvalidOption, "letters, digits"),
             ("mysql://h/db?table_prefix=", K::InvalidOption, "1 to 48"),
             ("mysql://h/db?pool_size=0", K::InvalidOption, "between 1 and 10000"),
+            ("mysql://h/db?pool_size=1&strategy=pessimistic", K::InvalidOption, "at least 2"),
             ("mysql://h/db?connect_timeout=0s", K::InvalidOption, "between 1 ms and 60 s"),
             ("mysql://h/db?retention=59s", K::InvalidOption, "between 60s and ten years"),
             ("mysql://h/db?strict_lease=true", K::InvalidOption, "strategy=pessimistic"),

@@ -1,13 +1,16 @@
 //! One connection to the server, and whether it can be trusted with the next statement.
 
-use std::fmt;
+use std::{fmt, future::pending};
 
 use futures_util::FutureExt as _;
 use lockkit_core::{Clock, ErrorKind, Result, Tick};
 use mysql_async::{
     self as my, Conn, Params, Row, Statement, Value, consts::StatusFlags, prelude::Queryable as _,
 };
-use tokio::runtime::{Handle, Id};
+use tokio::{
+    runtime::{Handle, Id},
+    task::AbortHandle,
+};
 
 use crate::{
     error::{self, Phase},
@@ -33,8 +36,34 @@ pub(crate) struct Connection {
     /// Of all connections of this process.
     number: u64,
     server: Server,
-    runtime: Id,
+    /// `None` if there never was a connection.
+    home: Option<Home>,
     used: Tick,
+}
+
+/// The runtime that drives the socket of a connection.
+struct Home {
+    runtime: Id,
+    /// Waits for ever: it ends with the connection, or with the runtime, which tells its end in no other way.
+    task: AbortHandle,
+}
+
+impl Home {
+    fn here() -> Self {
+        let runtime = Handle::current();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "it does nothing, one for each connection, and ends with it"
+        )]
+        let task = runtime.spawn(pending::<()>());
+        Self { runtime: runtime.id(), task: task.abort_handle() }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// Around the statements of a [`transaction`](Connection::transaction).
@@ -98,16 +127,22 @@ pub(crate) struct Step {
 impl Connection {
     /// A fresh connection, which belongs to the runtime that this runs in.
     pub(crate) fn new(conn: Conn, number: u64, server: Server) -> Self {
+        let home = Some(Home::here());
+        Self { conn: Some(conn), state: State::Idle, number, server, home, ..Self::none() }
+    }
+
+    /// No connection.
+    pub(crate) fn none() -> Self {
         Self {
-            conn: Some(conn),
-            state: State::Idle,
+            conn: None,
+            state: State::Dead,
             prepared: Vec::new(),
             in_transaction: false,
             autocommit: true,
             session: Session::FRESH,
-            number,
-            server,
-            runtime: Handle::current().id(),
+            number: 0,
+            server: Server::default(),
+            home: None,
             used: Clock::Boot.now(),
         }
     }
@@ -265,9 +300,14 @@ impl Connection {
         self.conn.is_some() && self.state == State::Idle && !self.in_transaction && self.autocommit
     }
 
-    /// Whether it can be used here: a socket dies with its runtime.
-    pub(crate) fn is_of_this_runtime(&self) -> bool {
-        Handle::try_current().is_ok_and(|runtime| runtime.id() == self.runtime)
+    /// Whether it can be used in a runtime: another one may stand still, and then nothing comes from the socket.
+    pub(crate) fn is_of(&self, runtime: Id) -> bool {
+        self.home.as_ref().is_some_and(|home| home.runtime == runtime)
+    }
+
+    /// Whether its runtime has ended, and with that its socket.
+    pub(crate) fn has_lost_its_runtime(&self) -> bool {
+        self.home.as_ref().is_none_or(|home| home.task.is_finished())
     }
 
     /// What was set last, if the server has answered to it.
@@ -300,7 +340,8 @@ impl Connection {
 
     /// Says goodbye in order.
     pub(crate) async fn disconnect(mut self) {
-        if self.is_clean() && self.is_of_this_runtime() {
+        let is_of_here = Handle::try_current().is_ok_and(|runtime| self.is_of(runtime.id()));
+        if self.is_clean() && is_of_here {
             if let Some(conn) = self.conn.take() {
                 // The server notices the end of the socket, too.
                 let _ = conn.disconnect().await;

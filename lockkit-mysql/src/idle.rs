@@ -3,8 +3,9 @@
 use lockkit_core::Result;
 
 use crate::{
+    channel::Checkout,
     error::{self, Phase},
-    pool::{Checkout, Pool},
+    pool::Pool,
     server::value,
     sql::literal,
 };

@@ -28,7 +28,7 @@
 //! | `strategy` | `optimistic` | or `pessimistic` |
 //! | `table_prefix` | `lockkit` | starts the names of the tables |
 //! | `create_table` | `true` | with `false`, missing tables are an error that shows the statements to run |
-//! | `pool_size` | `16` | how many connections there may be; with `pessimistic`, each lock that is held takes one, and so does the first waiter of each name in a process |
+//! | `pool_size` | `16` | how many connections there may be; with `pessimistic` 2 at least, as each lock that is held takes one, and so does the first waiter of each name in a process |
 //! | `connect_timeout` | `2s` | for opening a connection |
 //! | `retention` | `24h` | how long the row of a name that nobody uses is kept, a minute at least |
 //! | `strict_lease` | `false` | for `pessimistic`: see [`Config::with_strict_lease`] |
@@ -68,6 +68,7 @@
 
 mod backend;
 mod bare;
+mod channel;
 mod config;
 mod connection;
 mod diagnosis;

@@ -1,8 +1,6 @@
 //! The connections of a locker.
 
 use std::{
-    fmt,
-    ops::{Deref, DerefMut},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,20 +8,12 @@ use std::{
     time::Duration,
 };
 
-use deadpool::{
-    Runtime,
-    managed::{
-        self, BuildError, Manager, Metrics, Object, PoolError, QueueMode, RecycleError, TimeoutType, Timeouts,
-    },
-};
-use lockkit_core::{
-    Clock, Error, ErrorKind, Result, Tick,
-    spi::{Role, ServerClock},
-};
-use mysql_async::{self as my, Conn};
+use lockkit_core::{Clock, ErrorKind, Result, Tick, spi::Role};
+use mysql_async as my;
 use tokio::time;
 
 use crate::{
+    channel::{Channel, Checkout, Shared},
     config::Config,
     connection::{Connection, Killed},
     error::{self, Phase},
@@ -35,8 +25,6 @@ use crate::{
 /// For `KILL`, and for tokens: what must not wait behind locks that are held. One for so many of the others.
 const SIDE_SHARE: usize = 4;
 const SIDE_CONNECTIONS: std::ops::RangeInclusive<usize> = 2..=16;
-/// One that was idle for longer is asked first: firewalls forget, and servers close.
-const TRUSTED: Duration = Duration::from_secs(15);
 /// What a connection that was killed needs to go.
 const DYING: Duration = Duration::from_millis(2);
 
@@ -49,31 +37,17 @@ pub(crate) struct Pool {
     shared: Arc<Shared>,
 }
 
-/// What the connections share.
-#[derive(Debug)]
-struct Shared {
-    config: Config,
-    clock: OnceLock<ServerClock>,
-    numbers: AtomicU64,
-    /// When one was last found broken. Those that were idle then may be broken, too.
-    doubted: AtomicU64,
-    zero: Tick,
-}
-
 impl Pool {
-    /// # Errors
-    /// None that a checked configuration can cause.
-    pub(crate) fn new(config: Config) -> Result<Self> {
+    pub(crate) fn new(config: Config) -> Self {
         let size = config.pool_size;
         let (clock, zero) = (OnceLock::new(), Clock::Boot.now());
         let shared = Shared { config, clock, numbers: AtomicU64::new(1), doubted: AtomicU64::new(0), zero };
         let shared = Arc::new(shared);
         let side = (size / SIDE_SHARE).clamp(*SIDE_CONNECTIONS.start(), *SIDE_CONNECTIONS.end());
-        let channel =
-            |size, full| Channel::new(Arc::clone(&shared), size, full).map_err(|error| unusable(&error));
-        let (main, side) = (channel(size, MAIN_FULL)?, channel(side, SIDE_FULL)?);
+        let main = Channel::new(Arc::clone(&shared), size, MAIN_FULL);
+        let side = Channel::new(Arc::clone(&shared), side, SIDE_FULL);
         let reaper = Arc::new(Reaper::new(side.clone()));
-        Ok(Self { main, side, reaper, shared })
+        Self { main, side, reaper, shared }
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -85,9 +59,8 @@ impl Pool {
     /// # Errors
     /// [`ErrorKind::Unavailable`] if all are in use for so long, or whatever opening a new one says.
     pub(crate) async fn get(&self, patience: Duration) -> Result<Checkout> {
-        let mut connection = self.main.get(patience).await?;
-        connection.reaper = Some(Arc::clone(&self.reaper));
-        Ok(connection)
+        let connection = self.main.get(patience).await?;
+        Ok(connection.with_reaper(Arc::clone(&self.reaper)))
     }
 
     /// A connection for something short, also while all others hold locks.
@@ -214,8 +187,7 @@ impl Pool {
     pub(crate) async fn close(&self) {
         self.reaper.finish().await;
         for channel in [&self.main, &self.side] {
-            channel.pool.close();
-            for connection in channel.pool.retain(|_, _| false).removed {
+            for connection in channel.close() {
                 let _ = time::timeout(self.config().connect_timeout, connection.disconnect()).await;
             }
         }
@@ -226,134 +198,3 @@ const MAIN_FULL: &str = "with strategy=pessimistic each lock that is held takes 
                          raise pool_size";
 const SIDE_FULL: &str = "they are for tokens and for ending statements, so the server is slow to answer; raise op_timeout, or \
                          pool_size, of which they are a quarter";
-
-/// A number of connections, made when they are needed.
-#[derive(Clone)]
-pub(crate) struct Channel {
-    pool: managed::Pool<Maker>,
-    /// What to say when all are in use.
-    full: &'static str,
-}
-
-impl Channel {
-    fn new(shared: Arc<Shared>, size: usize, full: &'static str) -> Result<Self, BuildError> {
-        let pool = managed::Pool::builder(Maker(shared)).max_size(size).runtime(Runtime::Tokio1);
-        // The one used last is the warmest, and the others may rest.
-        Ok(Self { pool: pool.queue_mode(QueueMode::Lifo).build()?, full })
-    }
-
-    /// # Errors
-    /// As for [`Pool::get`].
-    pub(crate) async fn get(&self, patience: Duration) -> Result<Checkout> {
-        let config = &self.pool.manager().0.config;
-        let timeout = config.connect_timeout;
-        let timeouts = Timeouts { wait: Some(patience), create: Some(timeout), recycle: Some(timeout) };
-        let object = self
-            .pool
-            .timeout_get(&timeouts)
-            .await
-            .map_err(|error| refused(error, config, self.pool.status().max_size, self.full))?;
-        Ok(Checkout { object, reaper: None })
-    }
-}
-
-impl fmt::Debug for Channel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Channel").field(&self.pool.status()).finish()
-    }
-}
-
-/// Opens connections, and tells whether they can be used again.
-#[derive(Debug)]
-struct Maker(Arc<Shared>);
-
-impl Manager for Maker {
-    type Type = Connection;
-    type Error = Error;
-
-    async fn create(&self) -> Result<Connection> {
-        let Shared { config, clock, numbers, .. } = &*self.0;
-        let what = || format!("connecting to {}", config.address());
-        let conn = Conn::new(config.opts()).await;
-        let conn = conn.map_err(|error| error::opening(error, &what(), config.secret()))?;
-        server::introduce(conn, numbers.fetch_add(1, Relaxed), config.strategy, clock).await
-    }
-
-    async fn recycle(&self, connection: &mut Connection, _: &Metrics) -> managed::RecycleResult<Error> {
-        if !connection.is_clean() || !connection.is_of_this_runtime() {
-            connection.give_up();
-            return Err(RecycleError::message("it is of no use here"));
-        }
-        let doubted = self.0.zero.after(Duration::from_nanos(self.0.doubted.load(Relaxed)));
-        // Long before the server ends it by itself.
-        let trusted = TRUSTED.min(Duration::from_secs(connection.session().idle_s) / 4);
-        let rested = connection.used().until(Clock::Boot.now()) > trusted;
-        if (rested || connection.used() <= doubted) && connection.ping().await.is_err() {
-            connection.give_up();
-            return Err(RecycleError::message("the server has closed it"));
-        }
-        Ok(())
-    }
-}
-
-/// A connection of the pool, in one task's hands. It goes back if it is clean; else it is closed, and what may still run
-/// on it is killed.
-#[derive(Debug)]
-pub(crate) struct Checkout {
-    object: Object<Maker>,
-    reaper: Option<Arc<Reaper>>,
-}
-
-impl Deref for Checkout {
-    type Target = Connection;
-
-    fn deref(&self) -> &Connection {
-        &self.object
-    }
-}
-
-impl DerefMut for Checkout {
-    fn deref_mut(&mut self) -> &mut Connection {
-        &mut self.object
-    }
-}
-
-impl Drop for Checkout {
-    fn drop(&mut self) {
-        if self.object.is_clean() {
-            return;
-        }
-        // What goes back to the pool is an empty shell, which the next one who asks throws away.
-        if let Some(corpse) = self.object.give_up()
-            && corpse.is_in_flight
-            && let Some(reaper) = &self.reaper
-        {
-            reaper.bury(corpse);
-        }
-    }
-}
-
-fn refused(error: PoolError<Error>, config: &Config, size: usize, full: &str) -> Error {
-    let reason = match error {
-        PoolError::Backend(error) => return error,
-        PoolError::Timeout(TimeoutType::Wait) => {
-            format!("all {size} connections of the pool are in use; {full}")
-        }
-        PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => {
-            format!(
-                "{} did not answer within connect_timeout ({:?})",
-                config.address(),
-                config.connect_timeout
-            )
-        }
-        PoolError::Closed => return error::ours(ErrorKind::Closed, "the locker was shut down"),
-        PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
-            return unusable(&"it has no runtime");
-        }
-    };
-    error::ours(ErrorKind::Unavailable, reason)
-}
-
-fn unusable(error: &dyn fmt::Display) -> Error {
-    error::ours(ErrorKind::Unexpected, format!("the pool of connections can't be made: {error}"))
-}

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::{runtime::Handle, task::JoinSet, time};
 
-use crate::{connection::Corpse, pool::Channel, server::Server};
+use crate::{channel::Channel, connection::Corpse, server::Server};
 
 /// How long one `KILL` may take.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -44,7 +44,7 @@ pub(crate) fn role(steps: &[Step]) -> Option<Role> {
 const SAME_START_US: u64 = 2_000_000;
 
 /// Which server it is that we talk to, since when it runs, and who we are to it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Server {
     host: String,
     port: String,
@@ -91,10 +91,8 @@ pub(crate) async fn introduce(
     strategy: Strategy,
     clock: &std::sync::OnceLock<ServerClock>,
 ) -> Result<Connection> {
-    let nobody =
-        Server { host: String::new(), port: String::new(), started_us: 0, thread: 0, is_direct: false };
     let greeted = u64::from(conn.id());
-    let mut connection = Connection::new(conn, number, nobody);
+    let mut connection = Connection::new(conn, number, Server::default());
     let answer = connection.script(SETTINGS).await;
     answer.map_err(|error| error::from_mysql(error, Phase::Open, "setting up the session"))?;
     let what = "asking what server this is";

@@ -42,7 +42,8 @@ impl Stage {
         let config = Config::from_url(StoreUrl::parse(&self.server.url()).unwrap()).unwrap();
         let prefix = if strategy == Strategy::Optimistic { "lockkit" } else { "lockkit_rows" };
         let config = config.with_strategy(strategy).with_table_prefix(prefix).unwrap();
-        MySql::connect(config.with_pool_size(connections).unwrap()).await.unwrap()
+        let least = if strategy == Strategy::Optimistic { 1 } else { 2 };
+        MySql::connect(config.with_pool_size(connections.max(least)).unwrap()).await.unwrap()
     }
 
     /// A bare connection, with the settings of lockkit's own.

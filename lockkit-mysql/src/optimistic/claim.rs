@@ -20,9 +20,9 @@ use super::{
     store::Store,
 };
 use crate::{
+    channel::Checkout,
     error,
     note::{self, Proof},
-    pool::Checkout,
     sql::{NOW, literal, this},
     waiting::Place,
 };

@@ -10,6 +10,11 @@ use crate::{
     sql::NOW,
 };
 
+/// Where the server knows it.
+const NOWAIT: &str = "/*!80001  NOWAIT*//*M!100300  NOWAIT*/";
+/// Of the names of one request, which has them three times. The server may take no more than 64 KB at a time.
+const MOST_BYTES: usize = 8 << 10;
+
 impl Store {
     /// Removes the rows of names that were not used for the retention, and returns how many.
     ///
@@ -25,26 +30,68 @@ impl Store {
         let mut names = IdleNames::new(&config.tables().table("lock"), &idle);
         let mut removed = 0;
         while let Some((mut connection, page)) = names.next(&self.pool).await? {
-            for this in page {
-                removed += self.remove(&mut connection, &this, &idle).await?;
+            for group in groups(&page) {
+                if let Some(count) = self.remove(&mut connection, group, &idle).await? {
+                    removed += count;
+                    continue;
+                }
+                for name in group.chunks(1) {
+                    removed += self.remove(&mut connection, name, &idle).await?.unwrap_or(0);
+                }
             }
         }
         Ok(removed)
     }
 
-    /// Removes one name, if it is still idle and nobody holds it.
-    async fn remove(&self, connection: &mut Connection, this: &str, idle: &str) -> Result<u64> {
+    /// Removes those names that are still idle and that nobody holds. `None` if somebody is at work on one of the rows: to wait
+    /// for that row would keep the others locked meanwhile. Servers that know no `NOWAIT` wait for a second.
+    ///
+    /// Each statement has a condition on a column outside the primary key. Without one, the server may read the whole key,
+    /// and so the rows of others, in spite of `FORCE INDEX`.
+    async fn remove(&self, connection: &mut Connection, group: &[String], idle: &str) -> Result<Option<u64>> {
         let tables = self.pool.config().tables();
         let (lock, holder) = (tables.table("lock"), tables.table("holder"));
+        let these = format!("({})", group.join(" OR "));
         let script = format!(
-            "DELETE FROM {holder} WHERE {this} AND expires_us<{NOW};\
-             DELETE FROM {lock} WHERE {this} AND {idle} AND NOT EXISTS (SELECT 1 FROM {holder} WHERE {this})"
+            "SELECT COUNT(*) FROM {lock} FORCE INDEX(PRIMARY) WHERE {these} AND {idle} FOR UPDATE{NOWAIT};\
+             DELETE h FROM {holder} AS h FORCE INDEX(PRIMARY) WHERE {these} AND expires_us<{NOW};\
+             DELETE l FROM {lock} AS l FORCE INDEX(PRIMARY) WHERE {these} AND {idle} \
+             AND NOT EXISTS (SELECT 1 FROM {holder} AS h WHERE h.kind=l.kind AND h.name=l.name)"
         );
         match connection.script(&script).await {
-            Ok(steps) => Ok(steps.get(1).map_or(0, |step| step.outcome.affected)),
+            Ok(steps) => Ok(Some(steps.get(2).map_or(0, |step| step.outcome.affected))),
             // In use after all.
-            Err(error) if error::is_race(&error) => roll_back(connection).await.map(|()| 0),
+            Err(error) if error::is_taken(&error) || error::is_race(&error) => {
+                roll_back(connection).await.map(|()| None)
+            }
             Err(error) => self.pool.checked(Err(error), Phase::Write, WHAT),
         }
+    }
+}
+
+/// Parts that one request can hold.
+fn groups(names: &[String]) -> impl Iterator<Item = &[String]> {
+    let mut bytes = 0;
+    names.chunk_by(move |_, next| {
+        bytes += next.len();
+        let fits = bytes <= MOST_BYTES;
+        if !fits {
+            bytes = 0;
+        }
+        fits
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_a_group_are_short_together_and_none_is_left_out() {
+        let names: Vec<_> = (0..300).map(|n| "x".repeat(if n < 200 { 45 } else { 550 })).collect();
+        let groups: Vec<_> = groups(&names).collect();
+        assert!(groups.len() < 12, "{}", groups.len());
+        assert!(groups.iter().all(|group| group.concat().len() <= 2 * MOST_BYTES));
+        assert_eq!(groups.concat(), names);
     }
 }

@@ -23,9 +23,10 @@ use tokio::{
 
 use super::record::Fences;
 use crate::{
+    channel::Checkout,
     connection::Connection,
     error::{self, Phase},
-    pool::{Checkout, Pool},
+    pool::Pool,
     server::value,
     sql::{NOW, WRITABLE, literal},
 };

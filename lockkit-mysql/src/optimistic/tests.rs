@@ -71,7 +71,7 @@ fn fence(answer: Answer) -> u64 {
 async fn each_answer(flavor: SqlFlavor) {
     let server = SqlServer::start(flavor).unwrap();
     let config = Config::from_url(StoreUrl::parse(&server.url()).unwrap()).unwrap();
-    let pool = Pool::new(config).unwrap();
+    let pool = Pool::new(config);
     let mut connection = pool.get(PATIENCE).await.unwrap();
     schema::prepare(&mut connection, pool.config()).await.unwrap();
     let knowing = RowSql::new(pool.config().tables());

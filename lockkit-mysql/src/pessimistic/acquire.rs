@@ -11,9 +11,9 @@ use super::{
     sql::Key,
 };
 use crate::{
+    channel::Checkout,
     connection::{Session, Step},
     error::{self, Phase},
-    pool::Checkout,
     server::value,
     sql::LEAST_FENCE,
 };

@@ -4,9 +4,9 @@ use lockkit_core::Result;
 
 use super::{Store, sql::Sql};
 use crate::{
+    channel::Checkout,
     error::{self, Phase},
     idle::{IdleNames, WHAT},
-    pool::Checkout,
     sql::NOW,
 };
 

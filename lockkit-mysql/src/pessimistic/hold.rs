@@ -11,9 +11,9 @@ use super::{
     sql::{Key, Sql, whole_seconds},
 };
 use crate::{
+    channel::Checkout,
     connection::{Failure, Session, Step},
     error,
-    pool::Checkout,
     server::{Server, value},
 };
 

@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep};
 
 use super::{Store, sql::SIGN};
 use crate::{
+    channel::Checkout,
     connection::Killed,
     error::{self, Phase},
     names,
-    pool::Checkout,
     server::{Server, value},
     sql::{NOW, literal, this},
 };

@@ -148,7 +148,7 @@ impl World {
 
 async fn connect(server: &SqlServer, more: &str) -> Pessimistic {
     let url = format!("{}?strategy=pessimistic{more}", server.url());
-    let pool = Pool::new(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap()).unwrap();
+    let pool = Pool::new(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap());
     let mut connection = pool.get(OP_TIMEOUT).await.unwrap();
     schema::prepare(&mut connection, pool.config()).await.unwrap();
     drop(connection);

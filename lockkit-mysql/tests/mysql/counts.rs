@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use lockkit_core::Locker;
+use lockkit_core::{
+    Kind, Locker,
+    spi::{Backend as _, Mode, Pulse, Wait},
+};
 use lockkit_fixture::SqlFlavor;
 use tokio::{
     task::JoinSet,
@@ -22,6 +25,8 @@ on_both!(
     a_refusal_is_one_statement,
     renewals_of_a_thousand_locks_are_few_statements,
     one_of_64_waiters_looks,
+    c10_a_renewal_that_found_nothing_asks_again_with_a_locking_read,
+    housekeeping_has_a_quarter_as_many_connections_as_the_pool,
 );
 
 /// All statements of all clients since the last call, without the question itself.
@@ -182,6 +187,52 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     println!("{:.2} statements a grant, {grants} grants in {elapsed:?}", ratio(statements, grants));
     assert_eq!(grants, 4 * TASKS);
     assert!(ratio(statements, grants) <= 2.6, "{statements} statements for {grants} grants");
+}
+
+/// Catches a plain read: a proxy may send that to a replica, which lags and tells a holder that its lease has ended.
+async fn c10_a_renewal_that_found_nothing_asks_again_with_a_locking_read(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (backend, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
+    admin.run("SET GLOBAL log_output='TABLE',GLOBAL general_log=1").await;
+    for (kind, mode, table) in
+        [(Kind::Mutex, Mode::Exclusive, "lock"), (Kind::RwLock, Mode::Shared, "holder")]
+    {
+        let mut held = claim_in(&backend, kind, "a", mode);
+        granted(held.attempt(Wait::No).await);
+        admin.run(format!("UPDATE {} SET expires_us=0", bed.table(table))).await;
+        admin.run("TRUNCATE mysql.general_log").await;
+        assert!(matches!(held.keep_alive().await.unwrap(), Pulse::Lost(_)));
+        let asked = "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log";
+        let mut asked = admin.all::<String>(asked).await;
+        asked.retain(|statement| statement.contains("SELECT kind,name,owner"));
+        let [question] = &asked[..] else { panic!("{asked:?}") };
+        assert!(question.contains(&bed.table(table)) && question.ends_with("FOR UPDATE"), "{question}");
+        held.release().await.unwrap();
+    }
+}
+
+/// Catches a share other than the one that `Config::with_pool_size` tells.
+async fn housekeeping_has_a_quarter_as_many_connections_as_the_pool(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let mut admin = bed.admin().await;
+    for (pool, share) in [(1, 2), (8, 2), (24, 6), (400, 16)] {
+        let (backend, proxy) = bed.behind_proxy(&format!("pool_size={pool}&{QUIET}")).await;
+        let before = admin.status("Connections").await;
+        // Until all who ask have come, nobody is done.
+        proxy.set(|traffic| traffic.down.hold = true);
+        let backend = Arc::new(backend);
+        let mut asking = JoinSet::new();
+        for _ in 0..3 * share {
+            let backend = Arc::clone(&backend);
+            asking.spawn(async move { backend.probe().await.map(drop) });
+        }
+        until("they connect", async || admin.status("Connections").await >= before + share).await;
+        proxy.heal();
+        for asked in within(SOON, "signs of life", asking.join_all()).await {
+            asked.unwrap();
+        }
+        assert_eq!(admin.status("Connections").await, before + share, "pool_size={pool}");
+    }
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

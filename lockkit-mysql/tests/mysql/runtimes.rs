@@ -3,14 +3,18 @@
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
+    sync::Arc,
     task::Poll,
+    thread,
     time::Duration,
 };
 
 use lockkit_core::spi::{Pulse, Released, Wait};
 use lockkit_fixture::SqlFlavor;
+use lockkit_mysql::MySql;
 use tokio::{
     runtime::{Builder, Runtime},
+    sync::Barrier,
     task::spawn_blocking,
 };
 
@@ -19,6 +23,9 @@ use crate::support::*;
 on_both!(
     c8_a_runtime_that_stands_still_holds_up_no_waiter_of_another,
     c10_a_runtime_that_stands_still_holds_up_no_renewal_of_another,
+    each_runtime_uses_its_own_connection_again,
+    connections_of_ended_runtimes_are_closed_at_the_next_use,
+    a_full_pool_makes_room_for_another_runtime,
 );
 
 /// Runs only inside `block_on`.
@@ -80,4 +87,112 @@ async fn c10_a_runtime_that_stands_still_holds_up_no_renewal_of_another(flavor: 
     assert!(matches!(pulse, Pulse::Alive(_)), "{pulse:?}");
     drop(renewal);
     spawn_blocking(move || drop(stopped)).await.unwrap();
+}
+
+/// Waits for all others.
+fn meet(runtime: &Runtime, turn: &Barrier) {
+    runtime.block_on(within(SOON, "the others", turn.wait()));
+}
+
+/// One lock and its release, in a runtime of this thread.
+fn pair(runtime: &Runtime, backend: &MySql, name: &str) {
+    runtime.block_on(next_token(backend, name));
+}
+
+/// Catches a pool that gives a runtime the connection of another one, which is of no use there: one was opened for each pair.
+async fn each_runtime_uses_its_own_connection_again(flavor: SqlFlavor) {
+    const RUNTIMES: u64 = 12;
+    const ROUNDS: usize = 20;
+    let bed = Bed::own(flavor, &[]);
+    let (backend, mut admin) =
+        (Arc::new(bed.connect(&format!("pool_size={RUNTIMES}&{QUIET}")).await), bed.admin().await);
+    // With the one that belongs to this runtime there would be one too many.
+    let opened = {
+        let backend = Arc::clone(&backend);
+        let before = admin.status("Connections").await;
+        let turn = Arc::new(Barrier::new(usize::try_from(RUNTIMES).unwrap()));
+        let working = (0..RUNTIMES).map(|number| {
+            let (backend, turn) = (Arc::clone(&backend), Arc::clone(&turn));
+            thread::spawn(move || {
+                let runtime = idle_runtime();
+                for _ in 0..ROUNDS {
+                    meet(&runtime, &turn);
+                    pair(&runtime, &backend, &number.to_string());
+                }
+                // Until all are done, none ends.
+                meet(&runtime, &turn);
+            })
+        });
+        let working: Vec<_> = working.collect();
+        let join = move || working.into_iter().for_each(|thread| thread.join().unwrap());
+        within(SOON * 3, "all pairs", spawn_blocking(join)).await.unwrap();
+        admin.status("Connections").await - before
+    };
+    assert!(opened <= RUNTIMES, "{opened} connections for {RUNTIMES} runtimes");
+}
+
+/// Catches connections of ended runtimes that stay, and that count against the pool, until something else needs their room.
+async fn connections_of_ended_runtimes_are_closed_at_the_next_use(flavor: SqlFlavor) {
+    const RUNTIMES: u64 = 17;
+    let bed = Bed::own(flavor, &[]);
+    let (backend, mut admin) =
+        (Arc::new(bed.connect(&format!("pool_size=40&{QUIET}")).await), bed.admin().await);
+    next_token(&backend, "here").await;
+    let connected = admin.status("Threads_connected").await;
+    let (all, turn) = (Arc::clone(&backend), Arc::new(Barrier::new(usize::try_from(RUNTIMES).unwrap())));
+    let work = move || {
+        let working = (0..RUNTIMES).map(|number| {
+            let (backend, turn) = (Arc::clone(&all), Arc::clone(&turn));
+            thread::spawn(move || {
+                let runtime = idle_runtime();
+                pair(&runtime, &backend, &number.to_string());
+                // None has ended while another one asks for a connection.
+                meet(&runtime, &turn);
+            })
+        });
+        working.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+    };
+    within(SOON, "the runtimes", spawn_blocking(work)).await.unwrap();
+    assert_eq!(
+        admin.status("Threads_connected").await,
+        connected + RUNTIMES,
+        "nobody has seen yet that they ended"
+    );
+    let opened = admin.status("Connections").await;
+    next_token(&backend, "here").await;
+    until("theirs are closed", async || admin.status("Threads_connected").await == connected).await;
+    assert_eq!(admin.status("Connections").await, opened, "that of this runtime is still there");
+}
+
+/// Catches a pool that grows with the number of runtimes, or that refuses a new one.
+async fn a_full_pool_makes_room_for_another_runtime(flavor: SqlFlavor) {
+    const SIZE: u64 = 3;
+    const RUNTIMES: u64 = 8;
+    let bed = Bed::own(flavor, &[]);
+    let (backend, mut admin) =
+        (Arc::new(bed.connect(&format!("pool_size={SIZE}&{QUIET}")).await), bed.admin().await);
+    let connected = admin.status("Threads_connected").await - 1;
+    let one_by_one = Arc::clone(&backend);
+    let work = move || {
+        let runtimes: Vec<_> = (0..RUNTIMES).map(|_| idle_runtime()).collect();
+        for runtime in &runtimes {
+            pair(runtime, &one_by_one, "a");
+        }
+        runtimes
+    };
+    let runtimes = within(SOON, "a pair in each runtime", spawn_blocking(work)).await.unwrap();
+    until("no more are left than there may be", async || {
+        admin.status("Threads_connected").await <= connected + SIZE
+    })
+    .await;
+    // Those that were used last are the ones that stay.
+    let opened = admin.status("Connections").await;
+    let again = Arc::clone(&backend);
+    let work = move || {
+        for runtime in runtimes.iter().skip(usize::try_from(RUNTIMES - SIZE).unwrap()) {
+            pair(runtime, &again, "a");
+        }
+    };
+    within(SOON, "a pair in each runtime that has a connection", spawn_blocking(work)).await.unwrap();
+    assert_eq!(admin.status("Connections").await, opened);
 }

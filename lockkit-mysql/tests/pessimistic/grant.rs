@@ -143,7 +143,7 @@ async fn modes_that_a_row_lock_cannot_have_are_refused(flavor: SqlFlavor) {
 
 /// It keeps the timeout of its last lock, and so the server closes it when it is idle.
 async fn c8_a_connection_that_the_server_has_closed_is_replaced(flavor: SqlFlavor) {
-    let store = Store::start_with(flavor, "&pool_size=1").await;
+    let store = Store::start_with(flavor, "&pool_size=2").await;
     let mut claim = store.claim_for("a", Duration::from_secs(1));
     for _ in 0..2 {
         granted(claim.attempt(Wait::No).await);
@@ -153,7 +153,7 @@ async fn c8_a_connection_that_the_server_has_closed_is_replaced(flavor: SqlFlavo
 }
 
 async fn c3_a_connection_with_another_locks_timeout_gets_its_own(flavor: SqlFlavor) {
-    let store = Store::start_with(flavor, "&pool_size=1").await;
+    let store = Store::start_with(flavor, "&pool_size=2").await;
     let mut short = store.claim_for("a", Duration::from_secs(1));
     granted(short.attempt(Wait::No).await);
     let thread = store.admin.thread("a").await;
@@ -167,7 +167,7 @@ async fn c3_a_connection_with_another_locks_timeout_gets_its_own(flavor: SqlFlav
 }
 
 async fn c3_a_lock_is_not_kept_by_the_timeout_of_an_attempt_that_was_busy(flavor: SqlFlavor) {
-    let store = Store::start_with(flavor, "&pool_size=1").await;
+    let store = Store::start_with(flavor, "&pool_size=2").await;
     let other = store.another().await;
     let mut holder = other.claim(spec_for("busy", TTL)).unwrap();
     granted(holder.attempt(Wait::No).await);

@@ -352,7 +352,7 @@ async fn c9_an_extended_strict_lease_is_waited_for(flavor: SqlFlavor) {
 
 /// Tokens of two names on one connection tell nothing of which was granted later, once one was raised.
 async fn c4_a_raised_token_does_not_hide_a_connection_from_operators(flavor: SqlFlavor) {
-    let store = Store::start_with(flavor, "&pool_size=1").await;
+    let store = Store::start_with(flavor, "&pool_size=2").await;
     let mut first = store.claim("first");
     let token = granted(first.attempt(Wait::No).await).token;
     let floor = FencingToken::new(token.get() + 3_600_000_000);
@@ -431,12 +431,13 @@ async fn c14_names_are_listed_while_their_holders_live(flavor: SqlFlavor) {
 }
 
 async fn c14_a_sign_of_life_needs_no_free_connection(flavor: SqlFlavor) {
-    let store = Store::start_with(flavor, "&pool_size=1").await;
-    let mut claim = store.claim("a");
+    let store = Store::start_with(flavor, "&pool_size=2").await;
+    let (mut claim, mut other) = (store.claim("a"), store.claim("b"));
     granted(claim.attempt(Wait::No).await);
+    granted(other.attempt(Wait::No).await);
     let asked = Instant::now();
     assert_eq!(store.mysql.probe().await.unwrap(), Role::Primary);
-    assert_eq!(store.mysql.names(Kind::Mutex, "").await.unwrap(), [mutex("a")]);
+    assert_eq!(store.mysql.names(Kind::Mutex, "").await.unwrap(), [mutex("a"), mutex("b")]);
     hand_over(&mut *claim, "a", TTL).await;
     assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
     assert_eq!(claim.release().await.unwrap(), Released::Freed);

@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use lockkit_core::{
-    ErrorKind, LockOptions,
+    ErrorKind, LockOptions, Locker,
     spi::{Backend as _, Released, Wait},
+    url::StoreUrl,
 };
+use lockkit_mysql::{Config, MySql};
 use tokio::time::timeout;
 
 use crate::support::*;
@@ -16,6 +18,7 @@ on_each! {
     c6_the_query_of_a_cancelled_waiter_is_gone_from_the_server_within_a_second,
     c6_one_waiter_of_a_process_asks_and_passes_it_on,
     c8_an_exhausted_pool_is_a_clear_error_inside_the_bound,
+    c8_the_smallest_pool_has_room_for_a_free_lock_beside_a_waiter,
     c8_a_waiter_that_comes_late_stands_behind_the_others,
 }
 
@@ -131,6 +134,32 @@ async fn c8_an_exhausted_pool_is_a_clear_error_inside_the_bound(flavor: SqlFlavo
     for guard in guards {
         assert_eq!(guard.release().await.unwrap(), Released::Freed);
     }
+    locker.shutdown().await.unwrap();
+}
+
+/// Catches a pool that a single waiter can take as a whole.
+async fn c8_the_smallest_pool_has_room_for_a_free_lock_beside_a_waiter(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut holder = store.claim("taken");
+    granted(holder.attempt(Wait::No).await);
+    let mut smallest = None;
+    for size in 1..=2 {
+        let url = format!("{}?strategy=pessimistic&connect_timeout=20s&pool_size={size}", store.server.url());
+        match Config::from_url(StoreUrl::parse(&url).unwrap()) {
+            Ok(config) => smallest = smallest.or(Some(config)),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}"),
+        }
+    }
+    let mysql = MySql::connect(smallest.expect("two are enough")).await.unwrap();
+    let locker = Locker::new(mysql).with_process_gate(false);
+    let waiter = locker.clone();
+    let waiting = tokio::spawn(async move { waiter.mutex("taken").unwrap().lock().await.unwrap() });
+    until("it waits", || async { store.admin.waiting().await == 1 }).await;
+    let free = locker.mutex("free").unwrap().try_lock().await.unwrap().expect("nobody has it");
+    assert_eq!(free.release().await.unwrap(), Released::Freed);
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    let guard = timeout(SOON, waiting).await.unwrap().unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
     locker.shutdown().await.unwrap();
 }
 
