@@ -9,13 +9,14 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use tokio::{runtime::Handle as Runtime, sync::oneshot};
+use tokio::sync::oneshot;
 
 use crate::{
     clock::Tick,
     driver::{
         agenda::Chore,
         held::{Ending, Held},
+        keeper::Keeper,
     },
 };
 
@@ -80,7 +81,7 @@ impl Expiring {
                 return left;
             }
             let at = if end == Tick::NEVER { end } else { now.after(left - self.before) };
-            if Runtime::try_current().is_ok() {
+            if Keeper::attend(agenda).is_ok() {
                 tokio::select! {
                     () = rung => {}
                     () = closing => {}

@@ -167,11 +167,10 @@ impl LockGuard {
     /// until its local deadline, or longer.
     ///
     /// # Cancel safety
-    /// Cancel safe: a renewal in flight is finished in the background.
+    /// Cancel safe: a renewal in flight is finished in the background. Poll it until it ends, or drop it: kept and not polled, it
+    /// keeps all other renewals waiting, and the lock is lost.
     pub async fn renew(&self) -> Result<()> {
-        if Runtime::try_current().is_err() {
-            return Err(self.no_runtime("renew"));
-        }
+        self.keeper.ensure().map_err(|error| self.explain(error, "renew"))?;
         Handover::new(&self.keeper, renew_now(Arc::clone(&self.held), None)).await
     }
 
@@ -199,9 +198,7 @@ impl LockGuard {
             let text = format!("a lease of {lease:?} is asked for, it must be between {MIN_TTL:?} and 24 h");
             return refuse(ErrorKind::InvalidOption, text);
         }
-        if Runtime::try_current().is_err() {
-            return Err(self.no_runtime("extend"));
-        }
+        self.keeper.ensure().map_err(|error| self.explain(error, "extend"))?;
         Handover::new(&self.keeper, renew_now(Arc::clone(&self.held), Some(lease))).await?;
         let left = self.remaining();
         if left.is_zero() {
@@ -224,16 +221,15 @@ impl LockGuard {
     /// twice the operation timeout, whichever came first. Writing the same note again is harmless.
     ///
     /// # Cancel safety
-    /// Cancel safe: it is finished in the background.
+    /// Cancel safe: it is finished in the background. Poll it until it ends, or drop it: kept and not polled, it keeps the renewals
+    /// waiting, and the lock is lost.
     pub async fn write_note(&self, note: &Note) -> Result<Noted> {
         let explain = |error| self.explain(error, "write note");
         if !self.held.agenda.notes {
             return Err(explain(Error::new(ErrorKind::Unsupported, "this backend has no notes")));
         }
         check_noted(self.name().kind()).and_then(|()| note.check()).map_err(explain)?;
-        if Runtime::try_current().is_err() {
-            return Err(self.no_runtime("write note"));
-        }
+        self.keeper.ensure().map_err(|error| self.explain(error, "write note"))?;
         Handover::new(&self.keeper, write_note(Arc::clone(&self.held), note.clone())).await
     }
 

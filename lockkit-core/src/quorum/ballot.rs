@@ -141,7 +141,8 @@ impl Ballot {
         self.ask();
         let Some(token) = self.largest(now) else { return self.await_grants(now) };
         self.token = Some(token);
-        self.votes.iter_mut().for_each(|vote| vote.settle(token));
+        let budget = self.budget.request();
+        self.votes.iter_mut().for_each(|vote| vote.settle(token, budget));
         self.raise(token);
         if self.count(|vote| self.stands(vote, now)) >= self.need()
             && let Some(last) = self.last_part()
@@ -149,7 +150,9 @@ impl Ballot {
             (self.phase, self.until) = (Phase::Won, last.deadline());
             return ControlFlow::Break(true);
         }
-        let hopeful = |vote: &Vote| self.stands(vote, now) || vote.is_asking() || vote.is_raising(self.call);
+        let hopeful = |vote: &Vote| {
+            self.stands(vote, now) || vote.is_asking() || vote.is_raising(self.call) || vote.is_catching_up()
+        };
         let stop = self.started.after(self.budget.call());
         if self.count(hopeful) < self.need() || now >= stop {
             return ControlFlow::Break(false);

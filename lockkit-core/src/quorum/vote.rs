@@ -17,6 +17,9 @@ use crate::{
     token::FencingToken,
 };
 
+/// How often a ballot asks a leading member again whose token is smaller than those of others.
+const MOST_CATCHING_UP: u32 = 8;
+
 /// A claim of one member, on which one request at a time is under way.
 ///
 /// A request owns the claim meanwhile. So it outlives the call that sent it, and is polled on by the next one.
@@ -38,6 +41,10 @@ pub(super) struct Vote {
     extended: Option<Tick>,
     /// A request was made that was not polled yet.
     fresh: bool,
+    /// It gives back a token that is too small, to ask for the next one.
+    catching_up: bool,
+    /// How often it did that.
+    caught_up: u32,
     /// To what its token was to be raised last, and in which call of the quorum's claim.
     raised: Option<(FencingToken, u64)>,
     /// The calls in which it was renewed, that was confirmed, and it was released.
@@ -116,6 +123,8 @@ impl Vote {
             in_doubt: false,
             extended: None,
             fresh: false,
+            catching_up: false,
+            caught_up: 0,
             raised: None,
             beaten_in: 0,
             confirmed_in: 0,
@@ -135,6 +144,11 @@ impl Vote {
     /// Its attempt is under way.
     pub(super) fn is_asking(&self) -> bool {
         matches!(self.seat, Seat::Asking(_))
+    }
+
+    /// It gives back a token that is too small, to ask again.
+    pub(super) fn is_catching_up(&self) -> bool {
+        self.catching_up
     }
 
     pub(super) fn is_fresh(&self) -> bool {
@@ -179,12 +193,20 @@ impl Vote {
         }
     }
 
-    /// The ballot's token is settled: a leading member has that one, or its grant is none.
-    pub(super) fn settle(&mut self, settled: FencingToken) {
+    /// The ballot's token is settled: a leading member has that one, or its grant is none. Where a request of a ballot that
+    /// was given up came late to another member, that member is ahead by one. So the leading one is asked again, which
+    /// takes it further.
+    pub(super) fn settle(&mut self, settled: FencingToken, budget: Duration) {
         let Some(part) = self.part().filter(|part| self.fence == Fence::Lead && part.token < settled) else {
             return;
         };
         let (own, base) = (part.token, self.base);
+        if self.caught_up < MOST_CATCHING_UP && self.send(Request::Release, budget) {
+            self.standing = Standing::Open;
+            self.catching_up = true;
+            self.caught_up += 1;
+            return;
+        }
         let text = format!(
             "its token {own}, with token_base {base} in it, is smaller than another member's {settled}: choose a \
              token_base above all tokens of the others"
@@ -274,8 +296,14 @@ impl Vote {
                 }
             }
             Answer::Beaten(_, Ok(Pulse::Lost(reason)), _) => self.standing = Standing::Lost(reason),
+            Answer::Released(Ok(_)) if self.catching_up => {
+                (self.standing, self.dirty, self.catching_up) = (Standing::Open, false, false);
+            }
             Answer::Released(Ok(released)) => {
                 (self.standing, self.dirty) = (Standing::Returned(released), false);
+            }
+            Answer::Released(Err(error)) if self.catching_up => {
+                (self.standing, self.trouble, self.catching_up) = (Standing::Failed, Some(error), false);
             }
             Answer::Raised(Err(error)) | Answer::Beaten(_, Err(error), _) | Answer::Released(Err(error)) => {
                 self.trouble = Some(error);

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     guard::ReentrantGuard,
-    table::{End, Part, Table},
+    table::{Asking, End, Part, Table},
 };
 use crate::{
     driver::{acquire::Bound, within::within},
@@ -121,7 +121,7 @@ impl ReentrantMutex {
                 Bound::Within(wait) => clock.now().until(started.after(wait)),
                 Bound::Forever | Bound::Try => Duration::MAX,
             };
-            match self.table.enter(self.name(), bound) {
+            match self.table.enter(self.name(), bound, self.handle.limits().ttl) {
                 Part::Join(held) => {
                     let guard = self.guard(self.handle.another_guard(held));
                     // Its runtime may have gone; outside of one there is nothing to be done.
@@ -164,7 +164,7 @@ impl ReentrantMutex {
                         None => return Ok(None),
                         // It asked during this call, too.
                         Some(End::Taken) if tries => return Ok(None),
-                        Some(End::Failed(error)) if concerns(error, asking.bound, bound) => {
+                        Some(End::Failed(error)) if self.concerns(error, &asking, bound) => {
                             return Err(error.copy());
                         }
                         Some(_) => {}
@@ -172,6 +172,14 @@ impl ReentrantMutex {
                 }
             }
         }
+    }
+
+    /// Whether the error of the call that asked is an answer to one that waited for it: the store is in trouble, and both
+    /// would have put up with that for equally long.
+    fn concerns(&self, error: &Error, asking: &Asking, bound: Bound) -> bool {
+        let alike =
+            matches!((asking.bound, bound), (Bound::Forever, Bound::Forever) | (Bound::Try, Bound::Try));
+        alike && asking.ttl >= self.handle.limits().ttl && error.status() != ErrorStatus::Permanent
     }
 
     fn guard(&self, guard: LockGuard) -> ReentrantGuard {
@@ -184,11 +192,4 @@ impl ReentrantMutex {
             format!("{}, and guards of it still live: drop them before you take it again", lost.context());
         self.handle.explain(Error::new(ErrorKind::Lost, text), "lock")
     }
-}
-
-/// Whether the error of the call that asked is an answer to one that waited for it: the store is in trouble, and both
-/// would have put up with that for equally long.
-fn concerns(error: &Error, asked: Bound, waited: Bound) -> bool {
-    let alike = matches!((asked, waited), (Bound::Forever, Bound::Forever) | (Bound::Try, Bound::Try));
-    alike && error.status() != ErrorStatus::Permanent
 }

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::sync::SetOnce;
@@ -34,6 +35,8 @@ enum Entry {
 pub(super) struct Asking {
     /// How long it is ready to wait.
     pub(super) bound: Bound,
+    /// How long it puts up with a store that is in trouble.
+    pub(super) ttl: Duration,
     pub(super) end: SetOnce<End>,
 }
 
@@ -58,7 +61,7 @@ pub(super) enum Part {
 }
 
 impl Table {
-    pub(super) fn enter(self: &Arc<Self>, name: &LockName, bound: Bound) -> Part {
+    pub(super) fn enter(self: &Arc<Self>, name: &LockName, bound: Bound, ttl: Duration) -> Part {
         let mut entries = self.lock();
         match entries.get_mut(name) {
             Some(Entry::Held { held, guards }) => {
@@ -67,7 +70,7 @@ impl Table {
             }
             Some(Entry::Asked(asking)) => Part::Wait(Arc::clone(asking)),
             None => {
-                let asking = Arc::new(Asking { bound, end: SetOnce::new() });
+                let asking = Arc::new(Asking { bound, ttl, end: SetOnce::new() });
                 entries.insert(name.clone(), Entry::Asked(Arc::clone(&asking)));
                 let (table, name) = (Arc::clone(self), name.clone());
                 Part::Ask(Asker { table, name, asking, end: End::Open })

@@ -263,6 +263,25 @@ async fn c13_tries_of_one_owner_hear_together_that_the_store_is_gone() {
     world.clean("").await;
 }
 
+/// A call without a bound puts up with trouble for its own ttl, whatever the one that asks does.
+#[tokio::test(start_paused = true)]
+async fn c8_the_error_of_a_call_with_a_short_ttl_does_not_end_one_with_a_long_ttl() {
+    let world = World::new(Kind::Ttl);
+    let owner = world.locker.owner();
+    world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
+    let with_ttl = |ttl| mutex(&owner, "a").with_options(options().with_ttl(ttl)).unwrap();
+    let (asks, waits) = (with_ttl(ms(200)), with_ttl(TTL * 20));
+    let first = tokio::spawn(async move { asks.lock().await.unwrap_err().kind() });
+    time::sleep(ms(1)).await;
+    let second = tokio::spawn(async move { waits.lock().await.map(drop) });
+    assert_eq!(first.await.unwrap(), ErrorKind::Unavailable);
+    time::sleep(TTL).await;
+    world.store.heal();
+    second.await.unwrap().unwrap();
+    drop(owner);
+    world.clean("").await;
+}
+
 /// A call with a bound hopes until then, whatever one without has found.
 #[tokio::test(start_paused = true)]
 async fn c8_the_error_of_one_call_does_not_end_another_before_its_bound() {
