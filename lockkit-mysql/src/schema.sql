@@ -17,8 +17,7 @@ CREATE TABLE IF NOT EXISTS `lockkit_note` (
   PRIMARY KEY (kind, name)
 ) ENGINE=InnoDB;
 
--- strategy=optimistic: the last fencing token of each name, and the holder of a mutex. The index finds idle names. A table
--- without it works as well, and is read as a whole for that.
+-- strategy=optimistic: the last fencing token of each name, and the holder of a mutex.
 CREATE TABLE IF NOT EXISTS `lockkit_lock` (
   kind VARBINARY(16) NOT NULL,
   name VARBINARY(255) NOT NULL,
@@ -31,8 +30,7 @@ CREATE TABLE IF NOT EXISTS `lockkit_lock` (
   wanted_by BIGINT UNSIGNED NOT NULL DEFAULT 0,
   permits INT UNSIGNED NOT NULL DEFAULT 0,
   label VARBINARY(255) NOT NULL DEFAULT '',
-  PRIMARY KEY (kind, name),
-  KEY touched (touched_us)
+  PRIMARY KEY (kind, name)
 ) ENGINE=InnoDB;
 
 -- strategy=optimistic: the holders of read/write locks and semaphores.

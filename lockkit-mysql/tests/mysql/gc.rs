@@ -15,7 +15,6 @@ on_both!(
     c4_garbage_collection_does_not_wait_for_rows_that_are_locked,
     c4_a_retention_under_a_minute_is_refused,
     names_go_many_at_a_time,
-    c13_a_table_without_the_index_for_idle_names_is_used_as_it_is,
     old_rows_go_by_themselves,
 );
 
@@ -139,21 +138,6 @@ async fn names_go_many_at_a_time(flavor: SqlFlavor) {
         let kinds = format!("SELECT DISTINCT CONVERT(kind USING utf8mb4) FROM {table}");
         assert_eq!(admin.all::<String>(&kinds).await, ["rwlock"]);
         admin.run(format!("DELETE FROM {table}")).await;
-    }
-}
-
-/// Catches tables that are made without the index, and a check of their form that insists on it.
-async fn c13_a_table_without_the_index_for_idle_names_is_used_as_it_is(flavor: SqlFlavor) {
-    let bed = Bed::shared(flavor);
-    let (backend, mut admin, table) = (bed.connect(RETENTION).await, bed.admin().await, bed.table("lock"));
-    next_token(&backend, "old").await;
-    admin.run(format!("ALTER TABLE {table} DROP KEY touched")).await;
-    admin.run(format!("UPDATE {table} SET {AGED}")).await;
-    for query in [RETENTION, "create_table=false&retention=3000h"] {
-        let backend = bed.connect(query).await;
-        next_token(&backend, "young").await;
-        let removed = backend.collect_garbage().await.unwrap();
-        assert_eq!(removed, u64::from(query == RETENTION));
     }
 }
 

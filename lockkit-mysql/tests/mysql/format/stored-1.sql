@@ -23,8 +23,7 @@ CREATE TABLE `lockkit_lock` (
   wanted_by BIGINT UNSIGNED NOT NULL DEFAULT 0,
   permits INT UNSIGNED NOT NULL DEFAULT 0,
   label VARBINARY(255) NOT NULL DEFAULT '',
-  PRIMARY KEY (kind, name),
-  KEY touched (touched_us)
+  PRIMARY KEY (kind, name)
 ) ENGINE=InnoDB;
 CREATE TABLE `lockkit_holder` (
   kind VARBINARY(16) NOT NULL,
