@@ -100,8 +100,8 @@ async fn c10_heartbeats_and_renewals_cost_the_same_for_one_lock_and_for_thousand
     assert!(requests <= beats * 3 + looks * 3 + 20, "{requests} requests for {beats} heartbeats");
     assert!(guards.iter().all(LockGuard::is_held), "a lock was lost");
     // The keeper takes what heartbeats have proven, which is half of the timeout, after a third of what it knew.
-    let least = guards.iter().map(LockGuard::remaining).min().unwrap();
-    assert!(least > Duration::from_secs(6), "{least:?}");
+    let least = || guards.iter().map(LockGuard::remaining).min().unwrap();
+    until("a third of the timeout is left of all", async || least() > Duration::from_secs(6)).await;
     locker.shutdown().await.unwrap();
 }
 
