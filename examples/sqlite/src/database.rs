@@ -4,17 +4,19 @@ use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError, mpsc},
     thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use lockkit_core::{Clock, ErrorKind, Result, Tick};
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use crate::error::{from_sqlite, ours};
 
 /// How long one request waits for the transactions of other processes, each of which takes a fraction of a millisecond.
 const BUSY: Duration = Duration::from_secs(1);
+/// Between two requests for what SQLite does not wait for.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The layout of the tables that this version reads and writes.
 const VERSION: i64 = 1;
@@ -118,7 +120,7 @@ fn connect(file: &Path) -> Result<Connection> {
     let failed = |error| from_sqlite(error, "opening", file);
     let connection = Connection::open(file).map_err(failed)?;
     connection.busy_timeout(BUSY).map_err(failed)?;
-    connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL").map_err(failed)?;
+    use_wal(&connection).map_err(failed)?;
     connection.execute_batch(include_str!("schema.sql")).map_err(failed)?;
     let found: i64 =
         connection.query_row("SELECT version FROM lockkit_store", [], |row| row.get(0)).map_err(failed)?;
@@ -128,6 +130,21 @@ fn connect(file: &Path) -> Result<Connection> {
         return Err(ours(ErrorKind::WrongType, text));
     }
     Ok(connection)
+}
+
+/// SQLite does not wait for other processes that change the mode at the same time, as those do that open a new file together.
+fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
+    let end = Instant::now() + BUSY;
+    loop {
+        match connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL") {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < end =>
+            {
+                thread::sleep(PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 fn transact<T>(
