@@ -36,6 +36,8 @@ cases! {
         "a renewal in flight, or queued, while the release is sent";
     c10_notes_back_to_back_do_not_starve_renewal: Needs::MUTEX.ability(Ability::Notes).lease(),
         "a note that counts as a renewal, or that keeps one from being sent";
+    c10_slow_round_trips_end_no_hold: Needs::MUTEX.lease(),
+        "an answer that counts for nothing because it is late: a store that is always a little slow keeps no lock then";
 }
 
 async fn c10_a_live_holder_keeps_it_for_many_leases(env: Env) {
@@ -72,6 +74,24 @@ async fn c10_notes_back_to_back_do_not_starve_renewal(env: Env) {
             }
         }
         line.heal();
+        is_given_back(guard).await
+    })
+    .await;
+}
+
+async fn c10_slow_round_trips_end_no_hold(env: Env) {
+    judged(&env, 1_000, async |turn| {
+        let (locker, link) = env.faulty_locker().await;
+        let guard = turn.take(&turn.lock(&locker, turn.renewed())).await?;
+        link.set(Faults { reply_delay: turn.ttl / 10, ..Faults::NONE });
+        let start = Instant::now();
+        while start.elapsed() < turn.ttl.mul_f64(2.5) {
+            if !guard.is_held() {
+                return Err(format!("C10: lost after {:?}", start.elapsed()));
+            }
+            sleep(turn.ttl / 20).await;
+        }
+        link.heal();
         is_given_back(guard).await
     })
     .await;

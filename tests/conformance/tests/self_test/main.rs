@@ -91,6 +91,7 @@ const CAUGHT_ON_SESSIONS: &[(SessionFlaw, &[&str])] = &[
             "c14_an_ended_lease_is_not_shown",
         ],
     ),
+    (SessionFlaw::LateIsNoProof, &["c10_slow_round_trips_end_no_hold"]),
     (SessionFlaw::ProvenByNothing, &["c3_the_store_keeps_what_it_confirmed"]),
     (
         SessionFlaw::SessionForClaim,

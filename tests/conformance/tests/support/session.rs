@@ -35,6 +35,8 @@ const RIPE: Duration = TIMEOUT.checked_div(3).unwrap();
 pub(crate) enum SessionFlaw {
     /// Somebody keeps up the sessions of the dead.
     Endless,
+    /// A heartbeat that is answered after the next one was due proves nothing.
+    LateIsNoProof,
     /// The lease is counted from when it is asked for, not from a heartbeat, of which there are few.
     ProvenByNothing,
     /// Whoever asks is told the session's lease, also when the claim is gone.
@@ -157,9 +159,15 @@ impl Client {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn heartbeat(&self) {
-        let mut state = self.state();
+    async fn heartbeat(&self) {
         let sent = Clock::Boot.now();
+        let Faults { request_delay, reply_delay, .. } = self.state().faults;
+        let delay = request_delay + reply_delay;
+        time::sleep(delay).await;
+        if self.flaw == Some(SessionFlaw::LateIsNoProof) && delay > HEARTBEAT {
+            return;
+        }
+        let mut state = self.state();
         if state.faults.refuse || state.faults.hold_requests {
             return;
         }
@@ -209,7 +217,7 @@ impl SessionBackend {
                 loop {
                     time::sleep(pause).await;
                     let Some(client) = client.upgrade() else { return };
-                    client.heartbeat();
+                    client.heartbeat().await;
                 }
             }
         });
