@@ -105,7 +105,11 @@ impl Channel {
                 Ok(Ok(())) => return Ok(checkout),
                 // The server has closed it.
                 Ok(Err(_)) => drop(checkout.connection.give_up()),
-                Err(_) => return Err(slots.silent()),
+                // The network may have forgotten all that are idle: to ask each of them would take too long.
+                Err(_) => {
+                    drop(checkout.connection.give_up());
+                    break;
+                }
             }
         }
         checkout.connection = timeout(limit, shared.open()).await.map_err(|_| slots.silent())??;
@@ -224,4 +228,63 @@ impl fmt::Debug for Checkout {
 
 fn closed() -> Error {
     error::ours(ErrorKind::Closed, "the locker was shut down")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use lockkit_core::url::StoreUrl;
+    use lockkit_fixture::{SqlFlavor, SqlServer};
+    use tokio::{
+        io::copy_bidirectional,
+        net::{TcpListener, TcpStream},
+        sync::watch,
+    };
+
+    use super::*;
+    use crate::pool::Pool;
+
+    /// A way to the server that forgets the connections of before, and serves those of after.
+    async fn forgetful(server: SocketAddr) -> (SocketAddr, watch::Sender<u64>) {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let addr = socket.local_addr().unwrap();
+        let (age, _) = watch::channel(0);
+        let ages = age.clone();
+        #[expect(clippy::disallowed_methods, reason = "a test's own")]
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = socket.accept().await {
+                let mut now = ages.subscribe();
+                now.mark_unchanged();
+                #[expect(clippy::disallowed_methods, reason = "a test's own")]
+                tokio::spawn(async move {
+                    let mut there = TcpStream::connect(server).await.unwrap();
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut client, &mut there) => {}
+                        _ = now.changed() => std::future::pending().await,
+                    }
+                });
+            }
+        });
+        (addr, age)
+    }
+
+    /// Catches a pool that tells its user of an idle connection that nobody answers on, where a new one would do.
+    #[tokio::test]
+    async fn c8_an_idle_connection_that_was_forgotten_is_replaced() {
+        let server = SqlServer::start(SqlFlavor::MariaDb).unwrap();
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
+        let (addr, age) = forgetful(here).await;
+        let url = server.url().replace(&here.to_string(), &addr.to_string());
+        let url = format!("{url}?connect_timeout=3s");
+        let pool = Pool::new(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap());
+        let patience = Duration::from_secs(60);
+        let first = pool.get(patience).await.unwrap().server().thread;
+        age.send_modify(|age| *age += 1);
+        // As after a quarter of a minute.
+        pool.doubt();
+        let mut second = pool.get(patience).await.unwrap();
+        assert_ne!(second.server().thread, first);
+        second.ping().await.unwrap();
+    }
 }

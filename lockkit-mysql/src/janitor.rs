@@ -11,6 +11,8 @@ use crate::backend::Kept;
 
 /// How often in a retention.
 const ROUNDS: u32 = 24;
+/// How long a close waits for the task: a runtime that nobody drives never drops it.
+const LAST_TURN: Duration = Duration::from_secs(1);
 
 /// The task that removes the rows of unused names. It ends with the backend.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ impl Janitor {
         if let Some(task) = task {
             task.abort();
             // It says that it was cancelled.
-            let _ = task.await;
+            let _ = time::timeout(LAST_TURN, task).await;
         }
     }
 }

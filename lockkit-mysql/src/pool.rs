@@ -89,7 +89,7 @@ impl Pool {
         })
     }
 
-    fn doubt(&self) {
+    pub(crate) fn doubt(&self) {
         let now = self.shared.zero.until(Clock::Boot.now());
         self.shared.doubted.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }

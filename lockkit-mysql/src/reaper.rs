@@ -42,10 +42,10 @@ impl Reaper {
         );
     }
 
-    /// Waits for what is under way.
+    /// Waits for what is under way, but not for runtimes that nobody drives.
     pub(crate) async fn finish(&self) {
         let mut kills = std::mem::take(&mut *self.kills.lock().unwrap_or_else(PoisonError::into_inner));
-        while kills.join_next().await.is_some() {}
+        let _ = time::timeout(PATIENCE, async { while kills.join_next().await.is_some() {} }).await;
     }
 }
 

@@ -47,7 +47,9 @@ impl Keeper {
         let runtime = Handle::try_current().map_err(|_| {
             Error::new(ErrorKind::NoRuntime, "lockkit works inside a tokio runtime, and there is none here")
         })?;
-        if agenda.is_attended() && TIMED.get() == Some(runtime.id()) {
+        // One that has ended has no tasks.
+        let is_timed = || TIMED.get() == Some(runtime.id()) && runtime.metrics().num_alive_tasks() > 0;
+        if agenda.is_attended() && is_timed() {
             return Ok(());
         }
         // Also where the keeper is at work elsewhere: a caller without timers would wait for ever.

@@ -15,6 +15,7 @@ on_both!(
     c4_garbage_collection_does_not_wait_for_rows_that_are_locked,
     c4_a_retention_under_a_minute_is_refused,
     names_go_many_at_a_time,
+    names_go_without_the_rows_of_holders_of_other_names,
     old_rows_go_by_themselves,
 );
 
@@ -138,6 +139,34 @@ async fn names_go_many_at_a_time(flavor: SqlFlavor) {
         let kinds = format!("SELECT DISTINCT CONVERT(kind USING utf8mb4) FROM {table}");
         assert_eq!(admin.all::<String>(&kinds).await, ["rwlock"]);
         admin.run(format!("DELETE FROM {table}")).await;
+    }
+}
+
+/// Catches a scan of the holders that waits for one which is at work.
+async fn names_go_without_the_rows_of_holders_of_other_names(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (backend, mut admin, mut other) = (bed.connect(QUIET).await, bed.admin().await, bed.admin().await);
+    let (lock, holder) = (bed.table("lock"), bed.table("holder"));
+    for (names, holders) in [(10, 2), (10, 1_000), (1_000, 2), (1_000, 3_000)] {
+        let rows: Vec<_> = (0..names).map(|n| format!("('semaphore','n{n}',1,1)")).collect();
+        admin.run(format!("INSERT INTO {lock}(kind,name,fence,touched_us) VALUES {}", rows.join(","))).await;
+        let rows: Vec<_> = (0..holders)
+            .map(|n| format!("('semaphore','n{}m','o{n}','x',1,1,{NOW}+9000000000,1)", n / 3))
+            .collect();
+        let columns = "kind,name,owner,mode,fence,permits,expires_us,acquired_us";
+        admin.run(format!("INSERT INTO {holder}({columns}) VALUES {}", rows.join(","))).await;
+        other.run("START TRANSACTION").await;
+        other.run(format!("SELECT * FROM {holder} WHERE kind='semaphore' AND name='n0m' FOR UPDATE")).await;
+        let (waits, before) = (admin.status("Innodb_row_lock_waits").await, admin.status("Questions").await);
+        assert_eq!(within(SOON, "cleaning up", backend.collect_garbage()).await.unwrap(), names);
+        let statements = admin.status("Questions").await - before;
+        let waits = admin.status("Innodb_row_lock_waits").await - waits;
+        assert!(
+            waits == 0 && statements <= 6 + names / 20,
+            "{names} names, {holders} holders: {statements} statements, {waits} waits"
+        );
+        other.run("ROLLBACK").await;
+        admin.run(format!("DELETE FROM {holder}")).await;
     }
 }
 

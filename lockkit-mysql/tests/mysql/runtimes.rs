@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use lockkit_core::spi::{Pulse, Released, Wait};
+use lockkit_core::spi::{Backend as _, Pulse, Released, Wait};
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::MySql;
 use tokio::{
@@ -26,6 +26,7 @@ on_both!(
     each_runtime_uses_its_own_connection_again,
     connections_of_ended_runtimes_are_closed_at_the_next_use,
     a_full_pool_makes_room_for_another_runtime,
+    c6_a_close_waits_for_no_runtime_that_stands_still,
 );
 
 /// Runs only inside `block_on`.
@@ -195,4 +196,29 @@ async fn a_full_pool_makes_room_for_another_runtime(flavor: SqlFlavor) {
     };
     within(SOON, "a pair in each runtime that has a connection", spawn_blocking(work)).await.unwrap();
     assert_eq!(admin.status("Connections").await, opened);
+}
+
+/// Catches a close that waits for the task that cleans up, or for a `KILL`, in a runtime that nobody drives: it left all
+/// connections open.
+async fn c6_a_close_waits_for_no_runtime_that_stands_still(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let mut admin = bed.admin().await;
+    let connected = admin.status("Threads_connected").await;
+    let url = bed.url("");
+    let open = move || {
+        let stopped = idle_runtime();
+        let backend = stopped.block_on(async {
+            let backend = connect(&url).await.unwrap();
+            let mut asks = claim(&backend, "a");
+            begin(Box::pin(asks.attempt(Wait::No)).as_mut()).await;
+            backend
+        });
+        (stopped, backend)
+    };
+    let (stopped, backend) = within(SOON, "the connection", spawn_blocking(open)).await.unwrap();
+    next_token(&backend, "b").await;
+    within(SOON, "the close", backend.close()).await.unwrap();
+    spawn_blocking(move || drop(stopped)).await.unwrap();
+    until("all are closed", async || admin.status("Threads_connected").await == connected).await;
+    drop(backend);
 }

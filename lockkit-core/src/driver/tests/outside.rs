@@ -49,6 +49,10 @@ fn c8_c13_a_bounded_wait_without_timers_is_an_error_and_hangs_never() {
         std::thread::spawn(move || {
             let other = if ended { single() } else { Builder::new_current_thread().build().unwrap() };
             let handle = other.handle().clone();
+            if ended {
+                // It had timers when it was used last.
+                other.block_on(async { assert!(mutex.try_lock().await.unwrap().is_none()) });
+            }
             let other = (!ended).then_some(other);
             let outcome = match &other {
                 Some(bare) => bare.block_on(mutex.lock_timeout(ms(100))),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::fakes::{Act, Fake, OP_TIMEOUT, Op, shown, spec, try_of};
+use super::fakes::{Act, Fake, OP_TIMEOUT, Op, ms, shown, spec, try_of};
 use super::grant::grant;
 use crate::{
     ErrorKind, FencingToken, Need, Quorum, Result,
@@ -233,4 +233,57 @@ fn c13_only_the_first_of_all_may_have_a_base_and_only_if_it_cant_be_raised() {
     assert!(refusal(&[Fake::new(), unraised()], Need::All, 1).contains("its tokens are raised"));
     assert!(refusal(&pair, Need::All, (1 << 62) + 1).contains("is too large"));
     try_of(&pair, Need::All).unwrap().with_first_token_base(1 << 62).unwrap();
+}
+
+/// Both members, the leading one behind by three, and the last token.
+async fn behind() -> (Stores, Quorum, FencingToken) {
+    let stores = Stores::new(unraised(), Fake::new());
+    stores.old.advance(50).await;
+    let (new, old) = (stores.turn(Config::New).await.unwrap(), stores.turn(Config::Old).await.unwrap());
+    stores.old.advance(3).await;
+    let quorum = stores.both().with_first_token_base(old.get() - new.get()).unwrap();
+    (stores, quorum, FencingToken::new(old.get() + 3))
+}
+
+#[tokio::test(start_paused = true)]
+async fn c6_c8_a_leading_member_that_fails_as_it_catches_up_keeps_nothing() {
+    for act in [Act::Silent, Act::LostReply, Act::Down, Act::SlowReply(OP_TIMEOUT), Act::Late(OP_TIMEOUT)] {
+        let (stores, quorum, last) = behind().await;
+        let mut claim = quorum.claim(spec("x")).unwrap();
+        stores.new.on(Op::Release, act);
+        let start = tokio::time::Instant::now();
+        claim.attempt(Wait::No).await.unwrap_err();
+        assert!(start.elapsed() < OP_TIMEOUT, "{act:?}");
+        stores.new.on(Op::Release, Act::Pass);
+        tokio::time::sleep(OP_TIMEOUT * 3).await;
+        assert_eq!(shown(&[stores.new.clone(), stores.old.clone()]).await, [None; 2], "{act:?}");
+        // Again with the same claim.
+        let token = grant(&mut *claim).await.token;
+        assert!(token > last, "{act:?}");
+        assert_eq!(claim.release().await.unwrap(), Released::Freed, "{act:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c4_c6_a_call_that_is_dropped_as_the_leading_member_catches_up_leaves_nothing() {
+    for (at, again) in (0..14).flat_map(|at| [(at, false), (at, true)]) {
+        let (stores, quorum, last) = behind().await;
+        for fake in [&stores.new, &stores.old] {
+            for op in [Op::Attempt, Op::Raise, Op::Release] {
+                fake.on(op, if at % 2 == 0 { Act::Late(ms(10)) } else { Act::SlowReply(ms(10)) });
+            }
+        }
+        let mut claim = quorum.claim(spec("x")).unwrap();
+        let dropped = tokio::time::timeout(ms(5 + 10 * at), claim.attempt(Wait::No)).await;
+        if again || dropped.is_ok() {
+            let token = grant(&mut *claim).await.token;
+            assert!(token > last, "{at}");
+            let carried = shown(&[stores.new.clone(), stores.old.clone()]).await;
+            assert!(carried.iter().all(Option::is_some), "{at}: {carried:?}");
+            assert_eq!(claim.release().await.unwrap(), Released::Freed, "{at}");
+        }
+        drop(claim);
+        tokio::time::sleep(OP_TIMEOUT * 3).await;
+        assert_eq!(shown(&[stores.new.clone(), stores.old.clone()]).await, [None; 2], "{at} {again}");
+    }
 }
