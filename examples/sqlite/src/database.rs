@@ -15,6 +15,8 @@ use crate::error::{from_sqlite, ours};
 
 /// How long one request waits for the transactions of other processes, each of which takes a fraction of a millisecond.
 const BUSY: Duration = Duration::from_secs(1);
+/// As [`BUSY`], while the file is made: its first pages go to the disk before others may read them.
+const BUSY_AT_FIRST: Duration = Duration::from_secs(10);
 /// Between two requests for what SQLite does not wait for.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -119,7 +121,7 @@ impl Database {
 fn connect(file: &Path) -> Result<Connection> {
     let failed = |error| from_sqlite(error, "opening", file);
     let connection = Connection::open(file).map_err(failed)?;
-    connection.busy_timeout(BUSY).map_err(failed)?;
+    connection.busy_timeout(BUSY_AT_FIRST).map_err(failed)?;
     use_wal(&connection).map_err(failed)?;
     connection.execute_batch(include_str!("schema.sql")).map_err(failed)?;
     let found: i64 =
@@ -129,12 +131,13 @@ fn connect(file: &Path) -> Result<Connection> {
             format!("opening {file:?}: its tables have version {found}, and this program knows {VERSION}");
         return Err(ours(ErrorKind::WrongType, text));
     }
+    connection.busy_timeout(BUSY).map_err(failed)?;
     Ok(connection)
 }
 
 /// SQLite does not wait for other processes that change the mode at the same time, as those do that open a new file together.
 fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
-    let end = Instant::now() + BUSY;
+    let end = Instant::now() + BUSY_AT_FIRST;
     loop {
         match connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL") {
             Err(error)
