@@ -31,6 +31,8 @@ pub trait Claim: fmt::Debug + Send + 'static {
     ///   [caller](ClaimSpec::caller) has gone: within 1 s nothing of it waits in the store. A grant after a wait has
     ///   a lease that is [proven](Lease::Proven) after it: one counted from before the wait may have ended.
     /// * Where the store can check it, a request that arrives after `op_timeout` does nothing.
+    /// * It may follow a release of the same claim, which was answered. A release that arrives twice must not end the
+    ///   grant of this attempt.
     ///
     /// # Errors
     /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been applied.
