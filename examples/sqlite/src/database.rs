@@ -4,7 +4,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError, mpsc},
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use lockkit_core::{Clock, ErrorKind, Result, Tick};
@@ -17,8 +17,8 @@ use crate::error::{from_sqlite, ours};
 const BUSY: Duration = Duration::from_secs(1);
 /// As [`BUSY`], while the file is made: its first pages go to the disk before others may read them.
 const BUSY_AT_FIRST: Duration = Duration::from_secs(10);
-/// Between two requests for what SQLite does not wait for.
-const PAUSE: Duration = Duration::from_millis(5);
+/// How often a change is tried again that SQLite does not wait for.
+const TRIES: usize = 100;
 
 /// The layout of the tables that this version reads and writes.
 const VERSION: i64 = 1;
@@ -136,18 +136,18 @@ fn connect(file: &Path) -> Result<Connection> {
 }
 
 /// SQLite does not wait for other processes that change the mode at the same time, as those do that open a new file together.
+/// It waits for them at the begin of a transaction.
 fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
-    let end = Instant::now() + BUSY_AT_FIRST;
-    loop {
-        match connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL") {
-            Err(error)
-                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < end =>
-            {
-                thread::sleep(PAUSE);
+    const SQL: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
+    for _ in 0..TRIES {
+        match connection.execute_batch(SQL) {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
+                connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?;
             }
             outcome => return outcome,
         }
     }
+    connection.execute_batch(SQL)
 }
 
 fn transact<T>(
