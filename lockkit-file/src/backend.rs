@@ -22,6 +22,7 @@ use crate::{
     error::{BACKEND, ours},
     folder::{Folder, Place},
     host::{self, Now},
+    kept::Kept,
     mount, names, note,
     record::{Record, Share},
     store::Store,
@@ -105,7 +106,8 @@ impl FileStore {
             mount::check_access(&part)?;
         }
         let (polling, watcher) = (config.polling || is_remote, Mutex::default());
-        Ok(Self { shared: Arc::new(Shared { store: Arc::new(Store::new(folder)), polling, watcher }) })
+        let kept = if is_remote { Kept::nothing() } else { Kept::new() };
+        Ok(Self { shared: Arc::new(Shared { store: Arc::new(Store::new(folder, kept)), polling, watcher }) })
     }
 
     fn place(&self, name: &LockName) -> Place {

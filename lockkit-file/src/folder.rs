@@ -132,10 +132,10 @@ pub(crate) fn stem(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
     let slug: String = name.chars().map(plain).take(LONGEST_SLUG).collect();
     let hash = Sha256::digest(name.as_bytes());
-    let hash: String = hash.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    let hash = hash.iter().take(HASH_BYTES).fold(0_u128, |hash, byte| hash << 8 | u128::from(*byte));
     // A file whose name begins with a dot is not seen by `ls`.
     let slug = slug.strip_prefix('.').map_or_else(|| slug.clone(), |rest| format!("_{rest}"));
-    format!("{slug}-{hash}")
+    format!("{slug}-{hash:032x}")
 }
 
 #[cfg(test)]

@@ -4,18 +4,20 @@ use std::{
     fs::{self, File, TryLockError},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
 use lockkit_core::{Clock, Error, ErrorKind, Result};
-use tokio::{task::coop::consume_budget, time::sleep};
+use tokio::time::sleep;
 
 use crate::{
     error::{from_io, ours},
-    files::{self, is_at, is_missing},
+    files::{self, Identity, is_missing},
     folder::{Folder, Place},
     host,
+    kept::{Kept, Open, Written},
 };
 
 /// Whoever is inside is out again within microseconds, if it runs.
@@ -25,10 +27,12 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Stays locked until it is dropped, or its process ends.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     /// Tells it from one that was removed.
-    pub(crate) number: u64,
+    identity: Identity,
+    /// The record as it was when this process left the gate last. Others may have come in since.
+    pub(crate) written: Option<Written>,
 }
 
 impl Gate {
@@ -39,16 +43,19 @@ impl Gate {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn enter(folder: &Folder, place: &Place, patience: Duration) -> Result<Self> {
-        // A store that never waits would keep a task that asks again and again on its runtime's thread for good.
-        consume_budget().await;
-        let (path, start) = (&place.gate, Clock::Boot.now());
+    pub(crate) async fn enter(
+        folder: &Folder,
+        kept: &Kept,
+        place: &Place,
+        patience: Duration,
+    ) -> Result<Self> {
+        let start = Clock::Boot.now();
         let mut tries = 0;
         loop {
-            match Self::try_enter(folder, path)? {
+            match Self::try_enter(folder, kept, place)? {
                 Entry::Inside(gate) => return Ok(gate),
                 Entry::Taken(file) if start.until(Clock::Boot.now()) >= patience => {
-                    return Err(stuck(&file, path, patience));
+                    return Err(stuck(&file, &place.gate, patience));
                 }
                 Entry::Taken(_) | Entry::Removed => {}
             }
@@ -65,9 +72,9 @@ impl Gate {
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn enter_now(folder: &Folder, place: &Place) -> Result<Option<Self>> {
+    pub(crate) fn enter_now(folder: &Folder, kept: &Kept, place: &Place) -> Result<Option<Self>> {
         for _ in 0..SPINS {
-            if let Entry::Inside(gate) = Self::try_enter(folder, &place.gate)? {
+            if let Entry::Inside(gate) = Self::try_enter(folder, kept, place)? {
                 return Ok(Some(gate));
             }
             thread::yield_now();
@@ -75,23 +82,37 @@ impl Gate {
         Ok(None)
     }
 
-    fn try_enter(folder: &Folder, path: &Path) -> Result<Entry> {
-        let file = open(folder, path)?;
+    fn try_enter(folder: &Folder, kept: &Kept, place: &Place) -> Result<Entry> {
+        let path = &place.gate;
+        let Open { gate: file, identity, written } = match kept.take(&place.key) {
+            Some(open) => open,
+            None => open(folder, path)?,
+        };
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(Entry::Taken(file)),
             Err(TryLockError::Error(error)) => return Err(from_io(error, "locking", path)),
         }
-        let mut gate = Self { file, path: path.to_owned(), number: 0 };
-        let seen = gate.file.metadata().map_err(|error| from_io(error, "looking at", path))?;
-        files::check_plain(&seen, path)?;
-        gate.number = seen.ino();
+        let gate = Self { file, path: path.to_owned(), identity, written };
         // Somebody may have removed it meanwhile, and others go through another one.
         Ok(if gate.stands()? { Entry::Inside(gate) } else { Entry::Removed })
     }
 
+    /// Goes out, and keeps the gate open for the next time.
+    pub(crate) fn leave(mut self, kept: &Kept, place: &Place) {
+        let open =
+            Open { gate: Arc::clone(&self.file), identity: self.identity, written: self.written.take() };
+        // First, so that nobody takes it who would be let in beside us.
+        drop(self);
+        kept.put(&place.key, open);
+    }
+
     fn stands(&self) -> Result<bool> {
-        is_at(&self.file, &self.path).map_err(|error| from_io(error, "looking at", &self.path))
+        self.identity.is_at(&self.path).map_err(|error| from_io(error, "looking at", &self.path))
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.identity.ino
     }
 
     /// That nobody has put another gate in the place of this one, by which others may have come in since.
@@ -113,14 +134,15 @@ impl Drop for Gate {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "one is taken apart as soon as it is made")]
 enum Entry {
     Inside(Gate),
     Removed,
     /// Somebody else is inside.
-    Taken(File),
+    Taken(Arc<File>),
 }
 
-fn open(folder: &Folder, path: &Path) -> Result<File> {
+fn open(folder: &Folder, path: &Path) -> Result<Open> {
     let mut options = files::options();
     options.read(true).write(true).create(true);
     let file = match options.open(path) {
@@ -130,7 +152,10 @@ fn open(folder: &Folder, path: &Path) -> Result<File> {
         }
         file => file,
     };
-    file.map_err(|error| from_io(error, "opening", path))
+    let file = file.map_err(|error| from_io(error, "opening", path))?;
+    let seen = file.metadata().map_err(|error| from_io(error, "looking at", path))?;
+    files::check_plain(&seen, path)?;
+    Ok(Open { gate: Arc::new(file), identity: Identity::of(&seen), written: None })
 }
 
 fn stuck(file: &File, path: &Path, patience: Duration) -> Error {
@@ -176,12 +201,12 @@ mod tests {
     fn c13_a_child_that_was_forked_by_who_is_inside_keeps_nobody_out() {
         let root = TempDir::new().unwrap();
         let (folder, place) = place(&root);
-        let gate = Gate::enter_now(&folder, &place).unwrap().unwrap();
-        assert!(Gate::enter_now(&folder, &place).unwrap().is_none());
+        let gate = Gate::enter_now(&folder, &Kept::new(), &place).unwrap().unwrap();
+        assert!(Gate::enter_now(&folder, &Kept::new(), &place).unwrap().is_none());
         // The same open file, as a child has it.
         let childs = gate.file.try_clone().unwrap();
         drop(gate);
-        assert!(Gate::enter_now(&folder, &place).unwrap().is_some());
+        assert!(Gate::enter_now(&folder, &Kept::new(), &place).unwrap().is_some());
         drop(childs);
     }
 
@@ -191,9 +216,36 @@ mod tests {
         let (folder, place) = place(&root);
         folder.make().unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(&place.gate).unwrap();
-        assert_eq!(Gate::enter_now(&folder, &place).unwrap_err().kind(), ErrorKind::WrongType);
+        assert_eq!(Gate::enter_now(&folder, &Kept::new(), &place).unwrap_err().kind(), ErrorKind::WrongType);
         fs::remove_file(&place.gate).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, &place.gate, 0o600.into()).unwrap();
-        assert_eq!(Gate::enter_now(&folder, &place).unwrap_err().kind(), ErrorKind::WrongType);
+        assert_eq!(Gate::enter_now(&folder, &Kept::new(), &place).unwrap_err().kind(), ErrorKind::WrongType);
+    }
+
+    /// Two with the same descriptor would have the same lock.
+    #[test]
+    fn c1_a_gate_that_is_kept_open_lets_in_one_at_a_time() {
+        let root = TempDir::new().unwrap();
+        let ((folder, place), kept) = (place(&root), Kept::new());
+        for _ in 0..3 {
+            let gate = Gate::enter_now(&folder, &kept, &place).unwrap().unwrap();
+            assert!(Gate::enter_now(&folder, &kept, &place).unwrap().is_none());
+            gate.leave(&kept, &place);
+            let others = Gate::enter_now(&folder, &Kept::new(), &place).unwrap();
+            assert!(others.is_some(), "what is kept is locked");
+            assert!(Gate::enter_now(&folder, &kept, &place).unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn c1_a_gate_that_is_kept_open_and_was_removed_lets_nobody_in() {
+        let root = TempDir::new().unwrap();
+        let ((folder, place), kept) = (place(&root), Kept::new());
+        Gate::enter_now(&folder, &kept, &place).unwrap().unwrap().leave(&kept, &place);
+        fs::remove_file(&place.gate).unwrap();
+        let inside = Gate::enter_now(&folder, &Kept::new(), &place).unwrap().unwrap();
+        assert!(Gate::enter_now(&folder, &kept, &place).unwrap().is_none(), "two are inside");
+        drop(inside);
+        assert!(Gate::enter_now(&folder, &kept, &place).unwrap().is_some());
     }
 }

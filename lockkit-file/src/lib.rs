@@ -33,7 +33,7 @@
 //!   use the store itself.
 //! * **A process that is stopped** in the few microseconds in which it changes a record keeps all others from that name: they
 //!   get an error that names it, until it goes on or ends. A waiter that is stopped loses its turn after three seconds.
-//! * Files of idle names stay, a few hundred bytes each.
+//! * Files of idle names stay, a few hundred bytes each. Two for each of the last 64 names stay open.
 //!
 //! Needs Unix. On systems other than Linux, waiters look up to ten times a second.
 
@@ -50,6 +50,7 @@ mod files;
 mod folder;
 mod gate;
 mod host;
+mod kept;
 mod locals;
 mod mount;
 mod names;
@@ -57,6 +58,7 @@ mod note;
 mod record;
 mod session;
 mod store;
+mod turns;
 mod version;
 mod watching;
 

@@ -20,7 +20,14 @@ pub(crate) enum Stage {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Locals(Mutex<HashMap<String, Entry>>);
+pub(crate) struct Locals(Mutex<Entries>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_key: HashMap<String, Entry>,
+    /// How many claims wait, and how many observers there are.
+    waiting: usize,
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -41,57 +48,54 @@ struct Local {
 impl Locals {
     /// From now on this claim hears what concerns it. It has just looked.
     pub(crate) fn set(&self, place: &Place, owner: OwnerId, stage: Stage, hint: &Hint) {
-        let mut entries = self.lock();
-        let entry = entry(&mut entries, place);
-        entry.claims.retain(|local| local.owner != owner);
-        entry.claims.push(Local { owner, stage, hint: hint.clone(), rung: false });
+        self.lock().make(place).edit(place, |entry| {
+            entry.claims.retain(|local| local.owner != owner);
+            entry.claims.push(Local { owner, stage, hint: hint.clone(), rung: false });
+        });
     }
 
     /// This claim looks now.
     pub(crate) fn looks(&self, place: &Place, owner: OwnerId) {
-        if let Some(entry) = self.lock().get_mut(&place.key) {
+        if let Some(entry) = self.lock().by_key.get_mut(&place.key) {
             entry.claims.iter_mut().filter(|local| local.owner == owner).for_each(|local| local.rung = false);
         }
     }
 
     pub(crate) fn remove(&self, place: &Place, owner: OwnerId) {
-        self.edit(place, |entry| entry.claims.retain(|local| local.owner != owner));
+        self.lock().edit(place, |entry| entry.claims.retain(|local| local.owner != owner));
     }
 
     pub(crate) fn observe(&self, place: &Place, observer: &Arc<Notify>) {
-        entry(&mut self.lock(), place).observers.push(Arc::clone(observer));
+        self.lock().make(place).edit(place, |entry| entry.observers.push(Arc::clone(observer)));
     }
 
     pub(crate) fn observe_no_more(&self, place: &Place, observer: &Arc<Notify>) {
-        self.edit(place, |entry| entry.observers.retain(|other| !Arc::ptr_eq(other, observer)));
+        self.lock().edit(place, |entry| entry.observers.retain(|other| !Arc::ptr_eq(other, observer)));
     }
 
-    fn edit(&self, place: &Place, edit: impl FnOnce(&mut Entry)) {
-        let mut entries = self.lock();
-        if let Some(entry) = entries.get_mut(&place.key) {
-            edit(entry);
-            if entry.claims.is_empty() && entry.observers.is_empty() {
-                entries.remove(&place.key);
-            }
-        }
+    /// Whether anybody here waits for what others do. Who holds a lock does not.
+    pub(crate) fn anybody_waits(&self) -> bool {
+        self.lock().waiting > 0
     }
 
     /// The lock with these files, if anybody here cares.
     pub(crate) fn place(&self, key: &str) -> Option<Place> {
-        self.lock().get(key).map(|entry| entry.place.clone())
+        self.lock().by_key.get(key).map(|entry| entry.place.clone())
     }
 
     /// All locks that anybody here cares about.
     pub(crate) fn places(&self) -> Vec<Place> {
-        self.lock().values().map(|entry| entry.place.clone()).collect()
+        self.lock().by_key.values().map(|entry| entry.place.clone()).collect()
     }
 
     /// The locks that anybody here waits for or observes.
     pub(crate) fn awaited(&self) -> Vec<Place> {
-        let cares = |entry: &&Entry| {
-            !entry.observers.is_empty() || entry.claims.iter().any(|local| local.stage == Stage::Waits)
-        };
-        self.lock().values().filter(cares).map(|entry| entry.place.clone()).collect()
+        self.lock()
+            .by_key
+            .values()
+            .filter(|entry| entry.waiting() > 0)
+            .map(|entry| entry.place.clone())
+            .collect()
     }
 
     /// Rings those that can be granted and don't know it, and those that hold no more. `None`: all of them, as the
@@ -107,7 +111,7 @@ impl Locals {
             }
         };
         let mut entries = self.lock();
-        let Some(entry) = entries.get_mut(&place.key) else { return };
+        let Some(entry) = entries.by_key.get_mut(&place.key) else { return };
         let hints = ring(entry.claims.iter_mut().filter(|local| concerns(local) && !local.rung));
         drop(entries);
         hints.iter().for_each(Hint::ring);
@@ -115,19 +119,44 @@ impl Locals {
 
     /// Something has changed there.
     pub(crate) fn tell_observers(&self, place: &Place) {
-        if let Some(entry) = self.lock().get(&place.key) {
+        if let Some(entry) = self.lock().by_key.get(&place.key) {
             entry.observers.iter().for_each(|observer| observer.notify_one());
         }
     }
 
     /// Rings all: their session is over.
     pub(crate) fn ring_all(&self) {
-        let hints = ring(self.lock().values_mut().flat_map(|entry| &mut entry.claims));
+        let hints = ring(self.lock().by_key.values_mut().flat_map(|entry| &mut entry.claims));
         hints.iter().for_each(Hint::ring);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entries {
+    /// There is an entry for this lock now.
+    fn make(&mut self, place: &Place) -> &mut Self {
+        let new = || Entry { place: place.clone(), claims: Vec::new(), observers: Vec::new() };
+        self.by_key.entry(place.key.clone()).or_insert_with(new);
+        self
+    }
+
+    fn edit(&mut self, place: &Place, edit: impl FnOnce(&mut Entry)) {
+        let Some(entry) = self.by_key.get_mut(&place.key) else { return };
+        let before = entry.waiting();
+        edit(entry);
+        self.waiting = self.waiting + entry.waiting() - before;
+        if entry.claims.is_empty() && entry.observers.is_empty() {
+            self.by_key.remove(&place.key);
+        }
+    }
+}
+
+impl Entry {
+    fn waiting(&self) -> usize {
+        self.observers.len() + self.claims.iter().filter(|local| local.stage == Stage::Waits).count()
     }
 }
 
@@ -140,10 +169,37 @@ fn ring<'a>(locals: impl Iterator<Item = &'a mut Local>) -> Vec<Hint> {
     locals.map(mark).collect()
 }
 
-fn entry<'a>(entries: &'a mut HashMap<String, Entry>, place: &Place) -> &'a mut Entry {
-    entries.entry(place.key.clone()).or_insert_with(|| Entry {
-        place: place.clone(),
-        claims: Vec::new(),
-        observers: Vec::new(),
-    })
+#[cfg(test)]
+mod tests {
+    use lockkit_core::{Kind, LockName};
+
+    use super::*;
+    use crate::folder::Folder;
+
+    /// What is not counted would be heard of late, and what stays counted costs a wake-up for each change.
+    #[test]
+    fn c8_those_who_wait_are_counted() {
+        let folder = Folder::new("/locks".into());
+        let places = ["a", "b"].map(|name| folder.place(&LockName::new(Kind::Mutex, name).unwrap()));
+        let (locals, bell) = (Locals::default(), Arc::new(Notify::new()));
+        let [first, second] = [1, 2].map(OwnerId::new);
+        let set = |place, owner, stage| locals.set(place, owner, stage, &Hint::none());
+        let holds = Stage::Holds(OwnerId::new(7));
+        set(&places[0], first, holds);
+        assert!(!locals.anybody_waits(), "a holder does not wait");
+        set(&places[0], second, Stage::Waits);
+        set(&places[0], second, Stage::Waits);
+        set(&places[1], second, Stage::Waits);
+        locals.remove(&places[1], second);
+        locals.remove(&places[1], second);
+        assert!(locals.anybody_waits());
+        set(&places[0], second, holds);
+        assert!(!locals.anybody_waits(), "it was granted");
+        locals.observe(&places[1], &bell);
+        assert!(locals.anybody_waits());
+        locals.observe_no_more(&places[1], &bell);
+        locals.remove(&places[0], first);
+        locals.remove(&places[0], second);
+        assert!(!locals.anybody_waits() && locals.places().is_empty());
+    }
 }

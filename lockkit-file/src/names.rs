@@ -27,7 +27,7 @@ pub(crate) async fn in_use(store: &Store, kind: Kind, prefix: &str) -> Result<Ve
                 let name = LockName::new(kind, record.name()).ok()?;
                 (stem(name.as_str()) == *found).then_some((name, record))
             };
-            let content = files::read(&path).ok();
+            let content = files::read_shared(&path).ok();
             let record = content.and_then(|content| Record::parse_any(&content.bytes).ok());
             let Some((name, mut record)) = record.and_then(named) else { continue };
             if !name.as_str().starts_with(prefix) {

@@ -14,7 +14,7 @@ use lockkit_core::{
     spi::{Note, Noted},
 };
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, task::coop::consume_budget};
 
 use crate::{
     error::{from_io, newer, ours, stranger},
@@ -73,8 +73,9 @@ pub(crate) async fn write(
     note: &Note,
     patience: Duration,
 ) -> Result<Noted> {
-    let gate = Gate::enter(&store.folder, place, patience).await?;
-    if !session.stands()? || !store.read(place)?.is_held_by(owner, session.id) {
+    consume_budget().await;
+    let gate = Gate::enter(&store.folder, &store.kept, place, patience).await?;
+    if !session.stands()? || !Store::read_inside(&gate, place)?.is_held_by(owner, session.id) {
         return Ok(Noted::NotHeld);
     }
     let stored = read(place)?;

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::{
     error::{from_io, ours},
-    files::{self, is_at, is_missing, remove},
+    files::{self, Identity, is_missing, remove},
     folder::{Folder, list},
     host,
 };
@@ -33,6 +33,7 @@ pub(crate) struct Session {
     pub(crate) id: SessionId,
     path: PathBuf,
     file: File,
+    identity: Identity,
     over: AtomicBool,
     /// The process that began it: a child that was forked has it, too, and must not end it.
     pid: u32,
@@ -76,8 +77,9 @@ impl Session {
             "since_unix_s": since,
         });
         writeln!(file, "{story:#}")?;
+        let identity = Identity::of(&file.metadata()?);
         fs::rename(&unborn, &path)?;
-        Ok(Self { id, path, file, over: AtomicBool::new(false), pid: process::id() })
+        Ok(Self { id, path, file, identity, over: AtomicBool::new(false), pid: process::id() })
     }
 
     /// Whether others still take it for alive. Once false, it is never true again.
@@ -89,7 +91,7 @@ impl Session {
             return Ok(false);
         }
         let stands =
-            is_at(&self.file, &self.path).map_err(|error| from_io(error, "looking at", &self.path))?;
+            self.identity.is_at(&self.path).map_err(|error| from_io(error, "looking at", &self.path))?;
         if !stands {
             self.give_up();
         }
@@ -101,7 +103,7 @@ impl Session {
         if self.over.load(SeqCst) || !self.is_of_this_process() {
             return;
         }
-        if is_at(&self.file, &self.path).unwrap_or(false) {
+        if self.identity.is_at(&self.path).unwrap_or(false) {
             // Others find it unlocked, and remove it.
             let _ = remove(&self.path);
         }
@@ -152,7 +154,8 @@ fn bury(path: &Path) -> io::Result<bool> {
         Err(TryLockError::WouldBlock) => return Ok(false),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    let removed = is_at(&file, path).and_then(|is_there| if is_there { remove(path) } else { Ok(()) });
+    let is_there = file.metadata().and_then(|seen| Identity::of(&seen).is_at(path));
+    let removed = is_there.and_then(|is_there| if is_there { remove(path) } else { Ok(()) });
     // A child that is forked right now has it open, too.
     let _ = file.unlock();
     removed.map(|()| true)
@@ -190,6 +193,7 @@ mod tests {
             id: session.id,
             path: session.path.clone(),
             file,
+            identity: session.identity,
             over: AtomicBool::new(false),
             pid: process::id() + 1,
         };

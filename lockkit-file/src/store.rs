@@ -14,9 +14,11 @@ use crate::{
     folder::{Folder, Place},
     gate::Gate,
     host::Now,
+    kept::{Kept, Written},
     locals::Locals,
     record::Record,
     session::{self, Session, SessionId, closed},
+    turns::Turns,
 };
 
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(crate) struct Store {
     pub(crate) folder: Folder,
     pub(crate) locals: Locals,
     pub(crate) debts: Debts,
+    pub(crate) kept: Kept,
+    turns: Turns,
     session: Mutex<Ours>,
 }
 
@@ -34,9 +38,16 @@ enum Ours {
 }
 
 impl Store {
-    pub(crate) fn new(folder: Folder) -> Self {
+    pub(crate) fn new(folder: Folder, kept: Kept) -> Self {
         let session = Mutex::new(Ours::Open(None));
-        Self { folder, locals: Locals::default(), debts: Debts::default(), session }
+        Self {
+            folder,
+            locals: Locals::default(),
+            debts: Debts::default(),
+            kept,
+            turns: Turns::default(),
+            session,
+        }
     }
 
     /// Our session, or a new one if there is none, or if it is over.
@@ -76,6 +87,7 @@ impl Store {
             session.end();
         }
         *ours = Ours::Closed;
+        self.kept.clear();
     }
 
     /// Whether that session has ended.
@@ -89,7 +101,7 @@ impl Store {
         }
     }
 
-    /// A record as it is in its file: nobody writes it over, from outside or inside of the gate.
+    /// A record as it is in its file, for whoever is outside of its gate.
     ///
     /// # Errors
     /// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for what is none of ours, and
@@ -103,12 +115,25 @@ impl Store {
     /// # Errors
     /// As [`read`](Self::read).
     pub(crate) fn read_stamped(&self, place: &Place) -> Result<(Stamp, Record)> {
-        let content = files::read(&place.record)?;
-        let record = match Record::parse(&content.bytes, &place.name) {
-            Ok(record) => record,
-            Err(reason) => Self::unread(place, &content, &reason)?,
-        };
-        Ok((content.stamp, record))
+        let content = files::read_shared(&place.record)?;
+        Ok((content.stamp, Self::parse(place, &content)?))
+    }
+
+    /// A record for whoever is inside its gate: nobody else replaces it, or writes it over.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and as [`Gate::check`].
+    pub(crate) fn read_inside(gate: &Gate, place: &Place) -> Result<Record> {
+        let read = files::read(&place.record).and_then(|content| Self::parse(place, &content));
+        if read.is_err() {
+            // Who came in by another gate may have written it over.
+            gate.check()?;
+        }
+        read
+    }
+
+    fn parse(place: &Place, content: &Content) -> Result<Record> {
+        Record::parse(&content.bytes, &place.name).or_else(|reason| Self::unread(place, content, &reason))
     }
 
     /// What stands for a file that can't be read.
@@ -182,32 +207,39 @@ impl Store {
         work: impl FnOnce(&mut Record, &Now) -> Result<T>,
         after: impl FnOnce(&T),
     ) -> Result<T> {
-        let gate = Gate::enter(&self.folder, place, patience).await?;
+        self.turns.wait().await;
+        let gate = Gate::enter(&self.folder, &self.kept, place, patience).await?;
         self.change_inside(gate, place, asker, work, after)
     }
 
     fn change_inside<T>(
         &self,
-        gate: Gate,
+        mut gate: Gate,
         place: &Place,
         asker: Option<OwnerId>,
         work: impl FnOnce(&mut Record, &Now) -> Result<T>,
         after: impl FnOnce(&T),
     ) -> Result<T> {
-        let stored = self.read(place)?;
+        let known = gate.written.take().filter(|written| written.is_at(&place.record));
+        let read;
+        let stored = match &known {
+            Some(written) => &written.record,
+            None => {
+                read = Self::read_inside(&gate, place)?;
+                &read
+            }
+        };
         let (mut record, now, owed) = (stored.clone(), Now::tell(), self.debts.of(place));
         self.drop_dead(&mut record)?;
         record.release(&owed);
         record.skip_idle(asker, &now);
         let answer = work(&mut record, &now)?;
         record.settle(&now);
-        let has_changed = record != stored;
-        if has_changed {
-            put(&gate, place, &mut record)?;
-        }
+        let has_changed = record != *stored;
+        gate.written = if has_changed { put(&gate, place, &mut record)? } else { known };
         self.debts.paid(place, &owed);
         after(&answer);
-        drop(gate);
+        gate.leave(&self.kept, place);
         // Those of this process need not wait for the system to tell.
         self.locals.hear(place, Some(&record));
         if has_changed {
@@ -219,7 +251,7 @@ impl Store {
     /// Takes out of the records what claims have left in them. What can't be done now remains.
     pub(crate) fn pay_debts(&self) {
         for place in self.debts.places() {
-            let paid = Gate::enter_now(&self.folder, &place).and_then(|gate| match gate {
+            let paid = Gate::enter_now(&self.folder, &self.kept, &place).and_then(|gate| match gate {
                 Some(gate) => self.change_inside(gate, &place, None, |_, _| Ok(()), |()| {}),
                 None => Ok(()),
             });
@@ -235,18 +267,18 @@ impl Store {
 }
 
 /// Writes a record. Nobody else is inside.
-fn put(gate: &Gate, place: &Place, record: &mut Record) -> Result<()> {
-    if let Some(former) = record.pass(gate.number) {
+fn put(gate: &Gate, place: &Place, record: &mut Record) -> Result<Option<Written>> {
+    if let Some(former) = record.pass(gate.number()) {
         // Whoever is stopped inside a gate that was removed must not find his draft when he goes on.
         let draft = place.draft(former);
         files::remove(&draft).map_err(|error| from_io(error, "removing", &draft))?;
     }
-    let draft = Draft::write(place.draft(gate.number), &record.to_bytes()?)?;
+    let draft = Draft::write(place.draft(gate.number()), &record.to_bytes()?)?;
     if let Err(error) = gate.check() {
         draft.discard();
         return Err(error);
     }
-    draft.swap(&place.record)
+    Ok(Written::new(draft.swap(&place.record)?, record.clone()))
 }
 
 #[cfg(test)]

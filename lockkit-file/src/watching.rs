@@ -32,6 +32,8 @@ use crate::{
     store::Store,
 };
 
+/// Where nobody waits, news can wait for so long: our own changes, above all, need no thread that wakes for each.
+const REST: Duration = Duration::from_millis(1);
 /// The file of a process that ends is closed right before it is unlocked.
 const DYING: Duration = Duration::from_millis(1);
 /// After so many looks it was not the process that has closed it.
@@ -75,6 +77,7 @@ impl Watcher {
             dead: VecDeque::new(),
             blind: Blind::default(),
             pays_at: Clock::Boot.now(),
+            had_news: false,
         };
         let thread = thread::Builder::new().name("lockkit-file".to_owned());
         let thread = thread.spawn(move || watch.run()).map_err(failed)?;
@@ -145,6 +148,8 @@ struct Watch {
     dead: VecDeque<SessionId>,
     blind: Blind,
     pays_at: Tick,
+    /// Whether the last look found any news.
+    had_news: bool,
 }
 
 impl Watch {
@@ -173,6 +178,7 @@ impl Watch {
                 // The folder may have been removed, and made again.
                 self.eyes = Eyes::open(&self.store.folder).ok();
             }
+            self.had_news = news.any;
             self.hear(news);
         }
     }
@@ -183,10 +189,12 @@ impl Watch {
         let dying = (!self.dying.is_empty()).then_some(DYING);
         let paying = (!self.store.debts.are_none()).then(|| now.until(self.pays_at));
         let blind = self.eyes.is_none().then(|| now.until(self.blind.due()));
-        let patience = [dying, paying, blind].into_iter().flatten().min();
+        let rests = self.had_news && !self.store.locals.anybody_waits();
+        let rest = rests.then_some(REST);
+        let patience = [dying, paying, blind, rest].into_iter().flatten().min();
         let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
         let mut files = vec![PollFd::new(&self.orders, PollFlags::IN)];
-        files.extend(self.eyes.as_ref().map(|eyes| PollFd::new(eyes, PollFlags::IN)));
+        files.extend(self.eyes.as_ref().filter(|_| !rests).map(|eyes| PollFd::new(eyes, PollFlags::IN)));
         // Where it fails, the polls of the waiters remain, and the next claim starts another thread.
         matches!(poll(&mut files, patience.as_ref()), Ok(_) | Err(Errno::INTR))
     }
@@ -271,11 +279,12 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::kept::Kept;
 
     fn watcher(root: &TempDir) -> Watcher {
         let folder = Folder::new(root.path().to_owned());
         folder.make().unwrap();
-        Watcher::start(Arc::new(Store::new(folder)), false).unwrap()
+        Watcher::start(Arc::new(Store::new(folder, Kept::new())), false).unwrap()
     }
 
     #[test]

@@ -81,6 +81,7 @@ mod optimistic;
 mod pessimistic;
 mod pool;
 mod reaper;
+mod schedule;
 pub mod schema;
 mod server;
 mod sql;

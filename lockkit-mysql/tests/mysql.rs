@@ -2,6 +2,8 @@
 //! core's driver and under it.
 
 #[macro_use]
+extern crate lockkit_fixture;
+
 #[path = "mysql/support.rs"]
 mod support;
 
@@ -29,6 +31,8 @@ mod names;
 mod note;
 #[path = "mysql/outage.rs"]
 mod outage;
+#[path = "mysql/polling.rs"]
+mod polling;
 #[path = "mysql/reachable.rs"]
 mod reachable;
 #[path = "mysql/readers.rs"]

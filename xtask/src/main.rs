@@ -44,7 +44,7 @@ enum Command {
         #[arg(long, conflicts_with = "stress")]
         all: bool,
         /// The tests of everyday, so many times, beside busy loops and a busy disk, on servers that stall
-        #[arg(long, value_name = "TIMES", conflicts_with = "arguments")]
+        #[arg(long, value_name = "TIMES")]
         stress: Option<u32>,
         /// Handed to `cargo test`: `cargo xtask test -- c2_`
         #[arg(last = true)]
@@ -78,7 +78,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Test { stress: Some(times), .. } => test::stress(times),
+        Command::Test { stress: Some(times), arguments, .. } => test::stress(times, &arguments),
         Command::Test { all: true, arguments, .. } => test::run(test::Tier::Thorough, &arguments),
         Command::Test { arguments, .. } => test::run(test::Tier::Everyday, &arguments),
         Command::Ci => ci::run(),

@@ -7,7 +7,7 @@ use std::{
     os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Child, Command, ExitStatus, Output, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use lockkit::{Locker, Mutex};
@@ -149,15 +149,8 @@ pub(crate) fn said(output: &Output) -> String {
 }
 
 /// Asks until there is an answer.
-pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{what} does not come");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+pub(crate) fn until<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    lockkit_fixture::until(PATIENCE, what, ask)
 }
 
 pub(crate) fn is_alive(pid: i32) -> bool {

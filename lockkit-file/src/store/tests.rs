@@ -1,13 +1,16 @@
 use std::{fs, io::Write as _};
 
-use lockkit_core::{Kind, LockName, spi::Wait};
+use lockkit_core::{
+    Kind, LockName,
+    spi::{Attempt, Wait},
+};
 use tempfile::TempDir;
 
 use super::*;
 use crate::record::{Asker, Share};
 
 struct Scene {
-    _root: TempDir,
+    root: Arc<TempDir>,
     store: Store,
     place: Place,
     owner: OwnerId,
@@ -16,25 +19,33 @@ struct Scene {
 impl Scene {
     /// A name that was used before.
     async fn new() -> Self {
-        let root = TempDir::new().unwrap();
+        let root = Arc::new(TempDir::new().unwrap());
         let folder = Folder::new(root.path().to_owned());
         let place = folder.place(&LockName::new(Kind::Mutex, "a").unwrap());
-        let scene = Self { _root: root, store: Store::new(folder), place, owner: OwnerId::random() };
+        let scene = Self { root, store: Store::new(folder, Kept::new()), place, owner: OwnerId::random() };
         scene.take().await;
-        let free = |record: &mut Record, _: &_| Ok(record.release(&[scene.owner]));
-        scene.store.change(&scene.place, None, Duration::ZERO, free, |_| {}).await.unwrap();
+        scene.free().await;
         scene
     }
 
     fn enter(&self) -> Gate {
-        Gate::enter_now(&self.store.folder, &self.place).unwrap().unwrap()
+        Gate::enter_now(&self.store.folder, &self.store.kept, &self.place).unwrap().unwrap()
     }
 
-    async fn take(&self) {
+    /// The token; `None` if another one holds it.
+    async fn take(&self) -> Option<u64> {
         let session = self.store.session().unwrap().id;
         let asker = Asker { owner: self.owner, session, share: Share::Exclusive, label: None };
         let take = |record: &mut Record, now: &_| record.attempt(&asker, Wait::No, now);
-        self.store.change(&self.place, None, Duration::ZERO, take, |_| {}).await.unwrap();
+        match self.store.change(&self.place, None, Duration::ZERO, take, |_| {}).await.unwrap() {
+            Attempt::Granted(grant) => Some(grant.token.get()),
+            Attempt::Busy { .. } => None,
+        }
+    }
+
+    async fn free(&self) {
+        let free = |record: &mut Record, _: &_| Ok(record.release(&[self.owner]));
+        self.store.change(&self.place, None, Duration::ZERO, free, |_| {}).await.unwrap();
     }
 
     fn assert_held(&self) {
@@ -47,7 +58,7 @@ impl Scene {
 async fn c1_who_was_stopped_while_it_wrote_in_a_gate_that_was_removed_writes_nothing_over() {
     let scene = Scene::new().await;
     let gate = scene.enter();
-    let mut stopped = Draft::write(scene.place.draft(gate.number), b"").unwrap();
+    let mut stopped = Draft::write(scene.place.draft(gate.number()), b"").unwrap();
     fs::remove_file(&scene.place.gate).unwrap();
     scene.take().await;
     stopped.file.write_all(b"what it wanted to write").unwrap();
@@ -60,7 +71,7 @@ async fn c1_who_was_stopped_while_it_wrote_in_a_gate_that_was_removed_writes_not
 async fn c1_who_was_stopped_before_its_swap_in_a_gate_that_was_removed_puts_nothing_in_place() {
     let scene = Scene::new().await;
     let gate = scene.enter();
-    let draft = Draft::write(scene.place.draft(gate.number), b"what it wanted to write").unwrap();
+    let draft = Draft::write(scene.place.draft(gate.number()), b"what it wanted to write").unwrap();
     gate.check().unwrap();
     fs::remove_file(&scene.place.gate).unwrap();
     scene.take().await;
@@ -77,5 +88,85 @@ async fn c13_a_write_that_finds_its_gate_removed_changes_nothing_and_leaves_noth
     let mut record = Record::new(&scene.place.name);
     put(&gate, &scene.place, &mut record).unwrap_err();
     scene.assert_held();
-    assert!(!scene.place.draft(gate.number).exists());
+    assert!(!scene.place.draft(gate.number()).exists());
+}
+
+/// Another process, with the same folder.
+fn another(scene: &Scene) -> Scene {
+    let store = Store::new(scene.store.folder.clone(), Kept::new());
+    let root = Arc::clone(&scene.root);
+    Scene { root, store, place: scene.place.clone(), owner: OwnerId::random() }
+}
+
+#[tokio::test]
+async fn c1_c4_what_others_wrote_is_seen_by_those_who_keep_the_record_open() {
+    let scene = Scene::new().await;
+    let scenes = [another(&scene), another(&scene), scene];
+    let mut last = 0;
+    // Each order of three, so that the file that one wrote last is a former one, or was removed.
+    for turn in 0..200 {
+        let holder = &scenes[[0, 1, 2, 0, 0, 1, 1, 0, 2, 2, 1][turn % 11]];
+        let token = holder.take().await.expect("it is free");
+        assert!(token > last, "C4: token {token} follows {last}");
+        last = token;
+        for other in scenes.iter().filter(|other| other.owner != holder.owner) {
+            assert_eq!(other.take().await, None, "C1: two hold it in turn {turn}");
+        }
+        holder.free().await;
+    }
+}
+
+/// Written over in place, by as many bytes.
+#[tokio::test]
+async fn c4_a_record_that_was_put_back_in_place_is_read() {
+    let scene = Scene::new().await;
+    let mut record = scene.store.read(&scene.place).unwrap();
+    let far = 9_000_000_000_000_000;
+    let asker = Asker {
+        owner: OwnerId::random(),
+        session: scene.store.session().unwrap().id,
+        share: Share::Exclusive,
+        label: None,
+    };
+    record.attempt(&asker, Wait::No, &Now { up: 1, wall: far }).unwrap();
+    record.release(&[asker.owner]);
+    let (bytes, before) = (record.to_bytes().unwrap(), Stamp::at(&scene.place.record).unwrap());
+    assert_eq!(bytes.len(), fs::read(&scene.place.record).unwrap().len());
+    // The clock of a file system may tick every few milliseconds only.
+    while Stamp::at(&scene.place.record).unwrap() == before {
+        fs::write(&scene.place.record, &bytes).unwrap();
+    }
+    assert!(scene.take().await > Some(far));
+}
+
+#[tokio::test]
+async fn c1_a_folder_that_was_removed_and_made_again_is_looked_at_again() {
+    let scene = Scene::new().await;
+    fs::remove_dir_all(scene.root.path()).unwrap();
+    let other = another(&scene);
+    other.take().await.expect("it is free");
+    assert_eq!(scene.take().await, None);
+}
+
+#[tokio::test]
+async fn what_is_kept_open_is_bounded_and_closed_with_the_store() {
+    let scene = Scene::new().await;
+    for number in 0..200 {
+        let name = LockName::new(Kind::Mutex, &format!("name-{number}")).unwrap();
+        let place = scene.store.folder.place(&name);
+        scene.store.change(&place, None, Duration::ZERO, |_, _| Ok(()), |()| {}).await.unwrap();
+        assert!(scene.store.kept.len() <= 64);
+    }
+    assert_eq!(scene.store.kept.len(), 64);
+    scene.store.close();
+    assert_eq!(scene.store.kept.len(), 0);
+}
+
+#[tokio::test]
+async fn what_may_be_told_late_is_never_kept() {
+    let scene = Scene::new().await;
+    let store = Store::new(scene.store.folder.clone(), Kept::nothing());
+    let remote = Scene { store, ..another(&scene) };
+    remote.take().await.expect("it is free");
+    assert_eq!(remote.store.kept.len(), 0);
 }

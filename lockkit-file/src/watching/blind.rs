@@ -97,6 +97,7 @@ mod tests {
     use super::*;
     use crate::{
         folder::Folder,
+        kept::Kept,
         record::{Asker, Share},
     };
 
@@ -117,7 +118,7 @@ mod tests {
         let root = TempDir::new().unwrap();
         let folder = Folder::new(root.path().to_owned());
         let place = folder.place(&LockName::new(Kind::Mutex, "a").unwrap());
-        let (store, other) = (Store::new(folder.clone()), Store::new(folder));
+        let (store, other) = (Store::new(folder.clone(), Kept::new()), Store::new(folder, Kept::new()));
         let (mut blind, bell) = (Blind::default(), Arc::new(Notify::new()));
         store.locals.observe(&place, &bell);
         blind.look_at_all(&store);

@@ -11,6 +11,8 @@ pub(super) struct News {
     pub(super) names: HashSet<String>,
     /// Sessions whose files were closed or removed.
     pub(super) sessions: Vec<SessionId>,
+    /// Whether there was any, if only of files that are nothing to us.
+    pub(super) any: bool,
     /// Something was missed.
     pub(super) everything: bool,
     /// A folder was moved or removed: nothing more is told of it.
@@ -91,6 +93,7 @@ mod linux {
                     Err(Errno::INTR) => continue,
                     Err(error) => return Err(error.into()),
                 };
+                news.any = true;
                 if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
                     news.everything = true;
                 }

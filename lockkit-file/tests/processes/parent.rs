@@ -3,13 +3,12 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use libtest_mimic::Failed;
 use lockkit_core::{Kind, LockName, Locker, Mutex, spi::Inspection};
-use lockkit_fixture::Peer;
+use lockkit_fixture::{Peer, until};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -61,14 +60,7 @@ impl Store {
 }
 
 pub(crate) fn eventually(what: &str, is_so: impl Fn() -> Result<bool, Failed>) -> Result<(), Failed> {
-    let start = Instant::now();
-    while !is_so()? {
-        if start.elapsed() > SOON {
-            return Err(what.into());
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
+    until(SOON, what, || is_so().map(|is_so| is_so.then_some(())).transpose())
 }
 
 /// Stops a client outside of the gate of its lock: from inside it would keep out everybody.

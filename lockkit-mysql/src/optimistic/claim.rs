@@ -122,15 +122,15 @@ impl LeaseClaim {
                 Ok(Attempt::Granted(Grant { token, lease }))
             }
             Answer::Busy { .. } | Answer::Locked => {
-                let left = if let Answer::Busy { left } = answer { left } else { None };
                 match &self.place {
                     Some(place) => place.put_back(),
                     None if wait == Wait::No => {
+                        let left = if let Answer::Busy { left } = answer { left } else { None };
                         return Ok(Attempt::Busy { queued: false, retry_after: left });
                     }
                     None => self.stand_in_line(),
                 }
-                poll(&self.store, &self.spec.name, self.form, left, self.spec.op_timeout);
+                poll(&self.store, &self.spec.name);
                 Ok(WAITING)
             }
             Answer::Mismatch { limit } => {
@@ -181,8 +181,7 @@ impl LeaseClaim {
     }
 
     fn stand_in_line(&mut self) {
-        let (name, mode, hint) = (&self.spec.name, self.spec.mode, self.spec.hint.clone());
-        self.place = Some(self.store.waiters.join(name, mode, hint));
+        self.place = Some(self.store.waiters.join(&self.spec));
     }
 }
 
@@ -194,7 +193,7 @@ impl Claim for LeaseClaim {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
         match &self.place {
             Some(place) if !place.is_called() && !self.pending.is_any() => {
-                poll(&self.store, &self.spec.name, self.form, None, self.spec.op_timeout);
+                poll(&self.store, &self.spec.name);
                 return match place.trouble() {
                     Some(trouble) => Err(error::ours(ErrorKind::Unavailable, trouble)),
                     None => Ok(WAITING),
@@ -205,7 +204,7 @@ impl Claim for LeaseClaim {
                 && self.store.waiters.is_any(&self.spec.name) =>
             {
                 self.stand_in_line();
-                poll(&self.store, &self.spec.name, self.form, None, self.spec.op_timeout);
+                poll(&self.store, &self.spec.name);
                 return Ok(WAITING);
             }
             _ => {}

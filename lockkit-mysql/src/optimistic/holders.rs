@@ -8,7 +8,7 @@ use std::{num::NonZeroU32, time::Duration};
 use lockkit_core::spi::Mode;
 use mysql_async as my;
 
-use super::record::{Answer, Asked, Look, Seen};
+use super::record::{Answer, Asked};
 use crate::{
     connection::Connection,
     schema::Tables,
@@ -31,18 +31,12 @@ const MISMATCH: u64 = 4;
 pub(crate) struct HoldersSql {
     lock: String,
     holder: String,
-    peek: String,
 }
 
 impl HoldersSql {
     pub(crate) fn new(tables: &Tables) -> Self {
         let (lock, holder) = (tables.table("lock"), tables.table("holder"));
-        let peek = format!(
-            "SELECT l.fence,{NOW},CAST(l.wanted_us AS SIGNED)-{NOW},h.mode,h.permits,CAST(h.expires_us AS SIGNED)-{NOW} \
-             FROM {lock} l LEFT JOIN {holder} h ON h.kind=l.kind AND h.name=l.name AND h.expires_us>{NOW} \
-             WHERE l.kind=? AND l.name=?"
-        );
-        Self { lock, holder, peek }
+        Self { lock, holder }
     }
 
     pub(crate) async fn acquire(
@@ -151,30 +145,6 @@ impl HoldersSql {
              UPDATE {lock} SET fence=GREATEST(fence,COALESCE(@lockkit_ours,0)) WHERE {this};\
              SELECT CAST(COALESCE(@lockkit_ours,0) AS UNSIGNED)"
         )
-    }
-
-    /// Reads without any lock.
-    pub(crate) async fn look(
-        &self,
-        connection: &mut Connection,
-        kind: &str,
-        name: &str,
-    ) -> Result<Option<Look>, my::Error> {
-        let rows = connection.rows(&self.peek, vec![kind.into(), name.into()]).await?;
-        let read = || {
-            let mut look = Look::default();
-            for row in &rows {
-                (look.version, look.now_us) = (value(row, 0)?, value(row, 1)?);
-                look.wanted = Duration::from_micros(u64::try_from(value::<i64>(row, 2)?).unwrap_or(0));
-                if let Some(mode) = value::<Option<String>>(row, 3)? {
-                    let left = u64::try_from(value::<i64>(row, 5)?).unwrap_or(0);
-                    let (exclusive, permits) = (mode == "x", value(row, 4)?);
-                    look.holders.push(Seen { exclusive, permits, left: Duration::from_micros(left) });
-                }
-            }
-            Some(look)
-        };
-        Ok(read())
     }
 }
 

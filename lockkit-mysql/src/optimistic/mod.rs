@@ -2,13 +2,14 @@
 //!
 //! One statement takes it, one gives it back, and one renews all that are due together. `fence` is the version that
 //! every one of them compares, and the server's clock alone decides when a lease ends. Whoever waits holds no connection:
-//! one task for each lock looks now and then, without a lock on the row.
+//! one task for all locks looks now and then, without a lock on the rows.
 
 mod claim;
 mod gc;
 mod holders;
 mod inspect;
 mod known;
+mod look;
 mod pending;
 mod poller;
 mod record;

@@ -1,123 +1,299 @@
-//! Asks the server on behalf of all who wait for one lock in this process.
+//! Asks the server on behalf of all who wait in this process, whatever they wait for.
 
 use std::{sync::Arc, time::Duration};
 
-use lockkit_core::{ErrorKind, LockName, Result, spi::Mode};
-use tokio::{runtime::Handle, time};
+use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use lockkit_core::{Clock, ErrorKind, Kind, LockName, Result, Tick, spi::Mode};
+use tokio::{runtime::Handle, sync::Notify, time};
 
 use super::{
-    holders::WANTED,
-    record::{Form, Look},
+    look::{ALMOST_OVER, Looks, OVER},
+    record::Look,
     store::Store,
 };
-use crate::error;
+use crate::{
+    error,
+    schedule::{MOST_NAMES, Pace},
+    waiting::attending::{Batch, Room, Turn},
+};
 
-/// The pauses between two looks: short while the lock is on the move, longer while somebody keeps it.
-const SHORTEST: Duration = Duration::from_millis(1);
-const LONGEST: Duration = Duration::from_millis(50);
-/// A server in trouble is not asked more often than that.
-const TROUBLED: Duration = Duration::from_millis(250);
+/// As long as it lives, it is seen that often.
+const HEARTBEAT: Duration = Duration::from_millis(250);
+/// Names that are due wait so long for the look that is under way. Then it is late, and they are looked at beside it.
+const LATE: Duration = Duration::from_millis(50);
+/// So many looks are under way at most, and fewer if the pool is small. More than one only if the server is slow or silent.
+const MOST_LOOKS: usize = 4;
 
-/// Sees to it that somebody polls for those who wait for a lock: one task for each lock, for as long as somebody waits.
-/// It reads, as a write takes the row from the one who wants to release it, and writes now and then only: that somebody
-/// waits.
-///
-/// `left`: how long the lease of the present holder still lasts, if that is known.
-pub(crate) fn poll(
-    store: &Arc<Store>,
-    name: &LockName,
-    form: Form,
-    left: Option<Duration>,
-    op_timeout: Duration,
-) {
+/// Sees to it that somebody polls for those who wait for a lock: one task for all locks, for as long as somebody waits for
+/// any. It reads many names by one statement, as a write takes the row from the one who wants to release it. It writes now
+/// and then only: that somebody waits.
+pub(crate) fn poll(store: &Arc<Store>, name: &LockName) {
     // Without a runtime nobody waits either.
     let Ok(runtime) = Handle::try_current() else { return };
-    let Some(number) = store.waiters.attend(name, runtime.id()) else { return };
-    let attendance = Attendance { store: Arc::clone(store), name: name.clone(), number };
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "one task for each lock that is waited for, whoever waits"
-    )]
-    runtime.spawn(attendance.work(form, left, op_timeout * 3 / 4));
+    let Some((number, bell)) = store.waiters.attend(name, runtime.id()) else { return };
+    let attendance = Attendance { store: Arc::clone(store), number, bell };
+    #[expect(clippy::disallowed_methods, reason = "one task for all locks that are waited for")]
+    runtime.spawn(attendance.work());
 }
 
 /// The task's own presence: when it goes, also by a runtime that is shut down, the next waiter starts another.
 struct Attendance {
     store: Arc<Store>,
-    name: LockName,
     number: u64,
+    /// Rings when somebody waits for another name.
+    bell: Arc<Notify>,
 }
 
 impl Drop for Attendance {
     fn drop(&mut self) {
-        self.store.waiters.abandon(&self.name, self.number);
+        self.store.waiters.abandon(self.number);
+    }
+}
+
+/// What came of a request.
+enum Answer {
+    Looked { batch: Batch, looks: Result<Looks> },
+    Wanted(Result<()>),
+}
+
+/// What is under way, and how much may be.
+struct Progress {
+    /// When each look was sent.
+    looks: Vec<Tick>,
+    most_looks: usize,
+    /// How many names a look may have: fewer after one that failed, as that may be by one of its names, or by their number.
+    most_names: usize,
+    is_wanting: bool,
+    /// The next word that somebody waits is not sent before.
+    quiet: Tick,
+}
+
+impl Progress {
+    fn new(pool_size: usize, now: Tick) -> Self {
+        let most_looks = (pool_size / 2).clamp(1, MOST_LOOKS);
+        Self { looks: Vec::new(), most_looks, most_names: MOST_NAMES, is_wanting: false, quiet: now }
+    }
+
+    /// Which names the next look may have; none if there may be no look now. The last look is kept for hasty waiters: the
+    /// others may be lost, and end when their most patient waiters give up.
+    fn room(&self, now: Tick) -> Room {
+        let are_late = self.looks.iter().all(|sent| sent.after(LATE) <= now);
+        let may_look = are_late && self.looks.len() < self.most_looks;
+        let is_last = !self.looks.is_empty() && self.looks.len() + 1 == self.most_looks;
+        Room { names: if may_look { self.most_names } else { 0 }, only_hasty: is_last }
+    }
+
+    fn begin(&mut self, batch: &Batch) {
+        self.looks.push(batch.sent);
+    }
+
+    fn end(&mut self, batch: &Batch, is_answered: bool) {
+        if let Some(index) = self.looks.iter().position(|sent| *sent == batch.sent) {
+            self.looks.remove(index);
+        }
+        self.most_names = if is_answered {
+            (self.most_names + self.most_names / 8 + 1).min(MOST_NAMES)
+        } else {
+            (batch.names.len() / 2).max(1)
+        };
+    }
+
+    /// When there may be something to do, if the next name is due at `due`.
+    fn next(&self, now: Tick, due: Tick) -> Tick {
+        let due = if self.room(now).names > 0 { due } else { Tick::NEVER };
+        let late = self.looks.iter().map(|sent| sent.after(LATE)).filter(|late| *late > now).min();
+        due.min(late.unwrap_or(Tick::NEVER)).min(now.after(HEARTBEAT))
     }
 }
 
 impl Attendance {
-    async fn work(self, form: Form, mut left: Option<Duration>, patience: Duration) {
-        let Self { store, name, number } = &self;
-        let (mut pause, mut version) = (SHORTEST, 0);
-        while let Some(before) = store.waiters.look(name, *number) {
-            let wait = pause.mul_f64(0.75 + 0.5 * rand::random::<f64>()).min(left.unwrap_or(Duration::MAX));
-            time::sleep(wait.max(SHORTEST)).await;
-            pause = (pause * 2).min(LONGEST);
-            let Some(line) = store.waiters.look(name, *number) else { return };
-            // Somebody here was called meanwhile, and finds out by himself.
-            if line.calls != before.calls {
-                pause = SHORTEST;
-                left = None;
-                continue;
-            }
-            match look(store, name, form, patience).await {
-                Ok(mut look) => {
-                    store.waiters.report(name, None);
-                    if look.version != version {
-                        (version, pause) = (look.version, SHORTEST);
-                    }
-                    if line.modes.first() == Some(&Mode::Exclusive)
-                        && look.is_read()
-                        && look.wanted < WANTED / 2
-                    {
-                        // To say that it still waits. New readers would come in, one after the other.
-                        store.waiters.call_next(name);
-                    }
-                    if line.modes.first() == Some(&Mode::Shared) && look.is_kept_for_a_writer() {
-                        // It may be one of this very line, behind the reader whom it keeps away.
-                        store.waiters.call_next_in(name, Mode::Exclusive);
-                    }
-                    if form == Form::Row && !look.holders.is_empty() && look.wanted < WANTED / 2 {
-                        want(store, name, patience).await;
-                    }
-                    for mode in line.modes {
-                        // One who was called and does not ask must not hold up the rest: the next one is called, too.
-                        if !look.fits(mode) || !store.waiters.call_next(name) {
-                            break;
-                        }
-                        look.add(mode);
-                    }
-                    left = look.next_end();
+    async fn work(self) {
+        let mut progress = Progress::new(self.store.pool.config().pool_size, Clock::Boot.now());
+        let mut requests = FuturesUnordered::<BoxFuture<'_, Answer>>::new();
+        loop {
+            let now = Clock::Boot.now();
+            let due = match self.store.waiters.turn(self.number, now, progress.room(now)) {
+                Turn::Ask(batch) => {
+                    progress.begin(&batch);
+                    requests.push(self.look(batch).boxed());
+                    continue;
                 }
-                Err(error) => {
-                    store.waiters.report(name, Some(error.context().to_owned()));
-                    (pause, left) = (TROUBLED, None);
+                Turn::Over if requests.is_empty() => {
+                    // Somebody may have come to wait in between.
+                    if self.store.waiters.resign(self.number) {
+                        return;
+                    }
+                    continue;
                 }
+                Turn::Over => Tick::NEVER,
+                Turn::Wait(due) => due,
+            };
+            let pause = now.until(progress.next(now, due));
+            tokio::select! {
+                // What has come is taken note of before anything is found missing.
+                biased;
+                Some(answer) = requests.next() => {
+                    if let Some((names, patience)) = self.heed(answer, &mut progress) {
+                        requests.push(self.want(names, patience).boxed());
+                    }
+                }
+                () = self.bell.notified() => {}
+                () = time::sleep(pause) => {}
             }
         }
     }
-}
 
-/// One who can't say that it waits, waits nevertheless: the next look finds out what is wrong.
-async fn want(store: &Store, name: &LockName, patience: Duration) {
-    let said = time::timeout(patience, store.want(name, patience)).await;
-    if let Ok(Err(error)) = said {
-        tracing::debug!(%name, "others are not told that this process waits: {error}");
+    async fn look(&self, batch: Batch) -> Answer {
+        let patience = batch.patience;
+        let looks = time::timeout(patience, self.store.look(&batch.names, patience)).await;
+        let looks = looks.unwrap_or_else(|_| {
+            Err(error::ours(ErrorKind::Unavailable, format!("the server did not answer within {patience:?}")))
+        });
+        Answer::Looked { batch, looks }
+    }
+
+    async fn want(&self, names: Vec<LockName>, patience: Duration) -> Answer {
+        let said = time::timeout(patience, self.store.want(&names, patience)).await;
+        Answer::Wanted(said.unwrap_or(Ok(())))
+    }
+
+    /// Returns the names of which others are to be told that somebody waits.
+    fn heed(&self, answer: Answer, progress: &mut Progress) -> Option<(Vec<LockName>, Duration)> {
+        let now = Clock::Boot.now();
+        let (batch, looks) = match answer {
+            Answer::Looked { batch, looks } => (batch, looks),
+            Answer::Wanted(said) => {
+                progress.is_wanting = false;
+                if let Err(error) = said {
+                    // Whoever can't say that it waits, waits nevertheless.
+                    tracing::debug!("others are not told that this process waits: {error}");
+                    progress.quiet = now.after(OVER);
+                }
+                return None;
+            }
+        };
+        progress.end(&batch, looks.is_ok());
+        let pace = Pace::new(self.store.waiters.len(), rand::random());
+        let looks = match looks {
+            Ok(looks) => looks,
+            Err(error) => {
+                self.store.waiters.failed(&batch.names, batch.sent, pace, &error);
+                return None;
+            }
+        };
+        let mut unsaid = Vec::new();
+        let mut is_urgent = false;
+        for (name, look) in batch.names.iter().zip(looks) {
+            let wanted = match look {
+                Some(look) => self.heed_look(name, look, batch.sent, pace),
+                None => {
+                    let error = error::nonsense("looking who has a lock");
+                    self.store.waiters.failed(std::slice::from_ref(name), batch.sent, pace, &error);
+                    None
+                }
+            };
+            if let Some(wanted) = wanted.filter(|wanted| *wanted < ALMOST_OVER) {
+                is_urgent |= wanted < OVER;
+                unsaid.push(name.clone());
+            }
+        }
+        let may_say = is_urgent && !progress.is_wanting && progress.quiet <= now;
+        progress.is_wanting |= may_say;
+        may_say.then_some((unsaid, batch.patience))
+    }
+
+    /// Calls those who would get their lock. If others are to know that somebody waits, returns for how long they do.
+    fn heed_look(&self, name: &LockName, mut look: Look, sent: Tick, pace: Pace) -> Option<Duration> {
+        let waiters = &self.store.waiters;
+        let modes = waiters.answered(name, sent, look.version)?;
+        let is_first = |mode| modes.first() == Some(&mode);
+        let says = match name.kind() {
+            Kind::Mutex | Kind::Election => !look.holders.is_empty(),
+            // New readers would come in, one after the other.
+            Kind::RwLock => is_first(Mode::Exclusive) && look.is_read(),
+            _ => false,
+        };
+        if is_first(Mode::Shared) && look.is_kept_for_a_writer() {
+            // It may be one of this very line, behind the reader whom it keeps away.
+            waiters.call_next_in(name, Mode::Exclusive);
+        }
+        for mode in modes {
+            // One who was called and does not ask must not hold up the rest: the next one is called, too.
+            if !look.fits(mode) || !waiters.call_next(name) {
+                break;
+            }
+            look.add(mode);
+        }
+        waiters.plan(name, pace, look.next_end());
+        says.then_some(look.wanted)
     }
 }
 
-/// A server that has fallen silent is one in trouble: those who wait shall hear of it.
-async fn look(store: &Store, name: &LockName, form: Form, patience: Duration) -> Result<Look> {
-    time::timeout(patience, store.look(name, form, patience)).await.unwrap_or_else(|_| {
-        Err(error::ours(ErrorKind::Unavailable, format!("the server did not answer within {patience:?}")))
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn batch(names: usize, sent: Tick) -> Batch {
+        let names = (0..names).map(|number| LockName::new(Kind::Mutex, &number.to_string()).unwrap());
+        Batch { names: names.collect(), sent, patience: SECOND * 60 }
+    }
+
+    /// Catches a lost look that slows the ones after it down, and a silent server that gets more and more of them.
+    #[test]
+    fn c8_a_late_look_holds_up_no_other_and_only_a_few_are_under_way() {
+        let now = Clock::Boot.now();
+        let mut progress = Progress::new(16, now);
+        let lost = batch(2, now);
+        progress.begin(&lost);
+        assert_eq!(progress.room(now).names, 0, "it may be answered still");
+        assert_eq!(now.until(progress.next(now, now)), LATE);
+        let late = now.after(LATE);
+        assert_eq!(progress.next(late, late), late);
+        for round in 0..5 {
+            let sent = late.after(SECOND * round);
+            assert_eq!(progress.room(sent), Room { names: MOST_NAMES, only_hasty: false });
+            let next = batch(1, sent);
+            progress.begin(&next);
+            assert_eq!(progress.room(sent).names, 0);
+            progress.end(&next, true);
+            assert_eq!(progress.room(sent).names, MOST_NAMES, "an answer makes room at once");
+        }
+        let mut sent = late;
+        for look in 1..MOST_LOOKS {
+            assert_eq!(progress.room(sent), Room { names: MOST_NAMES, only_hasty: look + 1 == MOST_LOOKS });
+            progress.begin(&batch(1, sent));
+            sent = sent.after(LATE);
+        }
+        assert_eq!(progress.room(sent.after(SECOND * 60)).names, 0);
+        progress.end(&lost, true);
+        assert!(progress.room(sent).names > 0);
+        let mut alone = Progress::new(1, now);
+        assert_eq!(alone.room(now), Room { names: MOST_NAMES, only_hasty: false });
+        alone.begin(&lost);
+        assert_eq!(alone.room(late).names, 0, "the pool has one connection, which others need, too");
+    }
+
+    #[test]
+    fn c8_a_look_that_failed_is_followed_by_shorter_ones_until_they_succeed() {
+        let now = Clock::Boot.now();
+        let mut progress = Progress::new(16, now);
+        let mut sizes = Vec::new();
+        while progress.most_names > 1 {
+            let failed = batch(progress.most_names, now);
+            progress.begin(&failed);
+            progress.end(&failed, false);
+            sizes.push(progress.most_names);
+        }
+        assert_eq!(sizes, [125, 62, 31, 15, 7, 3, 1]);
+        let mut answered = 0;
+        while progress.most_names < MOST_NAMES {
+            let look = batch(1, now);
+            progress.begin(&look);
+            progress.end(&look, true);
+            answered += 1;
+        }
+        assert!(answered < 50, "{answered}");
+    }
 }

@@ -8,14 +8,12 @@ use mysql_async::{self as my, Value};
 use crate::{
     connection::Connection,
     schema::Tables,
-    server::value,
     sql::{LEAST_FENCE, NOW, WRITABLE},
 };
 
 use super::{
-    holders::WANTED,
     known::KnownRows,
-    record::{Answer, Asked, Former, Look, Passed, Seen},
+    record::{Answer, Asked, Former, Passed},
 };
 
 /// The statements about such rows.
@@ -27,9 +25,7 @@ pub(crate) struct RowSql {
     release: String,
     reissue: String,
     reissue_or_free: String,
-    want: String,
     raise: String,
-    peek: String,
 }
 
 impl RowSql {
@@ -83,31 +79,11 @@ impl RowSql {
              acquired_us=IF({others},acquired_us,{NOW}),touched_us={NOW},expires_us=IF({others},0,{NOW}+?) \
              WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}"
         );
-        // Once, whoever of them is first. It is no use of the lock, so `touched_us` stays.
-        let want = format!(
-            "UPDATE {lock} SET wanted_by=?,wanted_us={NOW}+{} \
-             WHERE kind=? AND name=? AND expires_us>{NOW} AND wanted_us<{NOW}+{}",
-            WANTED.as_micros(),
-            WANTED.as_micros() / 2
-        );
         let raise = format!(
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) \
              WHERE kind=? AND name=? AND owner=? AND expires_us>{NOW} AND {WRITABLE}"
         );
-        let peek = format!(
-            "SELECT fence,CAST(expires_us AS SIGNED)-{NOW},{NOW},CAST(wanted_us AS SIGNED)-{NOW} FROM {lock} WHERE kind=? AND name=?"
-        );
-        Self {
-            acquire,
-            acquire_known,
-            known: KnownRows::default(),
-            release,
-            reissue,
-            reissue_or_free,
-            want,
-            raise,
-            peek,
-        }
+        Self { acquire, acquire_known, known: KnownRows::default(), release, reissue, reissue_or_free, raise }
     }
 
     pub(crate) async fn acquire(
@@ -206,17 +182,6 @@ impl RowSql {
         })
     }
 
-    /// Says in the row that this client waits, unless one has said so lately.
-    pub(crate) async fn want(
-        &self,
-        connection: &mut Connection,
-        kind: &str,
-        name: &str,
-        client: u64,
-    ) -> Result<(), my::Error> {
-        connection.run(&self.want, vec![client.into(), kind.into(), name.into()]).await.map(drop)
-    }
-
     /// The fence after it was raised to `floor`; `None` if it is not ours, or the server is no primary.
     pub(crate) async fn raise(
         &self,
@@ -227,25 +192,6 @@ impl RowSql {
         let params = vec![floor.into(), asked.kind.into(), asked.name.into(), asked.owner.into()];
         let fence = connection.run(&self.raise, params).await?.id;
         Ok(Some(fence).filter(|fence| *fence > 0))
-    }
-
-    /// Reads without any lock.
-    pub(crate) async fn look(
-        &self,
-        connection: &mut Connection,
-        kind: &str,
-        name: &str,
-    ) -> Result<Option<Look>, my::Error> {
-        let rows = connection.rows(&self.peek, vec![kind.into(), name.into()]).await?;
-        let Some(row) = rows.first() else { return Ok(Some(Look::default())) };
-        let read = || {
-            let left = u64::try_from(value::<i64>(row, 1)?).ok().filter(|left| *left > 0);
-            let seen = Seen { exclusive: true, permits: 0, left: Duration::from_micros(left.unwrap_or(0)) };
-            let holders = if left.is_some() { vec![seen] } else { Vec::new() };
-            let wanted = Duration::from_micros(u64::try_from(value::<i64>(row, 3)?).unwrap_or(0));
-            Some(Look { version: value(row, 0)?, now_us: value(row, 2)?, holders, wanted })
-        };
-        Ok(read())
     }
 }
 

@@ -6,7 +6,8 @@ use lockkit_core::{Clock, LockName, Result, spi::Outsiders};
 
 use super::{
     holders::HoldersSql,
-    record::{Answer, Asked, Form, Former, Look, Passed},
+    look::{LookSql, Looks},
+    record::{Answer, Asked, Form, Former, Passed},
     renewal::Renewals,
     row::RowSql,
 };
@@ -30,14 +31,18 @@ pub(crate) struct Store {
     pub(crate) client: u64,
     row: RowSql,
     holders: HoldersSql,
+    looks: LookSql,
 }
 
 impl Store {
     pub(crate) fn new(pool: Pool) -> Self {
         let pool = Arc::new(pool);
-        let (row, holders) = (RowSql::new(pool.config().tables()), HoldersSql::new(pool.config().tables()));
+        let tables = pool.config().tables();
+        let row = RowSql::new(tables);
+        let holders = HoldersSql::new(tables);
+        let looks = LookSql::new(tables);
         let renewals = Renewals::new(Arc::clone(&pool));
-        Self { pool, waiters: Arc::default(), renewals, client: rand::random(), row, holders }
+        Self { pool, waiters: Arc::default(), renewals, client: rand::random(), row, holders, looks }
     }
 
     /// # Errors
@@ -147,38 +152,33 @@ impl Store {
         }
     }
 
-    /// Lets other clients know that this one waits for a mutex. It is no more than a hint: whoever is at work on the row
+    /// Lets other clients know that this one waits for these locks. It is no more than a hint: whoever is at work on a row
     /// comes first.
     ///
     /// # Errors
     /// What the server says.
-    pub(crate) async fn want(&self, name: &LockName, patience: Duration) -> Result<()> {
+    pub(crate) async fn want(&self, names: &[LockName], patience: Duration) -> Result<()> {
         let mut connection = self.pool.get(patience).await?;
-        let (kind, text) = (name.kind().as_str(), name.as_str());
-        match self.row.want(&mut connection, kind, text, self.client).await {
+        match self.looks.want(&mut connection, names, self.client).await {
             Err(error) if error::is_race(&error) => roll_back(&mut connection).await,
             answer => self.pool.checked(answer, Phase::Read, "waiting"),
         }
     }
 
-    /// Reads who has a lock, without any lock of the database's.
+    /// Reads who has these locks, without any lock of the database's.
     ///
     /// # Errors
     /// What the server says.
-    pub(crate) async fn look(&self, name: &LockName, form: Form, patience: Duration) -> Result<Look> {
+    pub(crate) async fn look(&self, names: &[LockName], patience: Duration) -> Result<Looks> {
         let mut connection = self.pool.get(patience).await?;
         let sent = Clock::Boot.now();
-        let (kind, text) = (name.kind().as_str(), name.as_str());
-        let answer = match form {
-            Form::Row => self.row.look(&mut connection, kind, text).await,
-            Form::Holders(_) => self.holders.look(&mut connection, kind, text).await,
-        };
-        let look = self.pool.checked(answer, Phase::Read, "peeking")?;
-        let look = look.ok_or_else(|| error::nonsense("peeking"))?;
-        if look.now_us > 0 {
-            self.pool.observe(sent, look.now_us);
+        let answer = self.looks.look(&mut connection, names).await;
+        let looks = self.pool.checked(answer, Phase::Read, "looking who has a lock")?;
+        let time = looks.iter().flatten().map(|look| look.now_us).max().filter(|now| *now > 0);
+        if let Some(now) = time {
+            self.pool.observe(sent, now);
         }
-        Ok(look)
+        Ok(looks)
     }
 }
 

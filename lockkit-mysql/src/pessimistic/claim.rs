@@ -81,8 +81,7 @@ impl RowClaim {
     /// One of all who wait in this process stands in the server's line.
     fn is_turn(&mut self, wait: Wait) -> bool {
         if self.place.is_none() && wait != Wait::No {
-            let (name, mode, hint) = (&self.spec.name, self.spec.mode, self.spec.hint.clone());
-            self.place = Some(self.store.waiters.join(name, mode, hint));
+            self.place = Some(self.store.waiters.join(&self.spec));
         }
         // Longer than anybody who asks can take.
         let asking = MAX_PATIENCE + self.spec.op_timeout * 2;

@@ -51,7 +51,7 @@ impl Counter {
 
     async fn writes(&mut self) -> u64 {
         let mut writes = 0;
-        for name in ["Com_insert", "Com_insert_select", "Com_update"] {
+        for name in ["Com_insert", "Com_insert_select", "Com_update", "Com_update_multi"] {
             writes += self.admin.status(name).await;
         }
         writes
@@ -186,7 +186,12 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     let grants = grants.load(Relaxed);
     println!("{:.2} statements a grant, {grants} grants in {elapsed:?}", ratio(statements, grants));
     assert_eq!(grants, 4 * TASKS);
-    assert!(ratio(statements, grants) <= 2.6, "{statements} statements for {grants} grants");
+    // Two for each, and a look now and then for as long as the server takes. Each of 64 who looks by itself is many more.
+    let looks = elapsed.as_secs_f64() * 250.0;
+    assert!(
+        ratio(statements, grants) <= 2.2 + looks / 256.0,
+        "{statements} for {grants} grants in {elapsed:?}"
+    );
 }
 
 /// Catches a plain read: a proxy may send that to a replica, which lags and tells a holder that its lease has ended.

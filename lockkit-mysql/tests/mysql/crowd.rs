@@ -2,10 +2,11 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
+    atomic::{AtomicU32, Ordering::SeqCst},
 };
 
-use lockkit_core::spi::Wait;
+use lockkit_conformance::{Stay, Witness};
+use lockkit_core::{LockGuard, spi::Wait};
 use lockkit_fixture::SqlFlavor;
 use tokio::{
     sync::Barrier,
@@ -32,29 +33,34 @@ async fn crowd(bed: &Bed) -> Vec<Arc<lockkit_mysql::MySql>> {
     crowd
 }
 
+/// Until somebody else had the chance to come in.
+async fn stay(guard: &LockGuard, witness: &Witness) {
+    let mut stay = Stay::begin(guard);
+    yield_now().await;
+    stay.look(guard);
+    witness.record(stay);
+}
+
 /// Catches a statement that lets two in, a token that falls, and a deadlock that reaches the caller.
 async fn c1_c4_one_at_a_time_among_64_connections(flavor: SqlFlavor) {
     const ROUNDS: usize = 5;
     let bed = Bed::shared(flavor);
-    let (inside, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let witness = Arc::new(Witness::default());
     let mut tasks = JoinSet::new();
     for backend in crowd(&bed).await {
-        let (inside, last) = (Arc::clone(&inside), Arc::clone(&last));
+        let witness = Arc::clone(&witness);
         // The store's own queue is what is tested.
         let locker = lockkit_core::Locker::from_dyn(backend).with_process_gate(false);
         tasks.spawn(async move {
             for _ in 0..ROUNDS {
                 let guard = locker.mutex("one").unwrap().lock().await.unwrap();
-                assert!(!inside.swap(true, SeqCst), "two are inside");
-                let token = guard.fencing_token().get();
-                assert!(last.swap(token, SeqCst) < token, "a token fell");
-                yield_now().await;
-                inside.store(false, SeqCst);
+                stay(&guard, &witness).await;
                 guard.release().await.unwrap();
             }
         });
     }
     within(SOON * 3, "the crowd", tasks.join_all()).await;
+    assert_eq!(witness.verify(), CROWD * ROUNDS);
 }
 
 /// Catches a first write that deadlocks (insert after a failed read, INSERT IGNORE and FOR UPDATE, gap locks).
@@ -91,33 +97,26 @@ async fn c1_c13_64_connections_race_for_fresh_names(flavor: SqlFlavor) {
 async fn c1_c13_writers_and_readers_race_for_fresh_names(flavor: SqlFlavor) {
     const ROUNDS: usize = 8;
     let bed = Bed::shared(flavor);
-    let (readers, writers) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let witnesses: Arc<[Witness; ROUNDS]> = Arc::default();
     let start = Arc::new(Barrier::new(CROWD));
     let mut tasks = JoinSet::new();
     for (index, backend) in crowd(&bed).await.into_iter().enumerate() {
-        let (readers, writers, start) = (Arc::clone(&readers), Arc::clone(&writers), Arc::clone(&start));
+        let (witnesses, start) = (Arc::clone(&witnesses), Arc::clone(&start));
         // The store's own queue is what is tested.
         let locker = lockkit_core::Locker::from_dyn(backend).with_process_gate(false);
         tasks.spawn(async move {
-            for round in 0..ROUNDS {
+            for (round, witness) in witnesses.iter().enumerate() {
                 start.wait().await;
                 let lock = locker.rw_lock(&round.to_string()).unwrap();
-                if (index + round) % 8 == 0 {
-                    let guard = lock.write().await.unwrap();
-                    assert_eq!((writers.fetch_add(1, SeqCst), readers.load(SeqCst)), (0, 0));
-                    yield_now().await;
-                    writers.fetch_sub(1, SeqCst);
-                    guard.release().await.unwrap();
-                } else {
-                    let guard = lock.read().await.unwrap();
-                    readers.fetch_add(1, SeqCst);
-                    assert_eq!(writers.load(SeqCst), 0);
-                    yield_now().await;
-                    readers.fetch_sub(1, SeqCst);
-                    guard.release().await.unwrap();
-                }
+                let writes = (index + round) % 8 == 0;
+                let guard = if writes { lock.write().await } else { lock.read().await }.unwrap();
+                stay(&guard, witness).await;
+                guard.release().await.unwrap();
             }
         });
     }
     within(SOON * 3, "the crowd", tasks.join_all()).await;
+    for witness in &*witnesses {
+        assert_eq!(witness.verify(), CROWD);
+    }
 }

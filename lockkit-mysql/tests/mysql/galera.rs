@@ -1,7 +1,6 @@
 //! A Galera cluster, on whose nodes the lockers take turns.
 
 use std::{
-    collections::HashSet,
     env,
     num::NonZeroU32,
     sync::{
@@ -11,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use lockkit_conformance::{Stay, Witness};
 use lockkit_core::{
     FencingToken, Kind, LockGuard, LockOptions, Locker, Released, Result,
     spi::{Attempt, Backend as _, Claim, Mode, Note, Noted, Wait},
@@ -34,18 +34,6 @@ const LOCKERS: usize = 12;
 const LIMIT: u32 = 3;
 const HOLD: Duration = Duration::from_millis(2);
 
-/// Who holds one name.
-#[derive(Default)]
-struct Holders {
-    writers: u32,
-    /// Readers, or permits.
-    shares: u32,
-    /// The largest token of those who excluded all others, and of all.
-    exclusive: u64,
-    highest: u64,
-    tokens: HashSet<u64>,
-}
-
 #[derive(Clone, Copy)]
 enum Sort {
     Mutex,
@@ -57,15 +45,14 @@ enum Sort {
 /// What the lockers have done to each other.
 #[derive(Default)]
 struct Record {
-    mutex: Mutex<Holders>,
-    rw_lock: Mutex<Holders>,
-    semaphore: Mutex<Holders>,
+    mutex: Witness,
+    rw_lock: Witness,
+    semaphore: Witness,
     findings: Mutex<Vec<String>>,
-    grants: Mutex<u64>,
 }
 
 impl Record {
-    fn holders(&self, sort: Sort) -> &Mutex<Holders> {
+    fn witness(&self, sort: Sort) -> &Witness {
         match sort {
             Sort::Mutex => &self.mutex,
             Sort::Reader | Sort::Writer => &self.rw_lock,
@@ -75,39 +62,6 @@ impl Record {
 
     fn find(&self, finding: String) {
         self.findings.lock().unwrap().push(finding);
-    }
-
-    fn enter(&self, sort: Sort, token: u64) {
-        let mut holders = self.holders(sort).lock().unwrap();
-        let Holders { writers, shares, exclusive, highest, .. } = *holders;
-        *self.grants.lock().unwrap() += 1;
-        let (is_alone, is_above) = match sort {
-            Sort::Mutex | Sort::Writer => (writers == 0 && shares == 0, token > highest),
-            Sort::Reader => (writers == 0, token > exclusive),
-            Sort::Permit => (shares < LIMIT, true),
-        };
-        if !is_alone {
-            self.find(format!("C1: {} came in beside {writers} writers and {shares} shares", sort.name()));
-        }
-        if !holders.tokens.insert(token) || !is_above {
-            self.find(format!("C4: {} has the token {token} after {highest}", sort.name()));
-        }
-        holders.highest = highest.max(token);
-        if sort.is_exclusive() {
-            holders.writers += 1;
-            holders.exclusive = exclusive.max(token);
-        } else {
-            holders.shares += 1;
-        }
-    }
-
-    fn leave(&self, sort: Sort) {
-        let mut holders = self.holders(sort).lock().unwrap();
-        if sort.is_exclusive() {
-            holders.writers -= 1;
-        } else {
-            holders.shares -= 1;
-        }
     }
 }
 
@@ -119,10 +73,6 @@ impl Sort {
             Self::Writer => "a writer",
             Self::Permit => "a permit",
         }
-    }
-
-    fn is_exclusive(self) -> bool {
-        matches!(self, Self::Mutex | Self::Writer)
     }
 
     async fn lock(self, locker: &Locker) -> Result<LockGuard> {
@@ -172,9 +122,10 @@ async fn c1_c4_lockers_on_all_nodes_of_a_galera_cluster_take_turns() {
                         continue;
                     }
                 };
-                record.enter(sort, guard.fencing_token().get());
+                let mut stay = Stay::begin(&guard);
                 sleep(HOLD).await;
-                record.leave(sort);
+                stay.look(&guard);
+                record.witness(sort).record(stay);
                 match guard.release().await {
                     Ok(Released::Freed) => {}
                     other => record.find(format!("{} was released: {other:?}", sort.name())),
@@ -184,8 +135,9 @@ async fn c1_c4_lockers_on_all_nodes_of_a_galera_cluster_take_turns() {
     }
     within(duration + SOON * 3, "the lockers", tasks.join_all()).await;
     let findings = record.findings.lock().unwrap();
-    println!("{} grants in {duration:?}", record.grants.lock().unwrap());
     assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
+    let grants = [Sort::Mutex, Sort::Reader, Sort::Permit].map(|sort| record.witness(sort).verify());
+    println!("{grants:?} grants in {duration:?}");
 }
 
 /// How far a holder raises its token.

@@ -2,19 +2,19 @@
 
 use std::{
     fmt,
-    io::{self, Write as _},
     net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, Once, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
 use lockkit_conformance::proxy::Proxy;
 use lockkit_core::{
-    Error, FencingToken, Kind, LockName, LockOptions, Locker, OwnerId, Result,
-    spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Mode, Wait},
+    Error, FencingToken, Kind, LockName, LockOptions, Locker, Result,
+    spi::{Backend as _, Claim, ClaimSpec, Mode, Wait},
     url::StoreUrl,
 };
-use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
+pub(crate) use lockkit_fixture::claims::{busy, granted, mutex, texts, until};
+use lockkit_fixture::{SqlFlavor, SqlServer, claims};
 use lockkit_mysql::{
     Config, MySql,
     mysql_async::{
@@ -22,7 +22,7 @@ use lockkit_mysql::{
         prelude::{FromRow, Queryable as _},
     },
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -35,45 +35,7 @@ pub(crate) const STALL: Duration = Duration::from_secs(2);
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 /// No background task cleans up while statements are counted.
 pub(crate) const QUIET: &str = "retention=3650d";
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
 const NO_SUCH_THREAD: u16 = 1094;
-
-/// Makes two tests of each function, one on MariaDB and one on MySQL.
-macro_rules! on_both {
-    ($($test:ident),* $(,)?) => {
-        mod mariadb {$(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() {
-                super::$test(lockkit_fixture::SqlFlavor::MariaDb).await;
-            }
-        )*}
-
-        mod mysql {$(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() {
-                if $crate::support::has_mysql() {
-                    super::$test(lockkit_fixture::SqlFlavor::MySql).await;
-                }
-            }
-        )*}
-    };
-}
-
-/// False, and said loudly past any capture of a test's output, where there is no MySQL.
-pub(crate) fn has_mysql() -> bool {
-    static SAID: Once = Once::new();
-    let missing = mysql_is_there().err();
-    if let Some(reason) = &missing {
-        SAID.call_once(|| {
-            let line = "=".repeat(80);
-            let text = format!(
-                "{line}\nWARNING: nothing is tested on MySQL here, only on MariaDB.\n{reason}\n{line}\n"
-            );
-            io::stderr().write_all(text.as_bytes()).unwrap();
-        });
-    }
-    missing.is_none()
-}
 
 /// A server, and a table prefix on it that no other test has.
 #[derive(Clone)]
@@ -213,12 +175,8 @@ pub(crate) fn with_ttl(backend: MySql, ttl: Duration) -> Locker {
     Locker::new(backend).with_defaults(LockOptions::new().with_ttl(ttl)).unwrap().with_process_gate(false)
 }
 
-pub(crate) fn mutex(name: &str) -> LockName {
-    LockName::new(Kind::Mutex, name).unwrap()
-}
-
 pub(crate) fn spec(name: &str) -> ClaimSpec {
-    ClaimSpec::new(mutex(name), OwnerId::random(), Mode::Exclusive, TTL, OP_TIMEOUT)
+    claims::spec(name, TTL, OP_TIMEOUT)
 }
 
 pub(crate) fn claim(backend: &MySql, name: &str) -> Box<dyn Claim> {
@@ -229,20 +187,6 @@ pub(crate) fn claim_in(backend: &MySql, kind: Kind, name: &str, mode: Mode) -> B
     let mut spec = spec(name);
     (spec.name, spec.mode) = (LockName::new(kind, name).unwrap(), mode);
     backend.claim(spec).unwrap()
-}
-
-pub(crate) fn granted(attempt: Result<Attempt>) -> Grant {
-    match attempt.unwrap() {
-        Attempt::Granted(grant) => grant,
-        busy @ Attempt::Busy { .. } => panic!("{busy:?}"),
-    }
-}
-
-pub(crate) fn busy(attempt: Result<Attempt>) {
-    match attempt.unwrap() {
-        Attempt::Busy { .. } => {}
-        granted @ Attempt::Granted(_) => panic!("{granted:?}"),
-    }
 }
 
 /// The token of one more grant, given back at once.
@@ -258,16 +202,6 @@ pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) ->
     timeout(limit, future).await.unwrap_or_else(|_| panic!("{what} took longer than {limit:?}"))
 }
 
-/// Waits until it is so.
-pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let waiting = async {
-        while !is_so().await {
-            sleep(LOOK_AGAIN).await;
-        }
-    };
-    timeout(SOON, waiting).await.unwrap_or_else(|_| panic!("it never came true: {what}"));
-}
-
 /// Drops a request whose reply is lost, once it is applied.
 pub(crate) async fn unanswered<T: fmt::Debug>(
     request: impl Future<Output = T>,
@@ -277,17 +211,6 @@ pub(crate) async fn unanswered<T: fmt::Debug>(
         answer = request => panic!("the reply was not lost: {answer:?}"),
         () = until("it is applied", is_applied) => {}
     }
-}
-
-/// What a user sees of an error.
-pub(crate) fn texts(error: &Error) -> String {
-    let mut texts = format!("{error} {error:?}");
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        texts.push_str(&format!(" {error} {error:?}"));
-        source = error.source();
-    }
-    texts
 }
 
 /// A second client, with the plain client library, that may do everything.

@@ -4,7 +4,7 @@ use lockkit_core::spi::{Backend as _, Released, Wait};
 
 use crate::support::*;
 
-on_each! {
+on_both! {
     c1_c4_what_0_1_0_has_stored_is_read_tokens_rise_and_it_has_the_form_of_today,
 }
 

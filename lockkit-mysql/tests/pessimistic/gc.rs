@@ -7,7 +7,7 @@ use lockkit_core::{
 
 use crate::support::*;
 
-on_each! {
+on_both! {
     c4_a_token_rises_above_that_of_a_row_that_is_gone,
     c1_a_row_that_goes_under_a_waiter_is_made_anew,
 }

@@ -9,7 +9,7 @@ use lockkit_core::{
 
 use crate::support::*;
 
-on_each! {
+on_both! {
     c1_one_owner_at_a_time_and_the_next_has_a_larger_token,
     c4_tokens_rise_through_rollback_loss_and_restart,
     c5_a_second_attempt_of_the_same_claim_gets_its_own_token,
@@ -83,15 +83,14 @@ async fn c3_the_lease_counts_from_the_last_question_and_not_from_the_attempt(fla
     let mut holder = store.claim("a");
     granted(holder.attempt(Wait::No).await);
     let asked = Clock::Boot.now();
-    let admin = store.admin.clone();
-    let freeing = tokio::spawn(async move {
-        until("the other one waits", || async { admin.waiting().await == 1 }).await;
+    let freeing = async {
+        until("the other one waits", async || store.admin.waiting().await == 1).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         holder.release().await.unwrap();
-    });
+    };
     let mut waiter = store.claim("a");
-    let grant = granted(waiter.attempt(Wait::Block(SOON)).await);
-    freeing.await.unwrap();
+    let (attempt, ()) = tokio::join!(waiter.attempt(Wait::Block(SOON)), freeing);
+    let grant = granted(attempt);
     let Lease::Proven { at, lasts } = grant.lease else { panic!("{grant:?}") };
     assert_eq!(lasts, TTL);
     assert!(asked.until(at) >= Duration::from_millis(300));

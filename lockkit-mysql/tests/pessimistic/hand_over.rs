@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::*;
 
-on_each! {
+on_both! {
     c1_the_row_stays_locked_through_hand_overs,
     c2_what_an_operator_has_freed_is_not_handed_over,
     c3_a_killed_connection_hands_nothing_over,

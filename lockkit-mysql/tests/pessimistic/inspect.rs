@@ -10,7 +10,7 @@ use lockkit_mysql::mysql_async::{Conn, Opts, prelude::Queryable as _};
 
 use crate::support::*;
 
-on_each! {
+on_both! {
     c14_inspect_tells_owner_label_token_and_age,
     c14_a_foreign_lock_of_a_row_is_a_holder_without_a_name,
     c14_force_release_frees_only_the_grant_with_that_token,

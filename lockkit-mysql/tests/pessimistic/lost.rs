@@ -11,7 +11,7 @@ use lockkit_mysql::{Config, MySql};
 
 use crate::support::*;
 
-on_each! {
+on_both! {
     c3_a_killed_connection_is_a_lost_lock,
     c1_a_demoted_server_keeps_no_row_lock_and_grants_none,
     c3_the_guard_of_a_killed_connection_hears_of_it_within_two_seconds,

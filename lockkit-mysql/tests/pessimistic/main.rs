@@ -1,5 +1,8 @@
 //! The pessimistic strategy against real servers: below the core's driver, and with it.
 
+#[macro_use]
+extern crate lockkit_fixture;
+
 mod format;
 mod gc;
 mod grant;

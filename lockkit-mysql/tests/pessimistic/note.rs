@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-on_each!(
+on_both!(
     c2_a_note_is_seen_at_once_and_not_undone_with_the_transaction,
     c2_a_note_waits_for_a_fence_that_is_being_changed,
     c2_a_connection_that_ended_takes_the_right_to_the_note_with_it,

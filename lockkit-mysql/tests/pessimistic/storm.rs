@@ -1,13 +1,12 @@
 //! Many at once.
 
-use std::{
-    sync::{Arc, Mutex, atomic::Ordering::SeqCst},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
+
+use lockkit_conformance::{Stay, Witness};
 
 use crate::support::*;
 
-on_each! {
+on_both! {
     c1_64_tasks_of_two_processes_take_turns_on_one_name,
     c1_64_tasks_of_two_processes_take_64_fresh_names_at_once,
 }
@@ -15,20 +14,17 @@ on_each! {
 async fn c1_64_tasks_of_two_processes_take_turns_on_one_name(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let lockers = [store.locker().await, store.locker().await];
-    let section = Arc::new(Section::default());
-    let tokens = Arc::new(Mutex::new(Vec::new()));
+    let witness = Arc::new(Witness::default());
     let mut tasks = Vec::new();
     for task in 0..64 {
-        let (locker, section, tokens) =
-            (lockers[task % 2].clone(), Arc::clone(&section), Arc::clone(&tokens));
+        let (locker, witness) = (lockers[task % 2].clone(), Arc::clone(&witness));
         tasks.push(tokio::spawn(async move {
             for _ in 0..4 {
                 let guard = locker.mutex("a").unwrap().lock().await.unwrap();
-                let inside = section.inside.fetch_add(1, SeqCst);
-                section.violations.fetch_add(inside, SeqCst);
-                tokens.lock().unwrap().push(guard.fencing_token());
+                let mut stay = Stay::begin(&guard);
                 tokio::task::yield_now().await;
-                section.inside.fetch_sub(1, SeqCst);
+                stay.look(&guard);
+                witness.record(stay);
                 guard.release().await.unwrap();
             }
         }));
@@ -36,10 +32,7 @@ async fn c1_64_tasks_of_two_processes_take_turns_on_one_name(flavor: SqlFlavor) 
     for task in tasks {
         tokio::time::timeout(Duration::from_secs(60), task).await.unwrap().unwrap();
     }
-    assert_eq!(section.violations.load(SeqCst), 0);
-    let tokens = tokens.lock().unwrap().clone();
-    assert_eq!(tokens.len(), 256);
-    assert!(tokens.is_sorted_by(|a, b| a < b), "tokens rise in the order of the grants");
+    assert_eq!(witness.verify(), 256);
     for locker in lockers {
         locker.shutdown().await.unwrap();
     }

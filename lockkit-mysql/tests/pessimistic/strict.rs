@@ -11,7 +11,7 @@ use crate::support::*;
 
 const LEASE: Duration = Duration::from_millis(1500);
 
-on_each! {
+on_both! {
     c1_the_next_grant_is_not_before_the_lease_of_a_dead_holder_has_ended,
     c1_one_who_never_waits_gets_it_after_that_lease_too,
     c9_a_holder_that_hangs_is_followed_after_two_leases,

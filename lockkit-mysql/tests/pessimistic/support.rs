@@ -1,16 +1,17 @@
 //! A server, a backend on it, and a second client that looks behind its back.
 
-use std::{
-    sync::{Arc, atomic::AtomicUsize},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{
-    Kind, LockName, Locker, OwnerId, Result,
-    spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Mode},
+    Locker,
+    spi::{Backend as _, Claim, ClaimSpec},
     url::StoreUrl,
 };
-pub(crate) use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
+use lockkit_fixture::claims;
+pub(crate) use lockkit_fixture::{
+    SqlFlavor, SqlServer,
+    claims::{busy, granted, mutex, until},
+};
 use lockkit_mysql::{
     Config, MySql,
     mysql_async::{
@@ -18,7 +19,7 @@ use lockkit_mysql::{
         prelude::{FromRow, Queryable as _},
     },
 };
-use tokio::{sync::Mutex, time::timeout};
+use tokio::sync::Mutex;
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -26,29 +27,6 @@ pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 /// What a thing may take longer than promised on a busy machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(2);
-
-/// Runs a test on every server that there is.
-macro_rules! on_each {
-    ($($test:ident),* $(,)?) => {
-        $(
-            mod $test {
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn mariadb() {
-                    super::$test(crate::support::SqlFlavor::MariaDb).await;
-                }
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn mysql() {
-                    match crate::support::mysql_is_there() {
-                        Ok(()) => super::$test(crate::support::SqlFlavor::MySql).await,
-                        Err(reason) => eprintln!("left out: {reason}"),
-                    }
-                }
-            }
-        )*
-    };
-}
-pub(crate) use on_each;
 
 pub(crate) struct Store {
     pub(crate) mysql: MySql,
@@ -95,43 +73,8 @@ pub(crate) async fn connect(server: &SqlServer, query: &str) -> MySql {
     MySql::connect(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap()).await.unwrap()
 }
 
-pub(crate) fn mutex(name: &str) -> LockName {
-    LockName::new(Kind::Mutex, name).unwrap()
-}
-
 pub(crate) fn spec_for(name: &str, ttl: Duration) -> ClaimSpec {
-    ClaimSpec::new(mutex(name), OwnerId::random(), Mode::Exclusive, ttl, OP_TIMEOUT)
-}
-
-pub(crate) fn granted(attempt: Result<Attempt>) -> Grant {
-    match attempt.unwrap() {
-        Attempt::Granted(grant) => grant,
-        busy @ Attempt::Busy { .. } => panic!("{busy:?}"),
-    }
-}
-
-pub(crate) fn busy(attempt: Result<Attempt>) -> (bool, Option<Duration>) {
-    match attempt.unwrap() {
-        Attempt::Busy { queued, retry_after } => (queued, retry_after),
-        granted @ Attempt::Granted(_) => panic!("{granted:?}"),
-    }
-}
-
-/// Waits until something is so.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    let waiting = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    timeout(SOON, waiting).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"));
-}
-
-/// Who is in a critical section, and who was there at the same time.
-#[derive(Default)]
-pub(crate) struct Section {
-    pub(crate) inside: AtomicUsize,
-    pub(crate) violations: AtomicUsize,
+    claims::spec(name, ttl, OP_TIMEOUT)
 }
 
 /// A second client, who may do everything.

@@ -13,7 +13,7 @@ use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};
 
 use crate::support::*;
 
-on_each! {
+on_both! {
     statements_are_committed_with_the_release,
     statements_of_a_dropped_guard_are_undone,
     statements_of_a_lost_lock_are_undone,

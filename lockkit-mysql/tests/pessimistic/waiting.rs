@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-on_each! {
+on_both! {
     c8_a_wait_of_300_ms_takes_300_ms,
     c8_a_release_wakes_the_waiter_on_the_server,
     c6_the_query_of_a_cancelled_waiter_is_gone_from_the_server_within_a_second,

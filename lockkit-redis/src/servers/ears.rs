@@ -6,16 +6,23 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use futures_util::FutureExt as _;
+use lockkit_core::{Clock, Tick};
 use redis::{
     ConnectionAddr, ProtocolVersion, PushKind, RedisError, RedisResult, Value, aio::MultiplexedConnection,
 };
-use tokio::{sync::OnceCell, task, time};
+use tokio::{runtime::Handle, sync::watch, task, time};
 
 use super::handshake::{Driver, connect, listener, settings};
 use crate::shared::Shared;
+
+/// A connection that could not be opened is tried again no sooner than this.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Waiters wait for a connection that is being opened for this part of the connect timeout. After that they poll.
+const PATIENCE: u32 = 4;
 
 /// A connection for subscriptions to the channels of slots, and nothing else; opened by the first one who waits.
 ///
@@ -28,7 +35,18 @@ pub(crate) struct Ears {
     /// That of the connection for requests, which ends with this one.
     number: u64,
     ended: Arc<AtomicBool>,
-    connection: OnceCell<(MultiplexedConnection, Driver)>,
+    state: watch::Sender<State>,
+}
+
+#[derive(Clone)]
+enum State {
+    /// Nobody has needed it so far.
+    Unused,
+    /// A task has been opening it since then.
+    Opening(Tick),
+    /// It could not be opened.
+    Failed(Tick),
+    Open(MultiplexedConnection, Driver),
 }
 
 impl Ears {
@@ -38,12 +56,56 @@ impl Ears {
         number: u64,
         ended: Arc<AtomicBool>,
     ) -> Self {
-        Self { shared, address, number, ended, connection: OnceCell::new() }
+        let (state, _) = watch::channel(State::Unused);
+        Self { shared, address, number, ended, state }
     }
 
     /// True if the connection's task ended with its runtime.
     pub(crate) fn have_ended(&self) -> bool {
-        self.connection.get().is_some_and(|(_, driver)| driver.strong_count() == 0)
+        matches!(&*self.state.borrow(), State::Open(_, driver) if driver.strong_count() == 0)
+    }
+
+    /// True if the connection can't be opened now, or that takes long.
+    pub(crate) fn are_shut(&self) -> bool {
+        match *self.state.borrow() {
+            State::Unused | State::Open(..) => false,
+            State::Opening(since) => since.after(self.patience()) <= Clock::Boot.now(),
+            State::Failed(_) => true,
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.shared.config.connect_timeout / PATIENCE
+    }
+
+    /// Has a task open the connection, unless it is open, or one is at it, or failed just now. No caller waits for that longer
+    /// than it wants to: the server may take no more connections, or not answer on new ones.
+    pub(crate) fn open(&self) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let now = Clock::Boot.now();
+        // A task that has ended with its runtime can't tell.
+        let longest = self.shared.config.connect_timeout.saturating_add(PAUSE);
+        let begins = self.state.send_if_modified(|state| {
+            let due = match state {
+                State::Unused => true,
+                State::Opening(since) => since.after(longest) <= now,
+                State::Failed(at) => at.after(PAUSE) <= now,
+                State::Open(..) => false,
+            };
+            if due {
+                *state = State::Opening(now);
+            }
+            due
+        });
+        if begins {
+            let (shared, ended) = (Arc::clone(&self.shared), Arc::clone(&self.ended));
+            let opening = open(shared, self.address.clone(), self.number, ended, self.state.clone());
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "one for each connection, for as long as it is opened"
+            )]
+            runtime.spawn(opening);
+        }
     }
 
     /// Subscribes to a channel, and waits until that is confirmed.
@@ -51,39 +113,69 @@ impl Ears {
     /// A connection that breaks takes the one for requests with it. One that can't be opened does not: the server may take no
     /// more connections, and those that it has carry the renewals of all that is held.
     pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
-        let confirmed = time::timeout(self.shared.config.connect_timeout, self.try_subscribe(channel)).await;
+        let Some(connection) = self.opened().await else {
+            return Err(broken(std::io::ErrorKind::NotConnected));
+        };
+        let confirmed = time::timeout(self.shared.config.connect_timeout, confirm(connection, channel)).await;
         let answer = confirmed.unwrap_or_else(|_| Err(broken(std::io::ErrorKind::TimedOut)));
-        if self.connection.initialized() && answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
+        if answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
             self.ended.store(true, Ordering::Release);
         }
         answer
     }
 
-    async fn try_subscribe(&self, channel: &str) -> RedisResult<()> {
-        let open = async || {
-            let (listener, driver) = listener(&self.shared, self.number, &self.ended);
-            let settings = settings().set_push_sender(listener);
-            let opened = connect(&self.shared.config, &self.address, ProtocolVersion::RESP3, settings).await;
-            opened.map(|connection| (connection, driver))
-        };
-        let (mut connection, _) = self.connection.get_or_try_init(open).await?.clone();
-        let mut subscribe = redis::cmd("SSUBSCRIBE");
-        subscribe.arg(channel);
-        match connection.send_packed_command(&subscribe).await?.extract_error()? {
-            Value::Push { kind: PushKind::SSubscribe, data } if names(&data, channel) => Ok(()),
-            // The answers have slipped.
-            _ => Err(broken(std::io::ErrorKind::ConnectionAborted)),
+    async fn opened(&self) -> Option<MultiplexedConnection> {
+        self.open();
+        let mut state = self.state.subscribe();
+        let settled = state.wait_for(|state| !matches!(state, State::Opening(_)));
+        // What the state is then is looked at below.
+        let _ = time::timeout(self.patience(), settled).await;
+        match &*self.state.borrow() {
+            State::Open(connection, _) => Some(connection.clone()),
+            State::Unused | State::Opening(_) | State::Failed(_) => None,
         }
     }
 
     /// Queues an SUNSUBSCRIBE without waiting for its answer. False if the queue is full.
     pub(crate) fn unsubscribe(&self, channel: &str) -> bool {
-        let Some((connection, _)) = self.connection.get() else { return true };
+        let State::Open(connection, _) = &*self.state.borrow() else { return true };
         let mut command = redis::cmd("SUNSUBSCRIBE");
         command.arg(channel).set_no_response(true);
         let mut connection = connection.clone();
         // Not cooperative: a task that has used up its budget would find the queue full.
         task::unconstrained(connection.send_packed_command(&command)).now_or_never().is_some()
+    }
+}
+
+/// Opens the connection, and says what became of that. It is closed again if nobody needs it any more.
+async fn open(
+    shared: Arc<Shared>,
+    address: ConnectionAddr,
+    number: u64,
+    ended: Arc<AtomicBool>,
+    state: watch::Sender<State>,
+) {
+    let (listener, driver) = listener(&shared, number, &ended);
+    let settings = settings().set_push_sender(listener);
+    let connect = connect(&shared.config, &address, ProtocolVersion::RESP3, settings);
+    let opened = time::timeout(shared.config.connect_timeout, connect).await;
+    state.send_replace(match opened {
+        Ok(Ok(connection)) => State::Open(connection, driver),
+        failure => {
+            let error = failure.map_or(None, Result::err);
+            tracing::debug!(target: "lockkit", ?error, "no connection for messages to waiters: they poll");
+            State::Failed(Clock::Boot.now())
+        }
+    });
+}
+
+async fn confirm(mut connection: MultiplexedConnection, channel: &str) -> RedisResult<()> {
+    let mut subscribe = redis::cmd("SSUBSCRIBE");
+    subscribe.arg(channel);
+    match connection.send_packed_command(&subscribe).await?.extract_error()? {
+        Value::Push { kind: PushKind::SSubscribe, data } if names(&data, channel) => Ok(()),
+        // The answers have slipped.
+        _ => Err(broken(std::io::ErrorKind::ConnectionAborted)),
     }
 }
 

@@ -90,8 +90,16 @@ impl Link {
             || self.ears.as_ref().is_some_and(Ears::have_ended)
     }
 
+    /// True if the server can tell waiters now what becomes of them, as far as we know.
     pub(crate) fn pushes(&self) -> bool {
-        self.pushes.load(Ordering::Relaxed)
+        self.pushes.load(Ordering::Relaxed) && !self.ears.as_ref().is_some_and(Ears::are_shut)
+    }
+
+    /// Somebody waits: the connection for messages is to be opened, if there is one and that is not under way.
+    pub(crate) fn listen(&self) {
+        if let Some(ears) = self.ears.as_ref().filter(|_| self.pushes.load(Ordering::Relaxed)) {
+            ears.open();
+        }
     }
 
     /// How a script tells a waiter.

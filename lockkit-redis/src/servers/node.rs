@@ -68,7 +68,7 @@ struct Opening {
 impl Node {
     pub(crate) fn new(common: Arc<Common>, seat: Seat) -> Self {
         let waits = common.config.replicas.is_some();
-        let pool = waits.then(|| Pool::new(Arc::clone(&common), seat.clone())).flatten();
+        let pool = waits.then(|| Pool::new(Arc::clone(&common), seat.clone()));
         Self { common, seat, state: Mutex::default(), pool, doubted: AtomicBool::new(false) }
     }
 
@@ -90,7 +90,7 @@ impl Node {
             if own.number() > link.number() {
                 self.retire(&link);
             } else {
-                drop(own);
+                own.end();
                 pool.retire();
             }
         }

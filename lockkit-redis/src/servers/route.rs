@@ -100,6 +100,7 @@ impl Stop {
 
     /// Subscribes to the channel of a room if that has one of its own, before the store is told of who waits there.
     pub(crate) async fn enter(&self, rooms: &Rooms, base: &str) -> RedisResult<()> {
+        self.link.listen();
         let channel = if self.asking { None } else { rooms.must_subscribe(base, &self.link) };
         let Some(channel) = channel else { return Ok(()) };
         let Err(error) = self.link.subscribe(&channel).await else { return Ok(()) };

@@ -1,12 +1,9 @@
 //! A server, its statistics, and client processes.
 
-use std::{
-    thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use libtest_mimic::Failed;
-use lockkit_fixture::{Peer, RedisReply, RedisServer};
+use lockkit_fixture::{Peer, RedisReply, RedisServer, until};
 
 use crate::child::ROLE;
 
@@ -90,12 +87,5 @@ impl Store {
 }
 
 pub(crate) fn eventually(what: &str, is_so: impl Fn() -> Result<bool, Failed>) -> Result<(), Failed> {
-    let start = Instant::now();
-    while !is_so()? {
-        if start.elapsed() > SOON {
-            return Err(what.into());
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
+    until(SOON, what, || is_so().map(|is_so| is_so.then_some(())).transpose())
 }

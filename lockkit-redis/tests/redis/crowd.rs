@@ -90,7 +90,7 @@ async fn c8_c9_a_crowd_of_the_dead_costs_no_request_more_than_a_bounded_amount()
                     match answer {
                         Attempt::Granted(_) => break,
                         Attempt::Busy { retry_after, .. } => {
-                            let _ = timeout(retry_after.unwrap(), bell.notify.notified()).await;
+                            bell.heard_within(retry_after.unwrap()).await;
                         }
                     }
                 }

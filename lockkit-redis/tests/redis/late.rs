@@ -4,11 +4,19 @@ use std::time::Duration;
 
 use lockkit_core::{
     ErrorKind,
-    spi::{Backend as _, Released, Wait},
+    spi::{Backend as _, Claim, Released, Wait},
 };
 use tokio::time::{sleep, timeout};
 
 use crate::support::*;
+
+/// Makes an attempt that is applied, and whose answer nobody waits for.
+async fn unanswered(store: &Store, claim: &mut Box<dyn Claim>) {
+    store.server.pause().unwrap();
+    assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await.is_err());
+    store.server.resume().unwrap();
+    store.settle().await;
+}
 
 #[tokio::test]
 async fn c5_a_request_that_comes_after_its_time_does_nothing() {
@@ -69,10 +77,7 @@ async fn c5_a_refused_attempt_does_not_hide_an_earlier_one_that_was_applied() {
     let store = Store::start().await;
     let mut claim = store.claim("a");
     for refusal in [ErrorKind::WrongType, ErrorKind::Unexpected] {
-        store.server.pause().unwrap();
-        assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await.is_err());
-        store.server.resume().unwrap();
-        store.settle().await;
+        unanswered(&store, &mut claim).await;
         if refusal == ErrorKind::WrongType {
             store.admin.ask::<()>(&["DEL", &fence_key("a")]).await;
             store.admin.ask::<()>(&["RPUSH", &fence_key("a"), "x"]).await;
@@ -91,10 +96,7 @@ async fn c5_a_refused_attempt_does_not_hide_an_earlier_one_that_was_applied() {
 async fn c5_a_grant_whose_reply_was_lost_is_found_on_a_server_that_is_full_since() {
     let store = Store::start().await;
     let mut claim = store.claim("a");
-    store.server.pause().unwrap();
-    assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await.is_err());
-    store.server.resume().unwrap();
-    store.settle().await;
+    unanswered(&store, &mut claim).await;
     store.admin.ask::<()>(&["PEXPIRE", &lock_key("a"), "20000"]).await;
     store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "1mb"]).await;
     let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
@@ -108,10 +110,7 @@ async fn c5_a_grant_whose_reply_was_lost_is_found_on_a_server_that_is_full_since
 async fn c5_asking_again_after_a_lost_reply_finds_the_grant() {
     let store = Store::start().await;
     let mut claim = store.claim("a");
-    store.server.pause().unwrap();
-    assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await.is_err());
-    store.server.resume().unwrap();
-    store.settle().await;
+    unanswered(&store, &mut claim).await;
     let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
     let grant = granted(claim.attempt(Wait::Queue).await);
     assert!(fence.starts_with(&format!("{}:", grant.token)));

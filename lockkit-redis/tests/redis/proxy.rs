@@ -32,6 +32,10 @@ pub(crate) struct Proxy {
     pub(crate) slow: Arc<AtomicU64>,
     /// How many bytes came from the server.
     pub(crate) heard: Arc<AtomicUsize>,
+    /// Takes new connections, and leaves them without an answer.
+    pub(crate) hang: Arc<AtomicBool>,
+    /// How many were left so.
+    pub(crate) hung: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -41,7 +45,13 @@ impl Proxy {
         let serving = proxy.clone();
         tokio::spawn(async move {
             let mut first = true;
+            let mut hanging = Vec::new();
             while let Ok((client, _)) = listener.accept().await {
+                if serving.hang.load(Ordering::SeqCst) {
+                    hanging.push(client);
+                    serving.hung.store(hanging.len(), Ordering::SeqCst);
+                    continue;
+                }
                 let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();

@@ -1,24 +1,19 @@
 //! A server, a backend on it, and a second client that looks behind its back.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{
-    Kind, LockName, OwnerId, Result,
-    spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Hint, Lease, Mode, Ring, Wait},
+    Result,
+    spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Lease, Wait},
     url::StoreUrl,
 };
-use lockkit_fixture::RedisServer;
+pub(crate) use lockkit_fixture::claims::{Bell, busy, granted, mutex, spec as spec_for};
+use lockkit_fixture::{RedisServer, claims};
 use lockkit_redis::{
     Config, Redis,
     redis::{Client, Cmd, FromRedisValue, RedisResult, aio::MultiplexedConnection},
 };
-use tokio::{sync::Notify, time::timeout};
+use tokio::time::timeout;
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -105,16 +100,8 @@ pub(crate) async fn connect(url: &str) -> Result<Redis> {
     Redis::connect(Config::from_url(StoreUrl::parse(url).unwrap())?).await
 }
 
-pub(crate) fn mutex(name: &str) -> LockName {
-    LockName::new(Kind::Mutex, name).unwrap()
-}
-
 pub(crate) fn spec(name: &str) -> ClaimSpec {
     spec_for(name, TTL, OP_TIMEOUT)
-}
-
-pub(crate) fn spec_for(name: &str, ttl: Duration, op_timeout: Duration) -> ClaimSpec {
-    ClaimSpec::new(mutex(name), OwnerId::random(), Mode::Exclusive, ttl, op_timeout)
 }
 
 pub(crate) fn lock_key(name: &str) -> String {
@@ -133,20 +120,6 @@ pub(crate) fn live_key(name: &str) -> String {
     format!("lockkit:mutex:{{{name}}}:live")
 }
 
-pub(crate) fn granted(attempt: Result<Attempt>) -> Grant {
-    match attempt.unwrap() {
-        Attempt::Granted(grant) => grant,
-        busy @ Attempt::Busy { .. } => panic!("{busy:?}"),
-    }
-}
-
-pub(crate) fn busy(attempt: Result<Attempt>) -> (bool, Option<Duration>) {
-    match attempt.unwrap() {
-        Attempt::Busy { queued, retry_after } => (queued, retry_after),
-        granted @ Attempt::Granted(_) => panic!("{granted:?}"),
-    }
-}
-
 pub(crate) fn lasts(lease: Lease) -> Duration {
     match lease {
         Lease::For(lasts) => lasts,
@@ -162,10 +135,8 @@ pub(crate) const SLACK: Duration = Duration::from_secs(2);
 pub(crate) type Waiter = (Box<dyn Claim>, Arc<Bell>);
 
 /// A claim of this shape that waits, and its bell.
-pub(crate) fn ring_for(store: &Store, mut spec: ClaimSpec) -> Waiter {
-    let bell = Arc::new(Bell::default());
-    spec.hint = Hint::to(&bell);
-    (store.redis.claim(spec).unwrap(), bell)
+pub(crate) fn ring_for(store: &Store, spec: ClaimSpec) -> Waiter {
+    claims::waiter(&store.redis, spec)
 }
 
 /// Waiters in the order in which they came.
@@ -219,7 +190,7 @@ pub(crate) async fn wait_for_long_or_err(claim: &mut Box<dyn Claim>, bell: &Bell
         match claim.attempt(Wait::Queue).await? {
             Attempt::Granted(grant) => return Ok(grant),
             Attempt::Busy { retry_after, .. } => {
-                let _ = timeout(retry_after.unwrap(), bell.notify.notified()).await;
+                bell.heard_within(retry_after.unwrap()).await;
             }
         }
     }
@@ -238,30 +209,6 @@ pub(crate) async fn lock(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
             Attempt::Granted(grant) => return grant,
             Attempt::Busy { .. } => bell.heard().await,
         }
-    }
-}
-
-/// What the core's waiter would be: remembers one ring.
-#[derive(Default)]
-pub(crate) struct Bell {
-    pub(crate) notify: Notify,
-    rings: AtomicUsize,
-}
-
-impl Ring for Bell {
-    fn ring(self: Arc<Self>) {
-        self.rings.fetch_add(1, Ordering::SeqCst);
-        self.notify.notify_one();
-    }
-}
-
-impl Bell {
-    pub(crate) fn rings(&self) -> usize {
-        self.rings.load(Ordering::SeqCst)
-    }
-
-    pub(crate) async fn heard(&self) {
-        timeout(SOON, self.notify.notified()).await.expect("nobody rang");
     }
 }
 

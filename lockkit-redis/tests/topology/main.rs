@@ -2,9 +2,14 @@
 
 mod acl;
 mod cluster;
+mod crowded;
 mod dead_node;
+mod deaf;
 mod migration;
 mod operator;
+#[allow(dead_code, reason = "each target of tests uses a part of it")]
+#[path = "../redis/proxy.rs"]
+mod proxy;
 mod replicas;
 mod sentinel;
 #[allow(dead_code, reason = "each target of tests uses a part of it")]

@@ -1,7 +1,6 @@
 //! Lockers on chosen servers, and a second client that looks behind their backs.
 
 use std::{
-    env,
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -9,6 +8,7 @@ use std::{
 use libtest_mimic::Failed;
 use lockkit_core::{LockGuard, LockOptions, Locker, Mutex};
 use lockkit_fixture::ZooKeeperEnsemble;
+pub(crate) use lockkit_fixture::slack;
 use lockkit_zk::{
     Config, Heartbeat, ZooKeeper,
     zookeeper_client::{Client, EventType},
@@ -18,20 +18,6 @@ use tokio::{task::JoinHandle, time::sleep};
 /// What must happen, happens within this, or a test fails. No test waits for it to pass.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-const DEFAULT_SLACK: Duration = Duration::from_secs(2);
-
-/// How much later than promised a thing may happen on a busy machine: `LOCKKIT_TEST_SLACK`, as the conformance suite
-/// reads it. What is promised for safety gets none.
-pub(crate) fn slack() -> Duration {
-    let Ok(text) = env::var("LOCKKIT_TEST_SLACK") else { return DEFAULT_SLACK };
-    match text.strip_suffix('x') {
-        Some(factor) => DEFAULT_SLACK.mul_f64(factor.parse().expect("LOCKKIT_TEST_SLACK is 500ms or 3x")),
-        None => {
-            let text = text.strip_suffix("ms").unwrap_or(&text);
-            Duration::from_millis(text.parse().expect("LOCKKIT_TEST_SLACK is 500ms or 3x"))
-        }
-    }
-}
 
 /// A locker that knows these servers, and the options of locks that fit its session.
 pub(crate) async fn locker(servers: &[SocketAddr], session: Duration) -> Result<Locker, Failed> {

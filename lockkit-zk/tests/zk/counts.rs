@@ -90,12 +90,12 @@ async fn a_contended_grant_costs_at_most_five_requests_and_a_refused_try_one_rea
         let zxid = meter.zxid();
         for _ in 0..2 {
             let mut refused = claim(&zk, "a");
-            assert_eq!(meter.requests(async { assert!(!busy(refused.attempt(Wait::No).await)) }).await, 1);
+            assert_eq!(meter.requests(async { assert!(!busy(refused.attempt(Wait::No).await).0) }).await, 1);
             // It has nothing to undo.
             assert_eq!(meter.requests(async { drop(refused) }).await, 0);
         }
         assert_eq!(meter.zxid(), zxid, "a refused try writes nothing");
-        let queueing = meter.requests(async { assert!(busy(waiter.attempt(Wait::Queue).await)) }).await;
+        let queueing = meter.requests(async { assert!(busy(waiter.attempt(Wait::Queue).await).0) }).await;
         let freeing = meter.requests(async { holder.release().await.unwrap() }).await;
         let granting = meter.requests(lock(&mut waiter)).await;
         let releasing = meter.requests(async { waiter.release().await.unwrap() }).await;
@@ -136,7 +136,7 @@ async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
         let (forward, mut granted) = tokio::sync::mpsc::unbounded_channel();
         for _ in 0..200 {
             let (mut waiter, forward) = (claim(&zk, name), forward.clone());
-            assert!(busy(waiter.attempt(Wait::Queue).await));
+            assert!(busy(waiter.attempt(Wait::Queue).await).0);
             tokio::spawn(async move {
                 woken(&mut waiter).await;
                 lock(&mut waiter).await;

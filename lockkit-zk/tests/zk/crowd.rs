@@ -29,7 +29,7 @@ async fn queue_up(zk: &ZooKeeper, name: &str, count: usize) -> Vec<Box<dyn Claim
     let mut waiters = Vec::new();
     for _ in 0..count {
         let mut waiter = claim(zk, name);
-        assert!(busy(waiter.attempt(Wait::Queue).await));
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
         waiters.push(waiter);
     }
     waiters
@@ -99,7 +99,7 @@ async fn c8_waiters_without_a_queue_survive_a_reconnect_as_well() {
     for number in 0..WAITERS {
         let (mut holder, mut waiter) = (claim(&steady, &long_name(number)), claim(&zk, &long_name(number)));
         granted(holder.attempt(Wait::Queue).await);
-        assert!(!busy(waiter.attempt(Wait::Queue).await));
+        assert!(!busy(waiter.attempt(Wait::Queue).await).0);
         holders.push(holder);
         waiters.push(waiter);
     }
@@ -169,7 +169,7 @@ async fn who_gives_up_and_who_holds_takes_no_room_from_the_waiters() {
     let mut holder = claim(&zk, &name);
     granted(holder.attempt(Wait::Queue).await);
     for _ in 0..WAITERS {
-        assert!(busy(claim(&zk, &name).attempt(Wait::Queue).await));
+        assert!(busy(claim(&zk, &name).attempt(Wait::Queue).await).0);
     }
     let mut held = Vec::new();
     for number in 0..WAITERS {

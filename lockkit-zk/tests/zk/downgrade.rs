@@ -59,16 +59,16 @@ async fn c1_a_writer_waits_for_a_reader_that_took_over_the_place_of_a_writer() {
     let zk = bed.connect(QUERY).await;
     let java = Java::write(&bed, &zk).await;
     let mut writer = rw(&zk, "a", Mode::Exclusive);
-    assert!(busy(writer.attempt(Wait::Queue).await));
+    assert!(busy(writer.attempt(Wait::Queue).await).0);
 
     java.read().await;
     assert_eq!(seen(&zk).await, (vec![Mode::Exclusive, Mode::Shared], Some(1)));
     java.admin.delete(&java.write).await;
     woken(&mut writer).await;
-    assert!(busy(writer.attempt(Wait::Queue).await));
+    assert!(busy(writer.attempt(Wait::Queue).await).0);
     assert_eq!(seen(&zk).await, (vec![Mode::Shared], Some(1)));
     // A reader that comes later waits behind the writer.
-    assert!(!busy(rw(&zk, "a", Mode::Shared).attempt(Wait::No).await));
+    assert!(!busy(rw(&zk, "a", Mode::Shared).attempt(Wait::No).await).0);
 
     java.admin.delete(&java.read).await;
     lock(&mut writer).await;
@@ -85,11 +85,11 @@ async fn c1_a_reader_that_ends_before_its_write_lock_lets_nobody_in() {
     let java = Java::write(&bed, &zk).await;
     java.read().await;
     let (mut writer, mut reader) = (rw(&zk, "a", Mode::Exclusive), rw(&zk, "a", Mode::Shared));
-    assert!(!busy(reader.attempt(Wait::No).await), "Java writes");
-    assert!(busy(writer.attempt(Wait::Queue).await));
+    assert!(!busy(reader.attempt(Wait::No).await).0, "Java writes");
+    assert!(busy(writer.attempt(Wait::Queue).await).0);
     java.admin.delete(&java.read).await;
     woken(&mut writer).await;
-    assert!(busy(writer.attempt(Wait::Queue).await));
+    assert!(busy(writer.attempt(Wait::Queue).await).0);
     assert_eq!(seen(&zk).await, (vec![Mode::Exclusive], Some(1)));
     java.admin.delete(&java.write).await;
     lock(&mut writer).await;
@@ -105,7 +105,7 @@ async fn c1_readers_that_wait_come_in_beside_a_reader_that_was_a_writer() {
     let zk = bed.connect(QUERY).await;
     let java = Java::write(&bed, &zk).await;
     let mut reader = rw(&zk, "a", Mode::Shared);
-    assert!(busy(reader.attempt(Wait::Queue).await));
+    assert!(busy(reader.attempt(Wait::Queue).await).0);
     java.read().await;
     java.admin.delete(&java.write).await;
     lock(&mut reader).await;

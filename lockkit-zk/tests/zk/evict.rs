@@ -42,11 +42,11 @@ async fn c12_a_waiter_whose_node_is_deleted_queues_up_anew() {
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
     let (mut waiter, bell) = waiter(&zk, "a");
-    assert!(busy(waiter.attempt(Wait::Queue).await));
+    assert!(busy(waiter.attempt(Wait::Queue).await).0);
     let old = admin.children(&folder).await;
     admin.delete(&format!("{folder}/{}", old[1])).await;
     bell.heard().await;
-    assert!(busy(waiter.attempt(Wait::Queue).await), "it is not the first of those who are there");
+    assert!(busy(waiter.attempt(Wait::Queue).await).0, "it is not the first of those who are there");
     let new = admin.children(&folder).await;
     assert_eq!((new.len(), &new[0]), (2, &old[0]));
     assert_ne!(new[1], old[1]);
@@ -64,7 +64,7 @@ async fn c8_a_waiter_whose_node_went_together_with_the_holders_gets_a_new_one() 
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
     let (mut holder, mut waiter) = (claim(&zk, "a"), claim(&zk, "a"));
     let before = granted(holder.attempt(Wait::Queue).await).token;
-    assert!(busy(waiter.attempt(Wait::Queue).await));
+    assert!(busy(waiter.attempt(Wait::Queue).await).0);
     let nodes = admin.children(&folder).await;
     for node in nodes.iter().rev() {
         admin.delete(&format!("{folder}/{node}")).await;

@@ -90,7 +90,7 @@ async fn c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_
     let mut own = claim(&zk, "b");
     granted(holder.attempt(Wait::Queue).await);
     granted(own.attempt(Wait::Queue).await);
-    assert!(busy(waiter.attempt(Wait::Queue).await));
+    assert!(busy(waiter.attempt(Wait::Queue).await).0);
     holder.release().await.unwrap();
     // Each heartbeat is answered, so the session lives, and too late to prove it for long: a fifth of the timeout after it
     // was sent.

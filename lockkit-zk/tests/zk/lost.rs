@@ -17,16 +17,8 @@ const QUERY: &str = "session_timeout=10s";
 async fn lose_the_reply(bed: &Bed, proxy: &Proxy, claim: &mut Box<dyn Claim>) {
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
     let before = admin.children(&folder).await.len();
-    proxy.set(|toxics| toxics.down.discard = true);
-    let reset = async {
-        until("the node is made", async || admin.children(&folder).await.len() > before).await;
-        // Both at once: a reply that is still under way is lost as well.
-        proxy.reset_all();
-        proxy.heal();
-    };
-    let (attempt, ()) = tokio::join!(claim.attempt(Wait::Queue), reset);
-    let error = attempt.unwrap_err();
-    assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
+    let made = until("the node is made", async || admin.children(&folder).await.len() > before);
+    unanswered(proxy, claim.attempt(Wait::Queue), made).await;
 }
 
 #[tokio::test]
@@ -56,11 +48,11 @@ async fn c5_a_waiter_keeps_its_place_when_its_create_was_not_answered() {
     let (mut holder, mut second, mut third) = (claim(&steady, "a"), claim(&zk, "a"), claim(&steady, "a"));
     granted(holder.attempt(Wait::Queue).await);
     lose_the_reply(&bed, &proxy, &mut second).await;
-    assert!(busy(third.attempt(Wait::Queue).await));
-    assert!(busy(Ok(persistently(async || second.attempt(Wait::Queue).await).await)));
+    assert!(busy(third.attempt(Wait::Queue).await).0);
+    assert!(busy(Ok(persistently(async || second.attempt(Wait::Queue).await).await)).0);
     holder.release().await.unwrap();
     let before = lock(&mut second).await.token;
-    assert!(busy(third.attempt(Wait::Queue).await));
+    assert!(busy(third.attempt(Wait::Queue).await).0);
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     assert!(lock(&mut third).await.token > before);
     drop((holder, second, third));
@@ -133,7 +125,7 @@ async fn c7_a_release_whose_delete_was_swallowed_is_repeated_until_the_node_is_g
     let mut holder = released.await.unwrap();
     let steady = bed.connect(QUERY).await;
     let mut other = claim(&steady, "a");
-    assert!(!busy(other.attempt(Wait::No).await), "it still stands");
+    assert!(!busy(other.attempt(Wait::No).await).0, "it still stands");
     assert_eq!(persistently(async || holder.release().await).await, Released::Freed);
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
     granted(other.attempt(Wait::No).await);
@@ -192,7 +184,7 @@ async fn c8_a_try_after_an_unanswered_attempt_leaves_the_queue() {
     let (mut holder, mut second) = (claim(&steady, "a"), claim(&zk, "a"));
     granted(holder.attempt(Wait::Queue).await);
     lose_the_reply(&bed, &proxy, &mut second).await;
-    assert!(!busy(Ok(persistently(async || second.attempt(Wait::No).await).await)));
+    assert!(!busy(Ok(persistently(async || second.attempt(Wait::No).await).await)).0);
     assert_eq!(admin.children(&folder).await.len(), 1, "only the holder");
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;

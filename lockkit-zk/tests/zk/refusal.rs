@@ -24,7 +24,7 @@ async fn c13_a_chroot_must_exist_and_is_where_all_paths_start() {
     let zk = connect(&url).await.unwrap();
     let (mut holder, mut waiter) = (claim(&zk, "a"), claim(&zk, "a"));
     granted(holder.attempt(Wait::Queue).await);
-    assert!(busy(waiter.attempt(Wait::Queue).await));
+    assert!(busy(waiter.attempt(Wait::Queue).await).0);
     assert_eq!(admin.children(&format!("/{chroot}/locks/mutex/a")).await.len(), 2);
     holder.release().await.unwrap();
     lock(&mut waiter).await;

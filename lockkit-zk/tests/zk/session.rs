@@ -33,7 +33,7 @@ fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
         let old = admin.children(&folder).await;
         assert_eq!(old.len(), 1, "the server can't know yet");
         assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::SessionLost));
-        assert!(busy(holder.attempt(Wait::Queue).await), "the old node is not ours any more");
+        assert!(busy(holder.attempt(Wait::Queue).await).0, "the old node is not ours any more");
         let queue = admin.children(&folder).await;
         assert_eq!((queue.len(), &queue[0]), (2, &old[0]), "a new node behind the old one");
         let grant = lock(&mut holder).await;

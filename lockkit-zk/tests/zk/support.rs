@@ -1,6 +1,7 @@
 //! Servers, backends on them, and a second client that looks behind their backs.
 
 use std::{
+    fmt::Debug,
     net::SocketAddr,
     num::NonZeroU32,
     sync::{Arc, Mutex, Weak},
@@ -9,19 +10,17 @@ use std::{
 
 use lockkit_conformance::proxy::Proxy;
 use lockkit_core::{
-    Error, Kind, LockName, LockOptions, Locker, OwnerId, Result,
-    spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Hint, Mode, Ring, Wait},
+    Kind, LockName, LockOptions, Locker, Result,
+    spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Mode, Wait},
     url::StoreUrl,
 };
-use lockkit_fixture::{ZooKeeperOptions, ZooKeeperServer};
+pub(crate) use lockkit_fixture::claims::{Bell, busy, granted, mutex, texts, until};
+use lockkit_fixture::{ZooKeeperOptions, ZooKeeperServer, claims};
 use lockkit_zk::{
     Config, ZooKeeper,
     zookeeper_client::{self, Client},
 };
-use tokio::{
-    sync::Notify,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 
 /// At least any session timeout of the tests.
 pub(crate) const TTL: Duration = Duration::from_secs(600);
@@ -139,12 +138,8 @@ pub(crate) fn locker(backend: ZooKeeper) -> Locker {
     Locker::new(backend).with_defaults(options).unwrap().with_process_gate(false)
 }
 
-pub(crate) fn mutex(name: &str) -> LockName {
-    LockName::new(Kind::Mutex, name).unwrap()
-}
-
 pub(crate) fn spec(name: &str) -> ClaimSpec {
-    ClaimSpec::new(mutex(name), OwnerId::random(), Mode::Exclusive, TTL, OP_TIMEOUT)
+    claims::spec(name, TTL, OP_TIMEOUT)
 }
 
 pub(crate) fn claim(backend: &ZooKeeper, name: &str) -> Box<dyn Claim> {
@@ -169,24 +164,7 @@ pub(crate) fn rw(backend: &ZooKeeper, name: &str, mode: Mode) -> Box<dyn Claim> 
 
 /// A claim, and the bell that is rung for it.
 pub(crate) fn waiter(backend: &ZooKeeper, name: &str) -> (Box<dyn Claim>, Arc<Bell>) {
-    let (bell, mut spec) = (Arc::new(Bell::default()), spec(name));
-    spec.hint = Hint::to(&bell);
-    (backend.claim(spec).unwrap(), bell)
-}
-
-pub(crate) fn granted(attempt: Result<Attempt>) -> Grant {
-    match attempt.unwrap() {
-        Attempt::Granted(grant) => grant,
-        busy @ Attempt::Busy { .. } => panic!("{busy:?}"),
-    }
-}
-
-/// Whether it stands in the queue.
-pub(crate) fn busy(attempt: Result<Attempt>) -> bool {
-    match attempt.unwrap() {
-        Attempt::Busy { queued, .. } => queued,
-        granted @ Attempt::Granted(_) => panic!("{granted:?}"),
-    }
+    claims::waiter(backend, spec(name))
 }
 
 /// Attempts until granted. Between attempts waits for the store alone: a lost wake-up fails.
@@ -220,41 +198,22 @@ pub(crate) async fn persistently<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> 
     answer.await.expect("no answer")
 }
 
-/// Waits until it is so.
-pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let waiting = async {
-        while !is_so().await {
-            sleep(LOOK_AGAIN).await;
-        }
+/// A request whose reply is lost: what is to happen meanwhile ends with its being applied.
+pub(crate) async fn unanswered<T: Debug>(
+    proxy: &Proxy,
+    request: impl Future<Output = Result<T>>,
+    meanwhile: impl Future<Output = ()>,
+) {
+    proxy.set(|toxics| toxics.down.discard = true);
+    let applied = async {
+        meanwhile.await;
+        // Both at once: a reply that is still under way is lost as well.
+        proxy.reset_all();
+        proxy.heal();
     };
-    timeout(SOON, waiting).await.unwrap_or_else(|_| panic!("it never came true: {what}"));
-}
-
-/// What a user sees of an error.
-pub(crate) fn texts(error: &Error) -> String {
-    let mut texts = format!("{error} {error:?}");
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        texts.push_str(&format!(" {error} {error:?}"));
-        source = error.source();
-    }
-    texts
-}
-
-/// What the core's waiter would be: remembers one ring.
-#[derive(Default)]
-pub(crate) struct Bell(Notify);
-
-impl Ring for Bell {
-    fn ring(self: Arc<Self>) {
-        self.0.notify_one();
-    }
-}
-
-impl Bell {
-    pub(crate) async fn heard(&self) {
-        timeout(SOON, self.0.notified()).await.expect("nobody rang");
-    }
+    let (answer, ()) = tokio::join!(request, applied);
+    let error = answer.unwrap_err();
+    assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
 }
 
 /// A second client, with the plain client library.

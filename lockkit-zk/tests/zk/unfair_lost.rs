@@ -30,7 +30,7 @@ async fn c2_c7_a_release_that_arrives_late_does_not_free_the_next_owners_lock() 
     assert_eq!(persistently(async || first.release().await).await, Released::NotHeld);
     drop(first);
     // A request of the same session, behind all of those.
-    assert!(!busy(claim(&zk, "a").attempt(Wait::No).await));
+    assert!(!busy(claim(&zk, "a").attempt(Wait::No).await).0);
     assert_eq!(admin.created(&node).await, standing);
     assert!(matches!(second.keep_alive().await.unwrap(), Pulse::Alive(_)));
     assert_eq!(second.release().await.unwrap(), Released::Freed);
@@ -44,15 +44,8 @@ async fn c2_a_repeated_release_does_not_free_the_lock_of_another_task_of_the_ses
     let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
     let (mut first, mut second) = (claim(&zk, "a"), claim(&zk, "a"));
     granted(first.attempt(Wait::Queue).await);
-    // The reply of the release is lost.
-    proxy.set(|toxics| toxics.down.discard = true);
-    let freed = async {
-        until("it is freed", async || !admin.exists(&node).await).await;
-        proxy.reset_all();
-        proxy.heal();
-    };
-    let (release, ()) = tokio::join!(first.release(), freed);
-    assert!(release.unwrap_err().is_outcome_unknown());
+    let freed = until("it is freed", async || !admin.exists(&node).await);
+    unanswered(&proxy, first.release(), freed).await;
     granted(Ok(persistently(async || second.attempt(Wait::Queue).await).await));
     let standing = admin.created(&node).await;
     assert_eq!(persistently(async || first.release().await).await, Released::NotHeld);
@@ -68,15 +61,8 @@ async fn c5_a_grant_that_was_not_answered_is_adopted_with_its_token_or_undone() 
     let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
     for adopt in [true, false, true, false] {
         let mut claim = claim(&zk, "a");
-        proxy.set(|toxics| toxics.down.discard = true);
-        let made = async {
-            until("the node is made", async || admin.exists(&node).await).await;
-            proxy.reset_all();
-            proxy.heal();
-        };
-        let (attempt, ()) = tokio::join!(claim.attempt(Wait::Queue), made);
-        let error = attempt.unwrap_err();
-        assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
+        let made = until("the node is made", async || admin.exists(&node).await);
+        unanswered(&proxy, claim.attempt(Wait::Queue), made).await;
         let created = admin.created(&node).await;
         if adopt {
             let grant = granted(Ok(persistently(async || claim.attempt(Wait::Queue).await).await));
@@ -97,18 +83,14 @@ async fn c2_c7_a_release_asked_again_after_its_folder_was_reaped_spares_the_next
     let (steady, third, admin) = (bed.connect(QUERY).await, bed.connect(QUERY).await, bed.admin().await);
     let (mut first, mut second) = (claim(&zk, "a"), claim(&steady, "a"));
     granted(first.attempt(Wait::Queue).await);
-    proxy.set(|toxics| toxics.down.discard = true);
     let taken = async {
         let folder = bed.folder(Kind::Mutex, "a");
         until("the folder is deleted", async || !admin.exists(&folder).await).await;
         granted(second.attempt(Wait::Queue).await);
-        proxy.reset_all();
-        proxy.heal();
     };
-    let (release, ()) = tokio::join!(first.release(), taken);
-    assert!(release.unwrap_err().is_outcome_unknown());
+    unanswered(&proxy, first.release(), taken).await;
     assert_eq!(persistently(async || first.release().await).await, Released::NotHeld);
-    assert!(!busy(claim(&third, "a").attempt(Wait::No).await), "a third one got it");
+    assert!(!busy(claim(&third, "a").attempt(Wait::No).await).0, "a third one got it");
     assert!(matches!(second.keep_alive().await.unwrap(), Pulse::Alive(_)));
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;
@@ -133,7 +115,7 @@ async fn c1_c2_an_attempt_that_was_lost_on_its_way_neither_takes_over_nor_frees_
         granted(Ok(persistently(async || second.attempt(Wait::Queue).await).await));
         let standing = admin.created(&node).await;
         if !give_up {
-            assert!(!busy(first.attempt(Wait::Queue).await));
+            assert!(!busy(first.attempt(Wait::Queue).await).0);
         }
         assert_eq!(first.release().await.unwrap(), Released::NotHeld);
         assert_eq!(admin.created(&node).await, standing);
@@ -148,14 +130,8 @@ async fn c7_a_release_after_an_unanswered_attempt_frees_it_and_does_not_say_that
     let (zk, proxy) = bed.behind_proxy(QUERY).await;
     let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
     let mut claim = claim(&zk, "a");
-    proxy.set(|toxics| toxics.down.discard = true);
-    let made = async {
-        until("the node is made", async || admin.exists(&node).await).await;
-        proxy.reset_all();
-        proxy.heal();
-    };
-    let (attempt, ()) = tokio::join!(claim.attempt(Wait::Queue), made);
-    assert!(attempt.unwrap_err().is_outcome_unknown());
+    let made = until("the node is made", async || admin.exists(&node).await);
+    unanswered(&proxy, claim.attempt(Wait::Queue), made).await;
     assert_eq!(persistently(async || claim.release().await).await, Released::NotHeld);
     bed.assert_clean().await;
 }

@@ -23,11 +23,11 @@ async fn c2_a_release_after_the_folder_was_made_anew_spares_the_next_owner() {
         if drops {
             drop(first);
             // A request of the same session, behind what the drop left to it.
-            assert!(!busy(claim(&one, "a").attempt(Wait::Queue).await));
+            assert!(!busy(claim(&one, "a").attempt(Wait::Queue).await).0);
         } else {
             assert_eq!(first.release().await.unwrap(), Released::NotHeld);
         }
-        assert!(!busy(claim(&three, "a").attempt(Wait::No).await), "a third one got it");
+        assert!(!busy(claim(&three, "a").attempt(Wait::No).await).0, "a third one got it");
         assert!(matches!(second.keep_alive().await.unwrap(), Pulse::Alive(_)));
         assert_eq!(second.release().await.unwrap(), Released::Freed);
         bed.assert_clean().await;

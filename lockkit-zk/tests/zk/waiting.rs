@@ -17,17 +17,17 @@ async fn c1_the_one_behind_a_waiter_that_gives_up_is_not_the_first() {
     let mut claims = [(); 4].map(|()| claim(&zk, "a"));
     granted(claims[0].attempt(Wait::Queue).await);
     for waiter in &mut claims[1..] {
-        assert!(busy(waiter.attempt(Wait::Queue).await));
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
     }
     let [holder, gives_up, gone, last] = &mut claims;
     // Released, which it never held.
     assert_eq!(gives_up.release().await.unwrap(), Released::NotHeld);
     woken(gone).await;
-    assert!(busy(gone.attempt(Wait::Queue).await), "its predecessor was no holder");
+    assert!(busy(gone.attempt(Wait::Queue).await).0, "its predecessor was no holder");
     // Now it stands right behind the holder, and the last one right behind it.
     assert_eq!(gone.release().await.unwrap(), Released::NotHeld);
     woken(last).await;
-    assert!(busy(last.attempt(Wait::Queue).await));
+    assert!(busy(last.attempt(Wait::Queue).await).0);
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     woken(last).await;
     granted(last.attempt(Wait::Queue).await);
@@ -42,8 +42,8 @@ async fn c1_a_waiter_whose_predecessors_go_at_once_looks_again() {
     let zk = bed.connect("").await;
     let mut claims = [(); 3].map(|()| claim(&zk, "a"));
     granted(claims[0].attempt(Wait::Queue).await);
-    assert!(busy(claims[1].attempt(Wait::Queue).await));
-    assert!(busy(claims[2].attempt(Wait::Queue).await));
+    assert!(busy(claims[1].attempt(Wait::Queue).await).0);
+    assert!(busy(claims[2].attempt(Wait::Queue).await).0);
     claims[1].release().await.unwrap();
     claims[0].release().await.unwrap();
     let [_, _, last] = &mut claims;
@@ -94,7 +94,7 @@ async fn c12_waiters_of_two_clients_are_served_in_order() {
     granted(holder.attempt(Wait::Queue).await);
     let mut waiters: Vec<_> = (0..10).map(|n| claim(&sessions[n % 2], "a")).collect();
     for waiter in &mut waiters {
-        assert!(busy(waiter.attempt(Wait::Queue).await));
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
     }
     let admin = bed.admin().await;
     let queue = admin.children(&bed.folder(Kind::Mutex, "a")).await;
@@ -145,14 +145,14 @@ async fn c1_c8_a_waiter_is_neither_granted_nor_kept_busy_by_a_change_of_its_pred
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
     let (mut holder, mut second, mut third) = (claim(&zk, "a"), claim(&zk, "a"), claim(&zk, "a"));
     granted(holder.attempt(Wait::Queue).await);
-    assert!(busy(second.attempt(Wait::Queue).await));
-    assert!(busy(third.attempt(Wait::Queue).await));
+    assert!(busy(second.attempt(Wait::Queue).await).0);
+    assert!(busy(third.attempt(Wait::Queue).await).0);
     let nodes = admin.children(&folder).await;
     for (waiter, predecessor) in [&mut second, &mut third].into_iter().zip(&nodes) {
         let path = format!("{folder}/{predecessor}");
         admin.0.set_data(&path, b"changed", None).await.unwrap();
         woken(waiter).await;
-        assert!(busy(waiter.attempt(Wait::Queue).await), "its predecessor still stands");
+        assert!(busy(waiter.attempt(Wait::Queue).await).0, "its predecessor still stands");
         let again = timeout(Duration::from_millis(100), waiter.changed()).await;
         assert!(again.is_err(), "woken by what it has seen");
     }
@@ -181,7 +181,7 @@ async fn c8_one_release_wakes_all_whom_its_permits_suffice_for() {
     granted(holder.attempt(Wait::Queue).await);
     let mut waiters = [permits(1), permits(1), permits(1)];
     for waiter in &mut waiters {
-        assert!(busy(waiter.attempt(Wait::Queue).await));
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
     }
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     for waiter in &mut waiters {

@@ -53,14 +53,7 @@ impl Env {
         let (names, faulty_lockers) = (Mutex::default(), Mutex::default());
         let slowest_answer = Duration::ZERO;
         let mut inner = Inner { harness, descriptor, flavor, slowest_answer, names, faulty_lockers };
-        let start = Instant::now();
-        inner.slowest_answer = loop {
-            match inner.measure().await {
-                // A busy machine is not what is tested.
-                Err(_) if start.elapsed() < a_minute() => sleep(ms(50)).await,
-                measured => break measured?,
-            }
-        };
+        inner.slowest_answer = in_the_end(async || inner.measure().await).await?;
         Ok(Self(Arc::new(inner)))
     }
 
@@ -125,14 +118,14 @@ impl Env {
     }
 
     pub(crate) async fn backend(&self) -> Arc<dyn Backend> {
-        self.harness().connect().await.expect("the store can be reached")
+        in_the_end(async || self.harness().connect().await).await.expect("the store can be reached")
     }
 
     /// A locker whose connection can be broken, and which has been used: what a store must learn first, such as a
     /// script, it knows.
     pub(crate) async fn faulty_locker(&self) -> (Locker, Arc<dyn Link>) {
-        let (backend, link) =
-            self.harness().connect_through_faults().await.expect("the store can be reached");
+        let connected = in_the_end(async || self.harness().connect_through_faults().await).await;
+        let (backend, link) = connected.expect("the store can be reached");
         let locker = Locker::from_dyn(backend);
         self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner).push(locker.clone());
         give_back(take(&self.lock(&locker, "used before", long())).await).await;
@@ -180,7 +173,7 @@ impl Env {
         mode: Mode,
     ) -> Box<dyn Claim> {
         let name = self.name(name);
-        let op_timeout = options.op_timeout().unwrap_or(options.ttl() / 3);
+        let op_timeout = options.op_timeout().unwrap_or(OP_TIMEOUT);
         let spec = ClaimSpec::new(name, owner, mode, options.ttl(), op_timeout);
         backend.claim(spec).expect("a claim that the capabilities allow")
     }
@@ -226,6 +219,17 @@ impl Inner {
         }
         backend.close().await?;
         Ok(slowest)
+    }
+}
+
+/// Asks a store again that did not answer: a busy machine is not what is tested.
+async fn in_the_end<T>(ask: impl AsyncFn() -> Result<T, BoxError>) -> Result<T, BoxError> {
+    let start = Instant::now();
+    loop {
+        match ask().await {
+            Err(_) if start.elapsed() < a_minute() => sleep(ms(50)).await,
+            answer => return answer,
+        }
     }
 }
 

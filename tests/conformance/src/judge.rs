@@ -9,7 +9,14 @@ use std::{
 
 use lockkit_core::{Error, ErrorKind, LockGuard, LockOptions, Locker, Renewal, Result as StoreResult};
 
-use crate::{env::Env, faulty::Line, lock::AnyLock, pinger::Pinger, stall::StallMeter};
+use crate::{
+    env::Env,
+    faulty::Line,
+    harness::{Faults, Link},
+    lock::AnyLock,
+    pinger::Pinger,
+    stall::StallMeter,
+};
 
 /// How many times longer than at first a lease may become.
 const MOST: u32 = 16;
@@ -26,12 +33,14 @@ pub(crate) struct Turn<'a> {
     pinger: &'a Pinger,
     lines: RefCell<Vec<Arc<Line>>>,
     slowest_answer: Cell<Duration>,
+    /// How much later than that the case itself makes each answer.
+    delay: Cell<Duration>,
 }
 
 /// Runs a case that must not lose a lease of [about](Env::ttl) so many milliseconds.
 ///
 /// A loss fails the case if nothing stood still for long enough. Else it has another turn, with a lease of twice the
-/// length: what was at fault loses that one, too. Where each lease is the session's, it has one more turn with the same.
+/// length, or of the session's where no lease is longer: what was at fault loses that one, too.
 pub(crate) async fn judged(env: &Env, wanted: u64, case: impl AsyncFn(&Turn<'_>) -> Result<(), Loss>) {
     let shortest = env.ttl(wanted);
     let pinger = Pinger::start(env, shortest).await;
@@ -39,8 +48,7 @@ pub(crate) async fn judged(env: &Env, wanted: u64, case: impl AsyncFn(&Turn<'_>)
     loop {
         let turn = Turn::begin(env, &pinger, shortest, times);
         let Err(loss) = case(&turn).await else { break };
-        let last = if turn.ttl > shortest || times == 1 { MOST } else { times };
-        assert!(turn.may_lose_it() && times < last, "{loss}; {turn}");
+        assert!(turn.may_lose_it() && times < MOST, "{loss}; {turn}");
         times *= 2;
     }
     pinger.end().await;
@@ -50,16 +58,30 @@ impl<'a> Turn<'a> {
     fn begin(env: &'a Env, pinger: &'a Pinger, shortest: Duration, times: u32) -> Self {
         // What is left of the turn before does not get in the way.
         let name = if times == 1 { "x".to_owned() } else { format!("x{times}") };
-        let (lines, slowest_answer) = (RefCell::default(), Cell::default());
         let ttl = env.at_least(shortest * times);
         pinger.restart();
-        Self { env, ttl, name, meter: StallMeter::start(), pinger, lines, slowest_answer }
+        Self {
+            env,
+            ttl,
+            name,
+            meter: StallMeter::start(),
+            pinger,
+            lines: RefCell::default(),
+            slowest_answer: Cell::default(),
+            delay: Cell::default(),
+        }
     }
 
     /// A lease that is renewed, for two thirds of it at worst. To send that and to hear of it takes some turns of threads
     /// and an answer, and each of them may be late.
     fn may_lose_it(&self) -> bool {
-        self.meter.longest() + self.slowest() >= self.ttl / 6
+        self.meter.longest() + self.slowest() + self.delay.get() >= self.ttl / 6
+    }
+
+    /// Makes each answer so much later from now on, which leaves less time for others to be late.
+    pub(crate) fn delay_answers(&self, link: &dyn Link, delay: Duration) {
+        link.set(Faults { reply_delay: delay, ..Faults::NONE });
+        self.delay.set(delay);
     }
 
     /// What kept others waiting, too. No renewal counts: one that hangs would excuse the loss that it leads to.

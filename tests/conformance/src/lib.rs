@@ -44,7 +44,7 @@
 //!
 //! # Environment
 //! * `LOCKKIT_TEST_SLACK`: how much later than promised a thing may happen on a busy machine, `500ms` or `3x` the
-//!   default of 2 s.
+//!   default of 6 s.
 //! * `LOCKKIT_TEST_CANCELLATIONS`: how often the cancellation storms cancel, 5,000 by default.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -75,4 +75,5 @@ pub use self::{
     runner::{main, main_covering_all, main_on_one_lock, run_case},
     stall::StallMeter,
     wait::override_slack,
+    witness::{Stay, Witness},
 };

@@ -8,27 +8,36 @@ use std::{
     time::Instant,
 };
 
-use lockkit_core::{FencingToken, LockGuard};
+use lockkit_core::{FencingToken, LockGuard, spi::Mode};
 
+/// What was held of one name.
 #[derive(Debug, Default)]
-pub(crate) struct Witness(Mutex<Vec<Stay>>);
+pub struct Witness(Mutex<Vec<Stay>>);
 
 /// One grant, as its holder saw it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stay {
-    pub(crate) token: FencingToken,
-    pub(crate) from: Instant,
-    pub(crate) until: Instant,
+pub struct Stay {
+    /// Of the grant.
+    pub token: FencingToken,
+    /// What was granted.
+    pub mode: Mode,
+    /// When its holder asked for it, if that is known.
+    pub asked: Option<Instant>,
+    /// When its holder had it for certain.
+    pub from: Instant,
+    /// When its holder last had it for certain.
+    pub until: Instant,
 }
 
 impl Stay {
-    pub(crate) fn begin(guard: &LockGuard) -> Self {
+    /// Of a guard that was just handed out.
+    pub fn begin(guard: &LockGuard) -> Self {
         let now = Instant::now();
-        Self { token: guard.fencing_token(), from: now, until: now }
+        Self { token: guard.fencing_token(), mode: guard.mode(), asked: None, from: now, until: now }
     }
 
     /// Prolongs the stay if the guard is still held; says whether it is.
-    pub(crate) fn look(&mut self, guard: &LockGuard) -> bool {
+    pub fn look(&mut self, guard: &LockGuard) -> bool {
         let now = Instant::now();
         let held = guard.is_held();
         if held {
@@ -36,78 +45,162 @@ impl Stay {
         }
         held
     }
+
+    /// Whether it excludes all others, readers and other permits as well.
+    fn is_alone(&self) -> bool {
+        match self.mode {
+            Mode::Exclusive => true,
+            Mode::Permits { count, limit } => count == limit,
+            _ => false,
+        }
+    }
 }
 
 impl Witness {
-    pub(crate) fn record(&self, stay: Stay) {
+    /// Writes down a stay that has ended.
+    pub fn record(&self, stay: Stay) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(stay);
     }
 
-    /// Panics if two exclusive stays overlapped, or if a later one had no larger token. Returns how many there were.
-    pub(crate) fn verify(&self) -> usize {
+    /// How many stays were recorded so far.
+    pub fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Returns how many stays there were.
+    ///
+    /// # Panics
+    /// Two stays overlapped that exclude each other, a later one of such two had no larger token, or at some instant there
+    /// were more permits than there are.
+    pub fn verify(&self) -> usize {
         let stays = self.verify_tokens();
-        for pair in stays.windows(2) {
-            let [earlier, later] = pair else { continue };
-            assert!(
-                earlier.until <= later.from,
-                "C1 or C4: the holder of token {} was in for {:?} after token {} was granted",
-                earlier.token,
-                earlier.until - later.from,
-                later.token
-            );
+        // Those with the last ends so far, of all and of those that exclude readers as well.
+        let (mut last, mut last_alone): (Option<Stay>, Option<Stay>) = (None, None);
+        for stay in &stays {
+            let excluded_by = if stay.is_alone() { last } else { last_alone };
+            if let Some(earlier) = excluded_by.filter(|earlier| earlier.until > stay.from) {
+                panic!(
+                    "C1 or C4: the holder of token {} was in for {:?} after token {} was granted",
+                    earlier.token,
+                    earlier.until - stay.from,
+                    stay.token
+                );
+            }
+            let later = |known: Option<Stay>| known.filter(|known| known.until > stay.until).or(Some(*stay));
+            last = later(last);
+            if stay.is_alone() {
+                last_alone = later(last_alone);
+            }
         }
+        verify_permits(&stays);
         stays.len()
     }
 
-    /// Panics if two stays share a token: what is left of [`verify`](Self::verify) while the store may free early.
-    /// Returns the stays by their tokens.
-    pub(crate) fn verify_tokens(&self) -> Vec<Stay> {
+    /// Returns the stays by their tokens. This is what is left of [`verify`](Self::verify) while the store may free early.
+    ///
+    /// # Panics
+    /// Two stays share a token, or one was asked for when another with a larger token was there already.
+    pub fn verify_tokens(&self) -> Vec<Stay> {
         let mut stays = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         stays.sort_by_key(|stay| stay.token);
         for pair in stays.windows(2) {
             let [earlier, later] = pair else { continue };
             assert!(earlier.token < later.token, "C4: two grants share token {}", later.token);
         }
+        // Of those with larger tokens.
+        let mut first: Option<Stay> = None;
+        for stay in stays.iter().rev() {
+            let above = first.filter(|first| stay.asked.is_some_and(|asked| first.from < asked));
+            assert!(above.is_none(), "C4: {stay:?} was asked for after {above:?}");
+            first = first.filter(|first| first.from < stay.from).or(Some(*stay));
+        }
         stays
+    }
+}
+
+fn verify_permits(stays: &[Stay]) {
+    let mut steps = Vec::new();
+    for stay in stays {
+        if let Mode::Permits { count, limit } = stay.mode {
+            let (count, limit) = (i64::from(count.get()), i64::from(limit.get()));
+            // Where one ends as another begins, the end counts first, as it is negative; a stay without length counts for
+            // nothing.
+            steps.push((stay.until, -count, limit));
+            steps.push((stay.from, count, limit));
+        }
+    }
+    steps.sort_unstable();
+    let mut taken = 0;
+    for (_, count, limit) in steps {
+        taken += count;
+        assert!(taken <= limit, "C1: {taken} of {limit} permits were held");
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{panic::catch_unwind, time::Duration};
 
     use super::*;
 
-    fn witness(stays: &[(u64, u64, u64)]) -> Witness {
-        let zero = Instant::now();
-        let at = |ms| zero + Duration::from_millis(ms);
-        let witness = Witness::default();
-        for &(token, from, until) in stays {
-            witness.record(Stay { token: FencingToken::new(token), from: at(from), until: at(until) });
+    const ALONE: Mode = Mode::Exclusive;
+    const SHARED: Mode = Mode::Shared;
+
+    fn permits(count: u32) -> Mode {
+        Mode::Permits { count: count.try_into().unwrap(), limit: 3.try_into().unwrap() }
+    }
+
+    fn witness(stays: &[(u64, Mode, u64, u64)]) -> Witness {
+        let (zero, witness) = (Instant::now(), Witness::default());
+        for stay in stays {
+            witness.record(stay_after(zero, *stay));
         }
         witness
     }
 
-    #[test]
-    fn stays_that_follow_each_other_are_fine_in_any_order_of_record() {
-        assert_eq!(witness(&[(9, 30, 40), (3, 0, 10), (5, 10, 30)]).verify(), 3);
+    fn stay_after(zero: Instant, (token, mode, from, until): (u64, Mode, u64, u64)) -> Stay {
+        let at = |ms| zero + Duration::from_millis(ms);
+        Stay { token: FencingToken::new(token), mode, asked: None, from: at(from), until: at(until) }
     }
 
     #[test]
-    #[should_panic(expected = "C1")]
-    fn an_overlap_is_seen() {
-        witness(&[(3, 0, 10), (5, 9, 30)]).verify();
+    fn what_is_allowed_is_not_reported_in_any_order_of_record() {
+        assert_eq!(witness(&[(9, ALONE, 30, 40), (3, ALONE, 0, 10), (5, ALONE, 10, 30)]).verify(), 3);
+        let readers = [(1, SHARED, 0, 20), (2, SHARED, 5, 30), (3, ALONE, 30, 40), (4, SHARED, 40, 50)];
+        assert_eq!(witness(&readers).verify(), 4);
+        let taken = [(1, permits(2), 0, 20), (2, permits(1), 5, 30), (3, permits(2), 20, 40)];
+        assert_eq!(witness(&taken).verify(), 3);
     }
 
     #[test]
-    #[should_panic(expected = "C4: two grants share")]
-    fn a_shared_token_is_seen() {
-        witness(&[(3, 0, 10), (3, 20, 30)]).verify();
+    fn c1_c4_what_is_not_allowed_is_seen() {
+        for (wrong, says) in [
+            (&[(3, ALONE, 0, 10), (5, ALONE, 9, 30)][..], "C1"),
+            (&[(3, ALONE, 0, 10), (3, ALONE, 20, 30)], "C4: two grants share"),
+            (&[(5, ALONE, 0, 10), (3, ALONE, 20, 30)], "C1 or C4"),
+            (&[(1, SHARED, 0, 50), (2, SHARED, 5, 10), (3, ALONE, 30, 40)], "C1"),
+            (&[(1, ALONE, 0, 50), (2, SHARED, 30, 40)], "C1"),
+            (&[(2, ALONE, 0, 10), (1, SHARED, 20, 30)], "C1 or C4"),
+            (&[(1, permits(2), 0, 21), (2, permits(1), 5, 30), (3, permits(1), 20, 40)], "C1: 4 of 3"),
+            (&[(1, permits(3), 0, 10), (2, permits(1), 9, 30)], "C1"),
+            (&[(2, permits(3), 0, 10), (1, permits(3), 20, 30)], "C1 or C4"),
+        ] {
+            let found = catch_unwind(|| witness(wrong).verify()).expect_err("it is not seen");
+            let told = found.downcast_ref::<String>().unwrap();
+            assert!(told.contains(says), "{wrong:?}: {told}");
+        }
     }
 
     #[test]
-    #[should_panic(expected = "C1")]
-    fn a_token_that_falls_is_seen() {
-        witness(&[(5, 0, 10), (3, 20, 30)]).verify();
+    fn c4_a_token_below_one_that_was_there_before_it_was_asked_for_is_seen() {
+        let zero = Instant::now();
+        for (asked, is_right) in [(15, true), (25, false)] {
+            let witness = Witness::default();
+            witness.record(stay_after(zero, (7, SHARED, 20, 30)));
+            witness.record(stay_after(zero, (8, SHARED, 40, 50)));
+            let asked = Some(zero + Duration::from_millis(asked));
+            witness.record(Stay { asked, ..stay_after(zero, (6, SHARED, 60, 70)) });
+            assert_eq!(catch_unwind(|| witness.verify_tokens()).is_ok(), is_right);
+        }
     }
 }

@@ -6,8 +6,8 @@ mod file;
 mod mysql;
 #[path = "support/redis.rs"]
 mod redis;
-#[path = "support/redis_topology.rs"]
-mod redis_topology;
+#[path = "support/shared.rs"]
+mod shared;
 #[path = "support/zookeeper.rs"]
 mod zookeeper;
 
@@ -58,7 +58,7 @@ fn redis() -> Result<Vec<Found>, Box<dyn Error + Send + Sync>> {
         Some(valkey) => found.push((Arc::new(valkey), true)),
         None => eprintln!("\nWARNING: there is no valkey-server: Valkey is NOT tested\n"),
     }
-    for store in redis_topology::TopologyStore::start()? {
+    for store in redis::RedisStore::start_topologies()? {
         found.push((Arc::new(store), true));
     }
     Ok(found)

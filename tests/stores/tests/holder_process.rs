@@ -11,7 +11,7 @@ use std::{
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockkit::{LockOptions, Locker, Mutex, Released};
 use lockkit_conformance::StallMeter;
-use lockkit_fixture::{Peer, SqlFlavor, SqlServer, mysql_is_there, redis_from_env_or_start};
+use lockkit_fixture::{Peer, SqlFlavor, SqlServer, mysql_is_there, redis_from_env_or_start, slack};
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 
@@ -22,8 +22,6 @@ const TTL: Duration = Duration::from_secs(1);
 const MOST: u32 = 8;
 /// Of the waiter. Lost by no stall, and not what frees a lock in time.
 const LONG: Duration = Duration::from_secs(30);
-/// What a busy machine needs beyond the bound of C9. A lease that is renewed for a dead holder has no end at all.
-const SLACK: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Failed> {
     if let Ok(url) = env::var(HOLDER_URL) {
@@ -140,7 +138,7 @@ async fn killed(locker: Locker, holder: Holder) -> Result<Holds, Failed> {
     let guard = waiter.await??;
     let took = start.elapsed();
     println!("granted {took:?} after the kill, ttl {ttl:?}");
-    let bound = ttl + locker.descriptor().takeover_delay + SLACK * slack();
+    let bound = ttl + locker.descriptor().takeover_delay + slack();
     assert!(took <= bound, "granted only {took:?} after the kill");
     assert!(guard.fencing_token().get() > holder.token, "the token must rise");
     assert_eq!(guard.release().await?, Released::Freed);
@@ -158,11 +156,6 @@ async fn stopped(locker: Locker, mut holder: Holder) -> Result<Holds, Failed> {
     guard.renew().await?; // the past holder's keeper must not touch the present grant
     assert_eq!(guard.release().await?, Released::Freed);
     Ok(Holds::On)
-}
-
-/// `LOCKKIT_TEST_SLACK` stretches bounds on slow machines.
-fn slack() -> u32 {
-    env::var("LOCKKIT_TEST_SLACK").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
 /// A process that holds the lock.

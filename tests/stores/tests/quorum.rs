@@ -2,20 +2,20 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
 
 use lockkit::{
-    ErrorKind, FencingToken, LockGuard, LockOptions, Locker, Memory, Quorum, Released,
+    ErrorKind, LockGuard, LockOptions, Locker, Memory, Quorum, Released,
     redis::{Config, Redis},
     spi::Backend,
     url::StoreUrl,
 };
-use lockkit_conformance::{Faults, Link, StallMeter, proxy::Proxy};
-use lockkit_fixture::RedisServer;
+use lockkit_conformance::{Faults, Link, StallMeter, Stay, Witness, proxy::Proxy};
+use lockkit_fixture::{RedisServer, claims::Register};
 use tokio::{task::JoinSet, time::sleep};
 
 const TTL: Duration = Duration::from_secs(2);
@@ -77,67 +77,36 @@ impl Five {
     }
 }
 
-/// One grant, as its holder saw it: it counts from after the call returned to the last time that it was seen as held.
-#[derive(Clone, Copy, Debug)]
-struct Stay {
-    asked: Instant,
-    from: Instant,
-    until: Instant,
-    token: FencingToken,
-}
-
-/// What the lock protects: it refuses smaller tokens than it has seen.
+/// What the lock protects, and who had it.
 #[derive(Default)]
-struct Register {
-    largest: Mutex<Option<FencingToken>>,
-    stays: Mutex<Vec<Stay>>,
+struct Protected {
+    register: Register,
+    witness: Witness,
 }
 
-impl Register {
-    fn write(&self, token: FencingToken) -> bool {
-        let mut largest = self.largest.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = largest.is_none_or(|largest| token >= largest);
-        if fresh {
-            *largest = Some(token);
-        }
-        fresh
-    }
-
+impl Protected {
     /// Works under the lock, and panics if a holder that is right to believe is refused.
     async fn visit(&self, asked: Instant, guard: &LockGuard, strict: bool) {
-        let from = Instant::now();
-        let (token, mut until) = (guard.fencing_token(), from);
-        let written = self.write(token);
+        let mut stay = Stay { asked: Some(asked), ..Stay::begin(guard) };
+        let written = self.register.write(stay.token);
         sleep(ms(rand::random_range(0..4))).await;
-        let now = Instant::now();
-        if guard.is_held() {
-            until = now;
+        if stay.look(guard) {
+            let token = stay.token;
             assert!(written || !strict, "C1: token {token} was refused, and its holder still has it");
         }
-        self.stays.lock().unwrap_or_else(PoisonError::into_inner).push(Stay { asked, from, until, token });
+        self.witness.record(stay);
     }
 
-    /// Panics if a token repeats, or is smaller than that of a grant that was returned before it was asked for; and
-    /// unless a member forgot what it had granted, if two stays overlap. Returns how many there were.
+    /// As [`Witness::verify`]; of a member that forgot what it had granted, only the tokens. Returns how many stays there
+    /// were.
     fn verify(&self, exclusive: bool) -> usize {
-        let mut stays = self.stays.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        stays.sort_by_key(|stay| stay.token);
-        for pair in stays.windows(2) {
-            let [earlier, later] = pair else { continue };
-            assert!(earlier.token < later.token, "C4: two grants have token {}", later.token);
-            assert!(!exclusive || earlier.until <= later.from, "C1: {earlier:?} and {later:?}");
-        }
-        for (at, stay) in stays.iter().enumerate() {
-            let above = stays[at + 1..].iter().find(|other| other.from < stay.asked);
-            assert!(above.is_none(), "C4: {stay:?} was asked for after {above:?}");
-        }
-        stays.len()
+        if exclusive { self.witness.verify() } else { self.witness.verify_tokens().len() }
     }
 }
 
 /// Several lockers compete until they are told to end.
 struct Crowd {
-    register: Arc<Register>,
+    protected: Arc<Protected>,
     ended: Arc<AtomicBool>,
     tasks: JoinSet<usize>,
     lockers: Vec<Locker>,
@@ -145,19 +114,19 @@ struct Crowd {
 
 impl Crowd {
     async fn start(five: &Five, strict: bool) -> Self {
-        let (register, ended) = (Arc::new(Register::default()), Arc::new(AtomicBool::new(false)));
+        let (protected, ended) = (Arc::new(Protected::default()), Arc::new(AtomicBool::new(false)));
         let (mut tasks, mut lockers) = (JoinSet::new(), Vec::new());
         for _ in 0..4 {
             let locker = five.locker().await;
             for _ in 0..2 {
-                let (locker, register, ended) = (locker.clone(), Arc::clone(&register), Arc::clone(&ended));
+                let (locker, protected, ended) = (locker.clone(), Arc::clone(&protected), Arc::clone(&ended));
                 tasks.spawn(async move {
                     let (mutex, mut errors) = (locker.mutex("contended").unwrap(), 0);
                     while !ended.load(SeqCst) {
                         let asked = Instant::now();
                         match mutex.lock_timeout(ms(1_000)).await {
                             Ok(Some(guard)) => {
-                                register.visit(asked, &guard, strict).await;
+                                protected.visit(asked, &guard, strict).await;
                                 errors += usize::from(guard.release().await.is_err());
                             }
                             Ok(None) => {}
@@ -172,11 +141,11 @@ impl Crowd {
             }
             lockers.push(locker);
         }
-        Self { register, ended, tasks, lockers }
+        Self { protected, ended, tasks, lockers }
     }
 
     fn grants(&self) -> usize {
-        self.register.stays.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.protected.witness.count()
     }
 
     /// Panics unless the lock goes from hand to hand: for `span`, and longer if it goes slowly.
@@ -201,7 +170,7 @@ impl Crowd {
             locker.shutdown().await.unwrap();
             assert!(start.elapsed() < TTL * 2, "a shutdown took {:?}", start.elapsed());
         }
-        let grants = self.register.verify(exclusive);
+        let grants = self.protected.verify(exclusive);
         println!("{grants} grants, {errors} errors");
         grants
     }

@@ -1,8 +1,11 @@
 //! Real servers for lockkit's own tests: child processes on free ports of 127.0.0.1, with their data in a temporary
-//! folder, killed with the test that started them. And [names], for properties.
+//! folder, killed with the test that started them. And [names], for properties; [claims] (with the feature of that name), to
+//! ask a backend; and how to wait.
 
 mod cache;
 mod certificates;
+#[cfg(feature = "claims")]
+pub mod claims;
 mod clock;
 mod mysql;
 pub mod names;
@@ -11,13 +14,14 @@ mod peer;
 mod ports;
 mod process;
 mod redis;
+mod wait;
 mod zookeeper;
 
 pub use self::{
     clock::{ClockDirection, WallClock},
     mysql::{
         GALERA_LIBRARIES, GaleraCluster, MYSQL_HOME_VARIABLE, MYSQL_URL_VARIABLE, SqlFlavor, SqlServer,
-        TestSql, mysql_home, mysql_is_there, sql_servers_from_env_or_start, unpacked_mysql,
+        TestSql, has_mysql, mysql_home, mysql_is_there, sql_servers_from_env_or_start, unpacked_mysql,
     },
     peer::Peer,
     process::{Leashed, STALLS_VARIABLE},
@@ -26,6 +30,7 @@ pub use self::{
         RedisOptions, RedisReply, RedisServer, RedisTls, SentinelGroup, SentinelOptions, SlotMigration,
         TestRedis, redis_from_env_or_start, valkey_home, valkey_server,
     },
+    wait::{slack, until},
     zookeeper::{
         CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, NamespacedEnsemble, TestZooKeeper,
         ZOOKEEPER_URL_VARIABLE, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer, curator_classpath,

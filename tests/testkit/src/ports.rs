@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 
 /// Below every system's range for outgoing connections: while a server is down, a client that keeps trying its port
 /// could otherwise be given that very port as its own end, and would then talk to itself and keep the server out.
@@ -28,4 +28,14 @@ pub(crate) fn free() -> Result<u16> {
         }
     }
     bail!("no port of 127.0.0.1 between {FIRST} and {} is free", FIRST + COUNT)
+}
+
+/// Whether a server failed to start because somebody else has one of its ports.
+pub(crate) fn is_taken(error: &Error) -> bool {
+    is_told(&format!("{error:#}"))
+}
+
+/// Whether a server's log tells so.
+pub(crate) fn is_told(log: &str) -> bool {
+    log.contains("Address already in use")
 }

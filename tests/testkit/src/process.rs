@@ -2,11 +2,11 @@
 
 use std::{
     env,
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::{self, File},
     hash::{BuildHasher as _, RandomState},
-    io::{BufRead as _, BufReader},
-    path::Path,
+    io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     thread,
@@ -56,6 +56,9 @@ pub struct Leashed {
     leash: Option<ChildStdin>,
     server: Pid,
     state: Arc<Mutex<State>>,
+    log: PathBuf,
+    /// Where the log of this process begins.
+    log_start: u64,
 }
 
 impl Leashed {
@@ -64,7 +67,8 @@ impl Leashed {
     /// # Errors
     /// When the shell that holds the leash can't be started.
     pub fn spawn(program: &Path, args: impl IntoIterator<Item: AsRef<OsStr>>, log: &Path) -> Result<Self> {
-        let log = File::options().create(true).append(true).open(log)?;
+        let output = File::options().create(true).append(true).open(log)?;
+        let log_start = output.metadata()?.len();
         // The server inherits the log as standard error; its standard output joins it there.
         let mut shell = Command::new("sh")
             .args(["-c", LEASH, "leash"])
@@ -72,7 +76,7 @@ impl Leashed {
             .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(log)
+            .stderr(output)
             .spawn()
             .context("sh can't be started")?;
         let leash = shell.stdin.take();
@@ -85,7 +89,42 @@ impl Leashed {
             let parent = shell.id();
             thread::spawn(move || stall_now_and_then(server, parent, &state));
         }
-        Ok(Self { shell, leash, server, state })
+        Ok(Self { shell, leash, server, state, log: log.to_owned(), log_start })
+    }
+
+    /// As [`spawn`](Self::spawn), and waits until the server answers.
+    pub(crate) fn start(
+        (program, args): (&Path, &[OsString]),
+        log: &Path,
+        timeout: Duration,
+        answers: impl Fn() -> bool,
+    ) -> Result<Self> {
+        let mut server = Self::spawn(program, args, log)?;
+        let deadline = Instant::now() + timeout;
+        while !answers() {
+            if !server.is_running()? {
+                bail!("{} ended at its start; its log:\n{}", program.display(), server.log());
+            }
+            if Instant::now() > deadline {
+                bail!("{} did not answer within {timeout:?}; its log:\n{}", program.display(), server.log());
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(server)
+    }
+
+    /// All that the server has written to its log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let mut bytes = Vec::new();
+        let mut read = || -> std::io::Result<usize> {
+            let mut file = File::open(&self.log)?;
+            file.seek(SeekFrom::Start(self.log_start))?;
+            file.read_to_end(&mut bytes)
+        };
+        // It is for an error's text: what can't be read is left out.
+        let _ = read();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// The server's process id.
@@ -110,7 +149,8 @@ impl Leashed {
         kill(self.server, signal).with_context(|| format!("{signal} can't be sent to {}", self.server))
     }
 
-    /// Stops the server in its tracks (SIGSTOP), and returns when it no longer runs.
+    /// Stops the server in its tracks (SIGSTOP), and returns when it no longer runs: connections stay open and nothing is
+    /// answered.
     ///
     /// # Errors
     /// When the server has ended, or does not stop.
@@ -158,7 +198,7 @@ impl Leashed {
         Ok(true)
     }
 
-    /// Kills the server and waits until it is gone.
+    /// Kills the server (SIGKILL), paused or not, and waits until it is gone.
     ///
     /// # Errors
     /// When the child can't be waited for.

@@ -2,32 +2,10 @@
 
 use std::{fs, io::Read as _, net::TcpStream, path::PathBuf, time::Duration};
 
-use lockkit_fixture::{ClockDirection, SqlFlavor, SqlServer, mysql_is_there};
+use lockkit_fixture::{ClockDirection, SqlFlavor, SqlServer, on_both};
 use mysql_async::{Conn, Opts, OptsBuilder, Result, SslOpts, prelude::Queryable as _};
 
-/// Runs a test on every server that there is.
-macro_rules! on_each {
-    ($($test:ident),* $(,)?) => {
-        $(
-            mod $test {
-                #[tokio::test]
-                async fn mariadb() {
-                    super::$test(super::SqlFlavor::MariaDb).await;
-                }
-
-                #[tokio::test]
-                async fn mysql() {
-                    match super::mysql_is_there() {
-                        Ok(()) => super::$test(super::SqlFlavor::MySql).await,
-                        Err(reason) => eprintln!("left out: {reason}"),
-                    }
-                }
-            }
-        )*
-    };
-}
-
-on_each! {
+on_both! {
     a_killed_server_restarts_on_its_port_with_what_was_committed,
     a_paused_server_is_silent_until_it_is_resumed,
     a_stopped_server_has_ended_in_order,

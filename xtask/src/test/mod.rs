@@ -50,7 +50,8 @@ pub(crate) const LOCKED: &str = "--locked";
 
 /// Programs of the thorough tier, by package and name: topologies of several servers, storms, models, and what repeats with
 /// other servers what the everyday tier has proved.
-const THOROUGH: [(&str, &str); 12] = [
+const THOROUGH: [(&str, &str); 13] = [
+    ("lockkit-conformance", "self_test"),
     ("lockkit-redis", "model"),
     ("lockkit-redis", "topology"),
     ("lockkit-stores", "crowd"),
@@ -64,8 +65,16 @@ const THOROUGH: [(&str, &str); 12] = [
     ("lockkit-zk", "ensemble"),
     ("lockkit-zk", "storm"),
 ];
-/// Stores that the conformance suite knows, and that everyday does without: topologies, and variants of a store.
-const THOROUGH_STORES: [&str; 4] = ["redis-cluster::", "redis-sentinel::", "-strict::", "-unfair::"];
+/// What the conformance suite knows, and everyday does without: topologies, variants of a store, and on MySQL the locks
+/// that are made of the same statements as on MariaDB.
+const THOROUGH_STORES: [&str; 6] = [
+    "redis-cluster::",
+    "redis-sentinel::",
+    "-strict::",
+    "-unfair::",
+    "mysql::one_permit::",
+    "mysql::writer::",
+];
 /// These run alone, and first: they keep all cores at work themselves, or count what others would disturb.
 const ALONE: [(&str, &str); 7] = [
     ("lockkit-mysql", "mysql"),
@@ -101,6 +110,7 @@ pub(crate) fn run(tier: Tier, arguments: &[String]) -> Result<()> {
         run_programs(tier, arguments, &mut report)?;
     } else {
         let mut command = cargo(&CHOSEN);
+        command.envs(stalls(tier));
         report.cargo(command.args(arguments))?;
     }
     // Once more: what was said before the tests has long scrolled away.
@@ -108,15 +118,15 @@ pub(crate) fn run(tier: Tier, arguments: &[String]) -> Result<()> {
     report.end()
 }
 
-/// The tests of everyday, so many times, while the machine is kept busy and the servers stand still now and then.
+/// The tests of everyday, or those of `arguments`, so many times, while the machine is kept busy and the servers stand still now and then.
 ///
 /// # Errors
 /// The first time that a test fails.
-pub(crate) fn stress(times: u32) -> Result<()> {
+pub(crate) fn stress(times: u32, arguments: &[String]) -> Result<()> {
     let _load = load::Load::begin(&target())?;
     for time in 1..=times {
         println!("\n==> under stress, {time} of {times}");
-        run(Tier::Stressed, &[])?;
+        run(Tier::Stressed, arguments)?;
     }
     Ok(())
 }
@@ -134,9 +144,7 @@ fn run_programs(tier: Tier, arguments: &[String], report: &mut Report) -> Result
     }
     println!("\n==> built in {} s: {} test programs", start.elapsed().as_secs(), programs.len());
     let mut settings = vec![(NO_BACKTRACE.0, NO_BACKTRACE.1.to_owned()), (TEST_THREADS, threads())];
-    if tier == Tier::Stressed {
-        settings.push((lockkit_fixture::STALLS_VARIABLE, "1".to_owned()));
-    }
+    settings.extend(stalls(tier));
     let (alone, others): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(|program| is_one_of(&ALONE, program));
     let logs = target().join("test-logs");
@@ -154,6 +162,11 @@ fn run_programs(tier: Tier, arguments: &[String], report: &mut Report) -> Result
     }
     println!("\n==> {} s in all", start.elapsed().as_secs());
     Ok(())
+}
+
+/// Has the servers stand still now and then, under stress.
+fn stalls(tier: Tier) -> Option<(&'static str, String)> {
+    (tier == Tier::Stressed).then(|| (lockkit_fixture::STALLS_VARIABLE, "1".to_owned()))
 }
 
 fn is_one_of(list: &[(&str, &str)], program: &Program) -> bool {

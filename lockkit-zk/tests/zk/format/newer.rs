@@ -60,7 +60,7 @@ async fn c1_c13_a_lock_that_a_newer_lockkit_keeps_is_refused_and_left_as_it_is()
         let mut hasty = zk.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
         match hasty.attempt(Wait::No).await {
             Err(error) => assert_newer(&error, &bed.path(&theirs)),
-            taken => assert!(!busy(taken)),
+            taken => assert!(!busy(taken).0),
         }
         assert_newer(&zk.inspect(&name).await.unwrap_err(), &bed.path(&theirs));
         assert_newer(&zk.force_release(&name, FencingToken::new(7)).await.unwrap_err(), &bed.path(&theirs));
@@ -83,7 +83,7 @@ async fn c1_c14_a_holder_with_newer_data_is_waited_for_and_left_as_it_is() {
         let before = bed.dump(&admin).await;
         let zk = bed.connect(query).await;
         let mut claim = claim(&zk, "orders");
-        assert_eq!(busy(claim.attempt(Wait::Queue).await), query.is_empty());
+        assert_eq!(busy(claim.attempt(Wait::Queue).await).0, query.is_empty());
         assert_newer(&zk.inspect(&mutex("orders")).await.unwrap_err(), &bed.path(&theirs));
         let token = FencingToken::new(admin.created(&bed.path(&theirs)).await);
         assert_newer(&zk.force_release(&mutex("orders"), token).await.unwrap_err(), &bed.path(&theirs));

@@ -43,7 +43,7 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_t
         let (first, second) = (admin.created(&nodes[0]).await, admin.created(&nodes[1]).await);
         let (token, node, last) = if first < second { (first, 1, second) } else { (second, 0, first) };
         let mut newcomer = zk.claim(claim_of(kind, held, OwnerId::random())).unwrap();
-        assert!(busy(newcomer.attempt(Wait::Queue).await));
+        assert!(busy(newcomer.attempt(Wait::Queue).await).0);
         let seen = zk.inspect(&claim_of(kind, held, OwnerId::random()).name).await.unwrap();
         let [holder] = &seen.holders[..] else { panic!("{seen:?}") };
         assert_eq!((holder.owner, holder.mode), (Some(OwnerId::new(OWNER)), held));
@@ -52,7 +52,7 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_t
         let name = claim_of(kind, held, OwnerId::random()).name;
         assert_eq!(zk.force_release(&name, FencingToken::new(token)).await.unwrap(), Released::Freed);
         // It is the one behind who has it now.
-        assert!(busy(newcomer.attempt(Wait::Queue).await));
+        assert!(busy(newcomer.attempt(Wait::Queue).await).0);
         let seen = zk.inspect(&name).await.unwrap();
         assert_eq!((seen.holders[0].owner, seen.holders[0].mode), (Some(OwnerId::new(WAITER)), wanted));
         admin.delete(&nodes[node]).await;
@@ -68,7 +68,7 @@ async fn c1_c14_what_0_1_0_has_stored_without_queues_is_read_and_respected() {
     bed.load(&admin, SINGLE).await;
     let zk = bed.connect(UNFAIR).await;
     let mut newcomer = claim(&zk, "orders");
-    assert!(!busy(newcomer.attempt(Wait::Queue).await));
+    assert!(!busy(newcomer.attempt(Wait::Queue).await).0);
     let seen = zk.inspect(&mutex("orders")).await.unwrap();
     let [holder] = &seen.holders[..] else { panic!("{seen:?}") };
     assert_eq!((holder.owner, holder.label.as_deref()), (Some(OwnerId::new(OWNER)), Some("host-1")));
@@ -96,7 +96,7 @@ async fn c1_what_is_stored_has_the_form_of_0_1_0() {
             );
         }
         let mut waiter = zk.claim(claim_of(kind, wanted, OwnerId::random())).unwrap();
-        assert!(busy(waiter.attempt(Wait::Queue).await));
+        assert!(busy(waiter.attempt(Wait::Queue).await).0);
         all.extend([holder, waiter]);
     }
     assert_eq!(shapes(&bed.dump(&admin).await), shapes(&lines(QUEUES)));

@@ -4,8 +4,7 @@ use std::{
     fs,
     path::Path,
     process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// For what takes a moment: on a busy machine a long one.
@@ -57,12 +56,5 @@ pub(crate) fn shown_of(pid: u32) -> String {
 
 /// Asks until there is an answer.
 pub(crate) fn until<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
-        thread::sleep(Duration::from_millis(5));
-    }
+    lockkit_fixture::until(PATIENCE, what, ask)
 }

@@ -16,7 +16,7 @@ use crate::{
     env::{Env, give_back, lock_soon, long, take, take_soon},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
-    judge::{Loss, judged},
+    judge::{Loss, judged, loss_of},
     lock::Flavor,
     wait::{eventually, ms, soon, within},
 };
@@ -83,7 +83,7 @@ async fn c10_slow_round_trips_end_no_hold(env: Env) {
     judged(&env, 1_000, async |turn| {
         let (locker, link) = env.faulty_locker().await;
         let guard = turn.take(&turn.lock(&locker, turn.renewed())).await?;
-        link.set(Faults { reply_delay: turn.ttl / 10, ..Faults::NONE });
+        turn.delay_answers(&*link, turn.ttl / 10);
         let start = Instant::now();
         while start.elapsed() < turn.ttl.mul_f64(2.5) {
             if !guard.is_held() {
@@ -119,7 +119,7 @@ async fn c10_a_short_outage_ends_nothing(env: Env) {
 }
 
 async fn is_given_back(guard: LockGuard) -> Result<(), Loss> {
-    match guard.release().await.unwrap() {
+    match guard.release().await.map_err(loss_of)? {
         Released::Freed => Ok(()),
         other => Err(format!("C10: {other:?} at its release")),
     }

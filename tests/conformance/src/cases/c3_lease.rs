@@ -56,11 +56,11 @@ async fn c3_the_deadline_counts_from_before_the_request(env: Env) {
     let (options, delay) = slowly_answered(&env);
     line.set(Faults { reply_delay: delay, ..Faults::NONE });
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
-    let deadline = deadline(&guard);
+    let (deadline, answered) = (deadline(&guard), Instant::now() - delay);
     let call = line.take_calls().into_iter().rfind(|call| call.op == Op::Attempt).unwrap();
     // Where each lock has a connection, several requests make up an attempt, and a later one of them proves the lease.
-    let until_proof = if env.descriptor().lease_scope == LeaseScope::Connection { delay / 2 } else { ms(0) };
-    let latest = call.at + until_proof + options.ttl();
+    let is_of_connection = env.descriptor().lease_scope == LeaseScope::Connection;
+    let latest = if is_of_connection { answered } else { call.at } + options.ttl();
     assert!(deadline <= latest, "C3: the deadline is {:?} late", deadline - latest);
     line.heal();
     give_back(guard).await;

@@ -27,6 +27,7 @@ mod parts;
 mod permits;
 mod read_write;
 mod reentrant;
+mod shares;
 
 use crate::case::Case;
 

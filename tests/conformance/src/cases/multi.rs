@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockkit_core::{AllReleased, ErrorKind, LockOptions, Locker, MultiGuard, MutexSet, spi::Released};
+use lockkit_core::{
+    AllReleased, ErrorKind, LockOptions, Locker, MultiGuard, MutexSet,
+    spi::{Mode, Released},
+};
 use rand::{RngExt as _, seq::IndexedRandom as _};
 use tokio::{
     task::{JoinSet, yield_now},
@@ -18,7 +21,7 @@ use crate::{
     faulty::Op,
     judge::{judged, loss_of},
     stall::StallMeter,
-    wait::{ms, slack, soon, within},
+    wait::{a_minute, ms, slack, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -247,7 +250,9 @@ async fn c1_c6_overlapping_sets_never_lock_each_other_out(env: Env) {
         let (locker, witnesses) = (lockers[task % lockers.len()].clone(), Arc::clone(&witnesses));
         tasks.spawn(async move {
             let mut grants = 0;
-            while Instant::now() < stop && grants < 200 {
+            // A call that is not cut is granted in the end, however slow the machine is.
+            let fewest = if task % 3 == 0 { 0 } else { 2 };
+            while grants < fewest || (Instant::now() < stop && grants < 200) {
                 let (size, cut) = (rand::rng().random_range(1..=3), rand::rng().random_range(0..40));
                 let names: Vec<_> = NAMES.sample(&mut rand::rng(), size).copied().collect();
                 let set = locker.mutex_set(&names).unwrap().with_options(long()).unwrap();
@@ -263,7 +268,7 @@ async fn c1_c6_overlapping_sets_never_lock_each_other_out(env: Env) {
             grants
         });
     }
-    let grants: Vec<usize> = within(STORM * 4, "the end of the storm", tasks.join_all()).await;
+    let grants: Vec<usize> = within(STORM + a_minute(), "the end of the storm", tasks.join_all()).await;
     let seen: usize = witnesses.iter().map(Witness::verify).sum();
     assert!(grants.iter().sum::<usize>() >= TASKS && seen >= TASKS, "{grants:?}");
     for name in NAMES {
@@ -279,7 +284,7 @@ async fn leave(guard: MultiGuard, names: &[&str], witnesses: &[Witness; NAMES.le
     for name in names {
         let at = NAMES.iter().position(|one| one == name).unwrap();
         let token = guard.fencing_token(name).unwrap();
-        witnesses[at].record(Stay { token, from, until });
+        witnesses[at].record(Stay { token, mode: Mode::Exclusive, asked: None, from, until });
     }
     match cut % 3 {
         0 => drop(guard),

@@ -1,12 +1,6 @@
 //! Semaphores: permits that add up to at most the limit.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::SeqCst},
-    },
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use lockkit_core::{
     ErrorKind, LockOptions, Semaphore,
@@ -14,12 +8,13 @@ use lockkit_core::{
 };
 use tokio::{task::JoinSet, time::sleep};
 
+use super::shares::{assert_shown, granted_by_a_retry};
 use crate::{
     case::{Needs, cases},
     doomed::dead_grant,
     env::{Env, give_back, long},
-    harness::Faults,
     wait::{eventually, ms, soon, within},
+    witness::{Stay, Witness},
 };
 
 cases! {
@@ -71,25 +66,25 @@ async fn c1_permits_add_up_to_the_limit(env: Env) {
 }
 
 async fn c1_a_storm_on_permits_never_exceeds_the_limit(env: Env) {
-    // Entered after the grant and left before the release.
-    let taken = Arc::new(AtomicU32::new(0));
+    let witness = Arc::new(Witness::default());
     let mut tasks = JoinSet::new();
     for task in 0..8 {
         let semaphore = semaphore(&env, long()).await;
-        let taken = Arc::clone(&taken);
+        let witness = Arc::clone(&witness);
         tasks.spawn(async move {
             for round in 0..10 {
                 let count = 1 + (task + round) % LIMIT;
                 let guard = semaphore.acquire_many(count).await.unwrap();
-                let now = taken.fetch_add(count, SeqCst) + count;
-                assert!(now <= LIMIT, "C1: {now} of {LIMIT} permits");
+                let mut stay = Stay::begin(&guard);
                 sleep(ms(1)).await;
-                taken.fetch_sub(count, SeqCst);
+                stay.look(&guard);
+                witness.record(stay);
                 if round % 2 == 0 { drop(guard) } else { give_back(guard).await }
             }
         });
     }
     within(ms(60_000), "the end of the storm", tasks.join_all()).await;
+    assert_eq!(witness.verify(), 80);
 }
 
 async fn c2_one_permits_release_leaves_the_others(env: Env) {
@@ -127,18 +122,8 @@ async fn c5_a_permits_lost_reply_same_token(env: Env) {
     let faulty = locker.semaphore("x", LIMIT).unwrap().with_options(long()).unwrap();
     let healthy = semaphore(&env, long()).await;
     give_back(healthy.try_acquire_many(2).await.unwrap().unwrap()).await;
-    link.set(Faults::LOST_REPLIES);
-    let asking = tokio::spawn(async move { faulty.acquire_many(2).await });
-    let mut token = None;
-    eventually(soon(), async || {
-        token = healthy.inspect().await.unwrap().holders.first().and_then(|holder| holder.token);
-        token.map(drop).ok_or_else(|| "the attempt was not applied".to_owned())
-    })
-    .await;
-    link.cut();
-    link.heal();
-    let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
-    assert_eq!(Some(guard.fencing_token()), token);
+    let attempt = async move { faulty.acquire_many(2).await };
+    let guard = granted_by_a_retry(&*link, attempt, async || healthy.inspect().await).await;
     give_back(healthy.try_acquire().await.unwrap().expect("C5: permits were taken twice")).await;
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
 }
@@ -194,12 +179,7 @@ async fn c14_all_permits_are_shown(env: Env) {
     let semaphore = semaphore(&env, long()).await;
     let guards = [semaphore.try_acquire().await, semaphore.try_acquire_many(2).await]
         .map(|guard| guard.unwrap().unwrap());
-    let seen = semaphore.inspect().await.unwrap();
-    assert_eq!(seen.holders.len(), 2);
-    for guard in &guards {
-        let shown = seen.holders.iter().find(|holder| holder.owner == Some(guard.owner())).unwrap();
-        assert_eq!((shown.mode, shown.token), (guard.mode(), Some(guard.fencing_token())));
-    }
+    assert_shown(&semaphore.inspect().await.unwrap(), &guards);
     let [one, two] = guards;
     assert_eq!(semaphore.force_release(one.fencing_token()).await.unwrap(), Released::Freed);
     assert!(semaphore.try_acquire_many(2).await.unwrap().is_none(), "C14: more was freed than asked for");

@@ -1,9 +1,6 @@
 //! Read/write locks: many readers or one writer.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering::SeqCst},
-};
+use std::sync::Arc;
 
 use lockkit_core::{
     LockGuard, LockOptions, Locker, RwLock,
@@ -11,13 +8,14 @@ use lockkit_core::{
 };
 use tokio::{task::JoinSet, time::sleep};
 
+use super::shares::{assert_shown, granted_by_a_retry};
 use crate::{
     case::{Needs, cases},
     doomed::dead_grant,
     env::{Env, give_back, long},
-    harness::Faults,
     judge::judged,
     wait::{eventually, ms, soon, within},
+    witness::{Stay, Witness},
 };
 
 cases! {
@@ -66,31 +64,25 @@ async fn c1_readers_share_and_exclude_the_writer(env: Env) {
 }
 
 async fn c1_a_storm_of_readers_and_writers_never_overlaps(env: Env) {
-    // Readers inside, or -1 for a writer. Entered after the grant and left before the release.
-    let inside = Arc::new(AtomicI64::new(0));
+    let witness = Arc::new(Witness::default());
     let mut tasks = JoinSet::new();
     for task in 0..9 {
         let lock = rw(&env, long()).await;
-        let inside = Arc::clone(&inside);
+        let witness = Arc::clone(&witness);
         tasks.spawn(async move {
             for _ in 0..10 {
-                if task % 3 == 0 {
-                    let guard = lock.write().await.unwrap();
-                    assert_eq!(inside.swap(-1, SeqCst), 0, "C1: a writer is not alone");
-                    sleep(ms(1)).await;
-                    assert_eq!(inside.swap(0, SeqCst), -1, "C1: a writer was not alone");
-                    give_back(guard).await;
-                } else {
-                    let guard = lock.read().await.unwrap();
-                    assert!(inside.fetch_add(1, SeqCst) >= 0, "C1: a reader beside a writer");
-                    sleep(ms(1)).await;
-                    assert!(inside.fetch_sub(1, SeqCst) >= 1, "C1: a reader beside a writer");
-                    drop(guard);
-                }
+                let writes = task % 3 == 0;
+                let guard = if writes { lock.write().await } else { lock.read().await }.unwrap();
+                let mut stay = Stay::begin(&guard);
+                sleep(ms(1)).await;
+                stay.look(&guard);
+                witness.record(stay);
+                if writes { give_back(guard).await } else { drop(guard) }
             }
         });
     }
     within(ms(60_000), "the end of the storm", tasks.join_all()).await;
+    assert_eq!(witness.verify(), 90);
 }
 
 async fn c2_one_readers_release_leaves_the_others(env: Env) {
@@ -127,18 +119,8 @@ async fn c5_a_readers_lost_reply_same_token(env: Env) {
     let (lock, healthy) =
         (locker.rw_lock("x").unwrap().with_options(long()).unwrap(), rw(&env, long()).await);
     give_back(healthy.try_read().await.unwrap().unwrap()).await;
-    link.set(Faults::LOST_REPLIES);
-    let asking = tokio::spawn(async move { lock.read().await });
-    let mut token = None;
-    eventually(soon(), async || {
-        token = healthy.inspect().await.unwrap().holders.first().and_then(|holder| holder.token);
-        token.map(drop).ok_or_else(|| "the attempt was not applied".to_owned())
-    })
-    .await;
-    link.cut();
-    link.heal();
-    let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
-    assert_eq!(Some(guard.fencing_token()), token);
+    let attempt = async move { lock.read().await };
+    let guard = granted_by_a_retry(&*link, attempt, async || healthy.inspect().await).await;
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     give_back(healthy.try_write().await.unwrap().expect("C5: a reader was counted twice")).await;
 }
@@ -226,12 +208,7 @@ async fn c12_writers_are_not_starved(env: Env) {
 async fn c14_all_readers_are_shown(env: Env) {
     let lock = rw(&env, long()).await;
     let readers = [lock.try_read().await.unwrap().unwrap(), lock.try_read().await.unwrap().unwrap()];
-    let seen = lock.inspect().await.unwrap();
-    assert_eq!(seen.holders.len(), 2);
-    for reader in &readers {
-        let shown = seen.holders.iter().find(|holder| holder.owner == Some(reader.owner())).unwrap();
-        assert_eq!((shown.mode, shown.token), (Mode::Shared, Some(reader.fencing_token())));
-    }
+    assert_shown(&lock.inspect().await.unwrap(), &readers);
     let [first, second] = readers;
     assert_eq!(lock.force_release(first.fencing_token()).await.unwrap(), Released::Freed);
     assert!(lock.try_write().await.unwrap().is_none(), "C14: both were freed");

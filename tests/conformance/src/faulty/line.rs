@@ -183,10 +183,11 @@ impl Line {
             reply
         };
         let mut cut = self.state.subscribe();
+        // The cut first: a reply that comes behind it is lost, though it is there.
         tokio::select! {
             biased;
-            reply = journey => reply,
             _ = cut.wait_for(|s| s.cuts != cuts) => Err(self.broken()),
+            reply = journey => reply,
         }
     }
 

@@ -179,7 +179,7 @@ fn passes(store: impl Store, case: &str) -> Result<(), Failed> {
 }
 
 fn is_caught(store: impl Store, case: &str) -> Result<(), Failed> {
-    override_slack(Some(Duration::from_millis(300)));
+    override_slack(Some(Duration::from_millis(600)));
     let store: Arc<dyn Store> = Arc::new(store);
     match run_case(&store, case) {
         Ok(()) => Err(format!("{case} passes on {store:?}").into()),

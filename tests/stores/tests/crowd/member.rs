@@ -4,17 +4,11 @@ use std::sync::Arc;
 
 use libtest_mimic::Failed;
 use lockkit::Locker;
-use rustix::time::{ClockId, clock_gettime};
+use lockkit_torture::clock::now;
 use tokio::{runtime::Builder, task::JoinSet};
 
 pub(crate) const ROLE: &str = "crowd-member";
 pub(crate) const NAME: &str = "shares";
-
-/// Nanoseconds of a clock that is the same in all processes.
-pub(crate) fn now() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
-}
 
 pub(crate) fn run(url: &str, tasks: usize, end: u64) -> Result<(), Failed> {
     Builder::new_current_thread().enable_all().build()?.block_on(async {

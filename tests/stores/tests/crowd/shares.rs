@@ -1,18 +1,16 @@
 //! Who of several processes gets how much, and what a turn costs the store.
 
 use std::{
-    env, fs, thread,
+    env, thread,
     time::{Duration, Instant},
 };
 
 use libtest_mimic::Failed;
 use lockkit_fixture::Leashed;
+use lockkit_torture::clock::now;
 use tokio::runtime::Runtime;
 
-use crate::{
-    member::{self, now},
-    store::Store,
-};
+use crate::{member, store::Store};
 
 const PROCESSES: usize = 8;
 const TASKS: usize = 8;
@@ -50,15 +48,15 @@ pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), F
     let mut members = Vec::new();
     for process in 0..PROCESSES {
         let log = folder.path().join(process.to_string());
-        members.push((Leashed::spawn(&env::current_exe()?, &words, &log)?, log));
+        members.push(Leashed::spawn(&env::current_exe()?, &words, &log)?);
     }
     let late = Instant::now() + TIME + SOON;
     let (mut turns, mut ready) = (Vec::new(), 0);
-    for (process, (member, log)) in members.iter_mut().enumerate() {
+    for (process, member) in members.iter_mut().enumerate() {
         while member.is_running()? && Instant::now() < late {
             thread::sleep(Duration::from_millis(20));
         }
-        let told = fs::read_to_string(log)?;
+        let told = member.log();
         if told.lines().last() != Some("bye") {
             return Err(format!("process {process} did not end well; it wrote: {}", tail(&told)).into());
         }

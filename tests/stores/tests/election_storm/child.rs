@@ -4,18 +4,12 @@ use std::{future::pending, time::Duration};
 
 use libtest_mimic::Failed;
 use lockkit::{Election, ErrorKind, Leadership, LockOptions};
+use lockkit_torture::clock::now;
 use rand::RngExt as _;
-use rustix::time::{ClockId, clock_gettime};
 use tokio::{runtime::Builder, time::sleep};
 
 pub(crate) const ELECTION: &str = "storm";
 const BETWEEN_CHECKS: Duration = Duration::from_millis(10);
-
-/// Nanoseconds of the clock that leases are counted on, the same in all processes.
-pub(crate) fn now() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
-}
 
 pub(crate) fn run(role: &str, url: &str, id: &str, ttl: Duration) -> Result<(), Failed> {
     let runtime = Builder::new_current_thread().enable_all().build()?;

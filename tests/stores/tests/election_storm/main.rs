@@ -7,16 +7,12 @@
 mod check;
 mod child;
 
-use std::{
-    any::Any,
-    env, fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{any::Any, env, path::Path, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockkit::{Locker, spi::Descriptor};
-use lockkit_fixture::{Leashed, RedisServer, SqlFlavor, SqlServer, ZooKeeperServer};
+use lockkit_fixture::{Leashed, RedisServer, SqlFlavor, SqlServer, ZooKeeperServer, slack};
+use lockkit_torture::clock::now;
 use nix::sys::signal::Signal;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tokio::{
@@ -26,7 +22,7 @@ use tokio::{
 
 use crate::{
     check::{Blow, Story},
-    child::{ELECTION, now},
+    child::ELECTION,
 };
 
 const CANDIDATES: usize = 5;
@@ -81,18 +77,6 @@ fn sql(strategy: &str, ttl: u64) -> Result<Place, Failed> {
     Ok(Place { url, ttl: Duration::from_millis(ttl), _server: Box::new(server) })
 }
 
-/// `LOCKKIT_TEST_SLACK`, as in the conformance suite: milliseconds, or a multiple of 2 s.
-fn slack() -> Duration {
-    const DEFAULT: Duration = Duration::from_secs(2);
-    let Ok(text) = env::var("LOCKKIT_TEST_SLACK") else { return DEFAULT };
-    match text.strip_suffix('x') {
-        Some(factor) => DEFAULT.mul_f64(factor.parse().expect("LOCKKIT_TEST_SLACK is a number")),
-        None => Duration::from_millis(
-            text.trim_end_matches("ms").parse().expect("LOCKKIT_TEST_SLACK is a number"),
-        ),
-    }
-}
-
 fn storm(place: Place) -> Result<(), Failed> {
     let runtime = Runtime::new()?;
     let folder = tempfile::tempdir()?;
@@ -106,10 +90,9 @@ fn storm(place: Place) -> Result<(), Failed> {
     story.verify(&descriptor, place.ttl, slack())
 }
 
-/// A process of ours, and where it writes what it believes.
+/// A process of ours, which writes what it believes to its log.
 struct Actor {
     process: Leashed,
-    log: PathBuf,
     id: String,
 }
 
@@ -118,11 +101,7 @@ impl Actor {
         let log = folder.join(format!("{role}-{id}"));
         let (role, ttl) = (format!("storm-{role}"), place.ttl.as_millis().to_string());
         let arguments = [&role, &place.url, &id, &ttl];
-        Ok(Self { process: Leashed::spawn(&env::current_exe()?, arguments, &log)?, log, id })
-    }
-
-    fn told(&self) -> Result<String, Failed> {
-        Ok(fs::read_to_string(&self.log)?)
+        Ok(Self { process: Leashed::spawn(&env::current_exe()?, arguments, &log)?, id })
     }
 }
 
@@ -171,14 +150,14 @@ async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<Story,
             born += 1;
             let next = Actor::start("candidate", format!("{hit}.{born}"), place, folder)?;
             let dead = std::mem::replace(&mut candidates[hit], next);
-            story.candidates.push((dead.id.clone(), dead.told()?));
+            story.candidates.push((dead.id, dead.process.log()));
         }
         // Whoever follows, it is not the one that was hit.
         watch.changed().await?;
     }
     // The last one that was hit is followed as well.
     let last = story.blows.last().map_or(0, |blow| blow.at);
-    while !candidates.iter().any(|candidate| candidate.told().is_ok_and(|told| gained_after(&told, last))) {
+    while !candidates.iter().any(|candidate| gained_after(&candidate.process.log(), last)) {
         if now() > end + u64::try_from(LONGEST.as_nanos())? {
             break; // the story tells
         }
@@ -188,11 +167,11 @@ async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<Story,
     sleep(slack() / 2).await;
     for actor in &mut candidates {
         actor.process.kill()?;
-        story.candidates.push((actor.id.clone(), actor.told()?));
+        story.candidates.push((actor.id.clone(), actor.process.log()));
     }
     for actor in &mut observers {
         actor.process.kill()?;
-        story.observers.push(actor.told()?);
+        story.observers.push(actor.process.log());
     }
     Ok(story)
 }

@@ -3,13 +3,14 @@
 use std::{
     array,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
 
-use lockkit::{FencingToken, LockGuard, LockOptions, Locker, Result};
+use lockkit::{LockOptions, Locker, Result};
+use lockkit_conformance::{Stay, Witness};
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -25,50 +26,25 @@ const TURNS: usize = 2;
 /// Far more than a turn takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What one of the locks protects. It says what is wrong with a visit.
-#[derive(Default)]
-struct Register {
-    largest: Option<FencingToken>,
-    inside: Option<FencingToken>,
-    faults: Vec<String>,
-}
-
-impl Register {
-    fn enter(&mut self, token: FencingToken) {
-        if let Some(other) = self.inside {
-            self.faults.push(format!("C1: {token} came while {other} was there"));
-        }
-        if let Some(largest) = self.largest.filter(|largest| token <= *largest) {
-            self.faults.push(format!("C4: {token} after {largest}"));
-        }
-        (self.inside, self.largest) = (Some(token), self.largest.max(Some(token)));
-    }
-
-    fn leave(&mut self, guard: &LockGuard) {
-        if !guard.is_held() {
-            self.faults.push(format!("{} was lost", guard.fencing_token()));
-        }
-        self.inside = None;
-    }
-}
-
 #[derive(Default)]
 struct World {
-    registers: [Mutex<Register>; NAMES.len()],
+    /// Of each lock.
+    witnesses: [Witness; NAMES.len()],
+    faults: Mutex<Vec<String>>,
     /// How often each service had each lock.
     turns: [[AtomicUsize; NAMES.len()]; SERVICES],
 }
 
 impl World {
-    fn register(&self, place: usize) -> MutexGuard<'_, Register> {
-        self.registers[place].lock().unwrap_or_else(PoisonError::into_inner)
+    fn find(&self, fault: String) {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
     }
 
     fn counts(&self) -> [[usize; NAMES.len()]; SERVICES] {
         array::from_fn(|service| array::from_fn(|place| self.turns[service][place].load(SeqCst)))
     }
 
-    /// Waits until each service has had each lock once more and once again, or one of the registers finds a fault.
+    /// Waits until each service has had each lock once more and once again, or something is wrong.
     async fn go_on(&self) {
         let (before, start) = (self.counts(), Instant::now());
         let behind = |now: [[usize; NAMES.len()]; SERVICES]| {
@@ -84,9 +60,11 @@ impl World {
     }
 
     fn check(&self) {
-        for (place, name) in NAMES.iter().enumerate() {
-            let faults = self.register(place).faults.clone();
-            assert!(faults.is_empty(), "{name}: {faults:?}");
+        let faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(faults.is_empty(), "{faults:?}");
+        drop(faults);
+        for witness in &self.witnesses {
+            witness.verify();
         }
     }
 }
@@ -123,7 +101,7 @@ async fn serve(service: usize, mut told: watch::Receiver<Option<String>>, world:
         while !told.has_changed().unwrap() {
             place = (place + 1) % NAMES.len();
             if let Err(error) = work(&locker, service, place, &world).await {
-                world.register(place).faults.push(format!("{error} (service {service}, {url})"));
+                world.find(format!("{}: {error} (service {service}, {url})", NAMES[place]));
                 return;
             }
         }
@@ -133,9 +111,12 @@ async fn serve(service: usize, mut told: watch::Receiver<Option<String>>, world:
 
 async fn work(locker: &Locker, service: usize, place: usize, world: &World) -> Result<()> {
     let guard = locker.mutex(NAMES[place])?.lock_timeout(PATIENCE).await?.expect("a turn");
-    world.register(place).enter(guard.fencing_token());
+    let mut stay = Stay::begin(&guard);
     sleep(Duration::from_millis(rand::random_range(1..4))).await;
-    world.register(place).leave(&guard);
+    if !stay.look(&guard) {
+        world.find(format!("{}: {} was lost", NAMES[place], stay.token));
+    }
+    world.witnesses[place].record(stay);
     guard.release().await?;
     world.turns[service][place].fetch_add(1, SeqCst);
     sleep(Duration::from_millis(rand::random_range(5..30))).await;

@@ -1,14 +1,13 @@
 //! What the cases have in common.
 
 use std::{
-    mem,
-    sync::Mutex,
-    thread,
+    mem, thread,
     time::{Duration, Instant},
 };
 
 use lockkit::{Error, ErrorKind, FencingToken, LockGuard, LockOptions, Locker, Renewal};
 use lockkit_fixture::RedisServer;
+pub(crate) use lockkit_fixture::claims::Register;
 use tokio::{runtime::Runtime, time::sleep};
 
 /// For what takes milliseconds on a machine that does nothing else.
@@ -140,20 +139,4 @@ pub(crate) fn has_key(server: &RedisServer, key: &str) -> bool {
 pub(crate) fn connections(server: &RedisServer) -> usize {
     let clients = server.ask(["CLIENT", "LIST"]).unwrap().text();
     clients.lines().filter(|client| client.contains(" resp=3")).count()
-}
-
-/// A resource that compares tokens: the last line of defence.
-#[derive(Debug, Default)]
-pub(crate) struct Register(Mutex<Option<FencingToken>>);
-
-impl Register {
-    /// False if somebody with a larger token has written before.
-    pub(crate) fn write(&self, token: FencingToken) -> bool {
-        let mut largest = self.0.lock().unwrap();
-        let accepted = largest.is_none_or(|largest| token >= largest);
-        if accepted {
-            *largest = Some(token);
-        }
-        accepted
-    }
 }

@@ -1,13 +1,9 @@
 //! MariaDB and MySQL under test: servers of our own, or the one that `LOCKKIT_TEST_MYSQL_URL` names; both strategies.
 
-use std::{
-    net::{SocketAddr, ToSocketAddrs as _},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use lockkit_conformance::{BoxError, Harness, Hook, Link, Store, proxy::Proxy};
+use lockkit_conformance::{BoxError, Harness, Hook, Link, Store};
 use lockkit_core::{
     LockName,
     spi::{Backend, Descriptor},
@@ -20,17 +16,27 @@ use lockkit_mysql::{
     schema,
 };
 
+use crate::shared::{Address, Proxies, Shared};
+
+const PORT: u16 = 3306;
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 
 /// One server and one strategy. Each case works on tables with a random prefix.
 #[derive(Debug)]
 pub(crate) struct SqlStore {
     name: String,
-    address: Address,
+    place: Place,
     strategy: Strategy,
     strict: bool,
-    server: Option<Arc<Mutex<SqlServer>>>,
     descriptor: Descriptor,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    address: Address,
+    /// The URL of somebody who may see and end what others do; ourselves on a user's own server.
+    admin: String,
+    server: Shared<SqlServer>,
 }
 
 impl SqlStore {
@@ -39,9 +45,9 @@ impl SqlStore {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut stores = Vec::new();
         for TestSql { name, url, server, .. } in sql_servers_from_env_or_start()? {
-            let admin = server.as_ref().map(SqlServer::admin_url);
-            let address = Address::parse(&url, admin)?;
-            let server = server.map(|server| Arc::new(Mutex::new(server)));
+            let address = Address::parse(&url, PORT)?;
+            let admin = server.as_ref().map_or(url, SqlServer::admin_url);
+            let place = Place { address, admin, server: Shared::new(server) };
             for (strategy, strict, suffix) in [
                 (Strategy::Optimistic, false, ""),
                 (Strategy::Pessimistic, false, "-pessimistic"),
@@ -49,21 +55,14 @@ impl SqlStore {
             ] {
                 let tables = Tables { strategy, strict, prefix: format!("probe{suffix}").replace('-', "_") };
                 let descriptor = runtime.block_on(async {
-                    let backend = address.connect(address.host, &tables).await?;
+                    let backend = tables.connect(&place.address.url()).await?;
                     let descriptor = backend.descriptor().clone();
                     backend.close().await?;
-                    tables.drop(&mut address.admin().await?).await?;
+                    tables.drop(&mut place.admin().await?).await?;
                     Ok::<_, BoxError>(descriptor)
                 })?;
-                let (address, server) = (address.clone(), server.clone());
-                stores.push(Self {
-                    name: format!("{name}{suffix}"),
-                    address,
-                    strategy,
-                    strict,
-                    server,
-                    descriptor,
-                });
+                let name = format!("{name}{suffix}");
+                stores.push(Self { name, place: place.clone(), strategy, strict, descriptor });
             }
         }
         Ok(stores)
@@ -71,7 +70,7 @@ impl SqlStore {
 
     /// Whether it may be stopped and restarted.
     pub(crate) fn is_ours(&self) -> bool {
-        self.server.is_some()
+        self.place.server.are_ours()
     }
 }
 
@@ -86,7 +85,7 @@ impl Store for SqlStore {
     }
 
     fn site(&self) -> String {
-        self.address.host.to_string()
+        self.place.address.host.to_string()
     }
 
     fn hooks(&self) -> Vec<Hook> {
@@ -105,10 +104,8 @@ impl Store for SqlStore {
         let prefix = format!("t{:016x}", rand::random::<u64>());
         Ok(Box::new(SqlHarness {
             tables: Tables { strategy: self.strategy, strict: self.strict, prefix },
-            address: self.address.clone(),
-            server: self.server.clone(),
-            paused: Mutex::default(),
-            proxies: Mutex::default(),
+            place: self.place.clone(),
+            proxies: Proxies::default(),
         }))
     }
 }
@@ -116,48 +113,24 @@ impl Store for SqlStore {
 #[derive(Debug)]
 struct SqlHarness {
     tables: Tables,
-    address: Address,
-    server: Option<Arc<Mutex<SqlServer>>>,
-    paused: Mutex<bool>,
-    /// Kept to the end: what a case leaves behind is cleaned up through them.
-    proxies: Mutex<Vec<Arc<Proxy>>>,
-}
-
-impl SqlHarness {
-    fn server(&self) -> Result<MutexGuard<'_, SqlServer>, BoxError> {
-        let server = self.server.as_ref().ok_or("the server is not ours to stop")?;
-        Ok(server.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn set_paused(&self, pause: bool) -> Result<(), BoxError> {
-        let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
-        if *paused != pause {
-            let server = self.server()?;
-            if pause {
-                server.pause()?
-            } else {
-                server.resume()?
-            }
-            *paused = pause;
-        }
-        Ok(())
-    }
+    place: Place,
+    proxies: Proxies,
 }
 
 #[async_trait]
 impl Harness for SqlHarness {
     async fn connect(&self) -> Result<Arc<dyn Backend>, BoxError> {
-        Ok(Arc::new(self.address.connect(self.address.host, &self.tables).await?))
+        Ok(Arc::new(self.tables.connect(&self.place.address.url()).await?))
     }
 
     async fn connect_through_faults(&self) -> Result<(Arc<dyn Backend>, Arc<dyn Link>), BoxError> {
-        let proxy = Arc::new(Proxy::start(self.address.host).await?);
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&proxy));
-        Ok((Arc::new(self.address.connect(proxy.addr(), &self.tables).await?), proxy))
+        let address = &self.place.address;
+        let proxy = self.proxies.start(address.host).await?;
+        Ok((Arc::new(self.tables.connect(&address.url_through(proxy.addr())).await?), proxy))
     }
 
     async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {
-        let mut admin = self.address.admin().await?;
+        let mut admin = self.place.admin().await?;
         let key = || (name.kind().as_str(), name.as_str());
         let table = |table| self.tables.table(table);
         match self.tables.strategy {
@@ -185,7 +158,7 @@ impl Harness for SqlHarness {
     }
 
     async fn leaks(&self) -> Result<Vec<String>, BoxError> {
-        let mut admin = self.address.admin().await?;
+        let mut admin = self.place.admin().await?;
         let mut leaks = Vec::new();
         if self.tables.strategy == Strategy::Optimistic && self.tables.are_there(&mut admin).await? {
             for table in ["lock", "holder"] {
@@ -212,19 +185,19 @@ impl Harness for SqlHarness {
             self.tables.table("lock"),
             by.as_micros()
         );
-        Ok(self.address.admin().await?.exec_drop(later, (name.kind().as_str(), name.as_str())).await?)
+        Ok(self.place.admin().await?.exec_drop(later, (name.kind().as_str(), name.as_str())).await?)
     }
 
     async fn close(&self) {
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        let dropped = async { self.tables.drop(&mut self.address.admin().await?).await };
+        self.proxies.end();
+        let dropped = async { self.tables.drop(&mut self.place.admin().await?).await };
         if let Err(error) = dropped.await {
             eprintln!("the tables of a case are left behind: {error}");
         }
     }
 
     async fn flush(&self) -> Result<(), BoxError> {
-        let mut admin = self.address.admin().await?;
+        let mut admin = self.place.admin().await?;
         for table in ["lock", "holder"] {
             admin.query_drop(format!("DELETE FROM {}", self.tables.table(table))).await?;
         }
@@ -232,22 +205,22 @@ impl Harness for SqlHarness {
     }
 
     async fn pause(&self) -> Result<(), BoxError> {
-        self.set_paused(true)
+        self.place.server.pause()
     }
 
     async fn resume(&self) -> Result<(), BoxError> {
-        self.set_paused(false)
+        self.place.server.resume()
     }
 
     async fn restart(&self) -> Result<(), BoxError> {
-        Ok(self.server()?.restart()?)
+        Ok(self.place.server.lock()?.restart()?)
     }
 }
 
-impl Drop for SqlHarness {
-    fn drop(&mut self) {
-        // A case that failed must not take the next ones with it.
-        self.set_paused(false).expect("the server goes on");
+impl Place {
+    async fn admin(&self) -> Result<Conn, BoxError> {
+        let opts = OptsBuilder::from_opts(Opts::from_url(&self.admin)?).prefer_socket(false);
+        Ok(Conn::new(opts).await?)
     }
 }
 
@@ -260,6 +233,18 @@ struct Tables {
 }
 
 impl Tables {
+    /// The store at a URL, on these tables.
+    async fn connect(&self, url: &str) -> Result<MySql, BoxError> {
+        let strategy = match self.strategy {
+            Strategy::Optimistic => "optimistic",
+            Strategy::Pessimistic if self.strict => "pessimistic&strict_lease=true",
+            Strategy::Pessimistic => "pessimistic",
+        };
+        let url =
+            format!("{url}?strategy={strategy}&pool_size=64&connect_timeout=8s&table_prefix={}", self.prefix);
+        Ok(MySql::connect(Config::from_url(StoreUrl::parse(&url)?)?).await?)
+    }
+
     fn table(&self, name: &str) -> String {
         format!("`{}_{name}`", self.prefix)
     }
@@ -300,48 +285,5 @@ impl Tables {
         let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
         admin.query_drop(format!("DROP TABLE IF EXISTS {}", names.join(","))).await?;
         Ok(())
-    }
-}
-
-/// The parts of a `mysql://` URL.
-#[derive(Clone, Debug)]
-struct Address {
-    /// With its `@`.
-    login: String,
-    host: SocketAddr,
-    database: String,
-    /// For somebody who may see and end what others do; ourselves on a user's own server.
-    admin: String,
-}
-
-impl Address {
-    fn parse(url: &str, admin: Option<String>) -> Result<Self, BoxError> {
-        let rest = url.strip_prefix("mysql://").ok_or("the URL must start with mysql://")?;
-        let (authority, database) = rest.split_once('/').ok_or("the URL must name a database")?;
-        let (login, host) = authority.rsplit_once('@').ok_or("the URL must name a user")?;
-        let host = if host.contains(':') { host.to_owned() } else { format!("{host}:3306") };
-        let host = host.to_socket_addrs()?.next().ok_or("the host has no address")?;
-
-        let admin = admin.unwrap_or_else(|| url.to_owned());
-        Ok(Self { login: format!("{login}@"), host, database: database.to_owned(), admin })
-    }
-
-    async fn connect(&self, host: SocketAddr, tables: &Tables) -> Result<MySql, BoxError> {
-        let Self { login, database, .. } = self;
-        let strategy = match tables.strategy {
-            Strategy::Optimistic => "optimistic",
-            Strategy::Pessimistic if tables.strict => "pessimistic&strict_lease=true",
-            Strategy::Pessimistic => "pessimistic",
-        };
-        let url = format!(
-            "mysql://{login}{host}/{database}?strategy={strategy}&pool_size=64&table_prefix={}",
-            tables.prefix
-        );
-        Ok(MySql::connect(Config::from_url(StoreUrl::parse(&url)?)?).await?)
-    }
-
-    async fn admin(&self) -> Result<Conn, BoxError> {
-        let opts = OptsBuilder::from_opts(Opts::from_url(&self.admin)?).prefer_socket(false);
-        Ok(Conn::new(opts).await?)
     }
 }

@@ -1,64 +1,112 @@
-//! Redis under test: a server of our own, or the one that `LOCKKIT_TEST_REDIS_URL` names; and Valkey.
+//! Redis under test: a server of our own, or the one that `LOCKKIT_TEST_REDIS_URL` names; Valkey; the primary that
+//! sentinels name; and a cluster of three masters.
 
 use std::{
-    net::{SocketAddr, ToSocketAddrs as _},
+    slice,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use async_trait::async_trait;
-use lockkit_conformance::{BoxError, Harness, Hook, Link, Store, proxy::Proxy};
+use lockkit_conformance::{BoxError, Harness, Hook, Link, Store, faulty::Faulty};
 use lockkit_core::{
     LockName,
     spi::{Backend, Descriptor},
     url::StoreUrl,
 };
-use lockkit_fixture::{RedisServer, TestRedis, redis_from_env_or_start};
+use lockkit_fixture::{
+    Leashed, RedisCluster, RedisClusterOptions, RedisServer, SentinelGroup, SentinelOptions, TestRedis,
+    redis_from_env_or_start,
+};
 use lockkit_redis::{
     Config, Redis,
-    redis::{self, AsyncCommands as _, aio::MultiplexedConnection},
+    redis::{
+        self, AsyncCommands as _, AsyncConnectionConfig, Cmd, FromRedisValue, ServerErrorKind,
+        aio::MultiplexedConnection,
+    },
 };
+
+use crate::shared::{Address, Proxies, Servers, Shared};
 
 const FOREIGN: &str = "another program";
 /// Of the server's memory.
 const NO_LIMIT: &str = "0";
+/// No server that is stopped for a case may be replaced by another one.
+const NEVER: Duration = Duration::from_secs(3600);
+const SETTLED: Duration = Duration::from_secs(30);
+const PORT: u16 = 6379;
 
-/// One server. Each case works under a random prefix of its own.
+/// One server or several. Each case works under a random prefix of its own.
 #[derive(Debug)]
 pub(crate) struct RedisStore {
     name: &'static str,
-    address: Address,
-    server: Option<Arc<Mutex<RedisServer>>>,
+    place: Place,
     descriptor: Descriptor,
+}
+
+/// Where the servers are.
+#[derive(Clone, Debug)]
+struct Place {
+    url: String,
+    /// Of one that stands alone. Several tell clients their addresses by themselves, and no proxy stands there: so there
+    /// is no [`Hook::Wire`] then, and faults are made between core and backend.
+    alone: Option<Address>,
+    servers: Shared<Topology>,
+}
+
+#[derive(Debug)]
+enum Topology {
+    Alone(Box<RedisServer>),
+    Sentinel(SentinelGroup),
+    Cluster(RedisCluster),
 }
 
 impl RedisStore {
     /// Starts the server, or finds it, and asks it what it can do.
     pub(crate) fn start() -> Result<Self, BoxError> {
         let TestRedis { url, server } = redis_from_env_or_start()?;
-        Self::on("redis", &url, server)
+        Self::alone("redis", &url, server)
     }
 
     /// Starts a Valkey, if there is one.
     pub(crate) fn start_valkey() -> Result<Option<Self>, BoxError> {
         let server = RedisServer::start_valkey()?;
-        server.map(|server| Self::on("valkey", &server.url(), Some(server))).transpose()
+        server.map(|server| Self::alone("valkey", &server.url(), Some(server))).transpose()
     }
 
-    fn on(name: &'static str, url: &str, server: Option<RedisServer>) -> Result<Self, BoxError> {
-        let address = Address::parse(url)?;
+    /// Starts servers that belong together, and asks what each topology can do.
+    pub(crate) fn start_topologies() -> Result<[Self; 2], BoxError> {
+        let group = SentinelGroup::start_with(SentinelOptions::default().with_down_after(NEVER))?;
+        let cluster = RedisCluster::start_with(RedisClusterOptions::default().with_node_timeout(SETTLED))?;
+        let (at_sentinels, at_nodes) = (group.url(), cluster.url());
+        Ok([
+            Self::on("redis-sentinel", at_sentinels, None, Some(Topology::Sentinel(group)))?,
+            Self::on("redis-cluster", at_nodes, None, Some(Topology::Cluster(cluster)))?,
+        ])
+    }
+
+    fn alone(name: &'static str, url: &str, server: Option<RedisServer>) -> Result<Self, BoxError> {
+        let address = Address::parse(url, PORT)?;
+        Self::on(name, address.url(), Some(address), server.map(|server| Topology::Alone(Box::new(server))))
+    }
+
+    fn on(
+        name: &'static str,
+        url: String,
+        alone: Option<Address>,
+        servers: Option<Topology>,
+    ) -> Result<Self, BoxError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let backend = runtime.block_on(address.connect(address.host, "lockkit-probe"))?;
-        let descriptor = backend.descriptor().clone();
-        Ok(Self { name, address, server: server.map(|server| Arc::new(Mutex::new(server))), descriptor })
+        let descriptor = runtime.block_on(connect(&url, "lockkit-probe"))?.descriptor().clone();
+        Ok(Self { name, place: Place { url, alone, servers: Shared::new(servers) }, descriptor })
     }
 
     /// Whether it may be stopped and restarted.
     pub(crate) fn is_ours(&self) -> bool {
-        self.server.is_some()
+        self.place.servers.are_ours()
     }
 }
 
@@ -73,47 +121,104 @@ impl Store for RedisStore {
     }
 
     fn is_twin(&self) -> bool {
-        self.name == "valkey"
+        // What is special to a cluster is where a request goes, whatever lock it is about.
+        self.name != "redis"
     }
 
     fn hooks(&self) -> Vec<Hook> {
-        let mut hooks = vec![Hook::ClockBack, Hook::Flush, Hook::Foreign, Hook::Wire];
+        let mut hooks = vec![Hook::Flush, Hook::Foreign];
+        let is_alone = self.place.alone.is_some();
+        if is_alone {
+            hooks.extend([Hook::ClockBack, Hook::Wire]);
+        }
         if self.is_ours() {
-            hooks.extend([Hook::Fill, Hook::Pause, Hook::Restart]);
+            hooks.extend([Hook::Pause, Hook::Restart]);
+        }
+        if is_alone && self.is_ours() {
+            hooks.push(Hook::Fill);
         }
         hooks
     }
 
     async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
-        let prefix = format!("lockkit-test-{:016x}", rand::random::<u64>());
-        let (address, server) = (self.address.clone(), self.server.clone());
         Ok(Box::new(RedisHarness {
-            address,
-            prefix,
-            server,
-            paused: Mutex::default(),
+            place: self.place.clone(),
+            prefix: format!("lockkit-test-{:016x}", rand::random::<u64>()),
             filled: AtomicBool::default(),
-            proxies: Mutex::default(),
+            proxies: Proxies::default(),
         }))
+    }
+}
+
+impl Servers for Topology {
+    fn processes(&self) -> Vec<&Leashed> {
+        self.primaries().iter().map(|server| &**server).collect()
+    }
+}
+
+impl Topology {
+    /// Those that take writes.
+    fn primaries(&self) -> &[RedisServer] {
+        match self {
+            Self::Alone(server) => slice::from_ref(server.as_ref()),
+            Self::Sentinel(group) => &group.servers()[..1],
+            Self::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    fn restart(&mut self) -> Result<(), BoxError> {
+        match self {
+            Self::Alone(server) => server.restart()?,
+            Self::Sentinel(group) => group.server_mut(0).restart()?,
+            Self::Cluster(cluster) => {
+                for index in 0..cluster.nodes().len() {
+                    cluster.node_mut(index).restart()?;
+                }
+                cluster.wait_settled(SETTLED)?;
+            }
+        }
+        Ok(())
     }
 }
 
 #[derive(Debug)]
 struct RedisHarness {
-    address: Address,
+    place: Place,
     prefix: String,
-    server: Option<Arc<Mutex<RedisServer>>>,
-    paused: Mutex<bool>,
     filled: AtomicBool,
-    /// Kept to the end: what a case leaves behind is cleaned up through them.
-    proxies: Mutex<Vec<Arc<Proxy>>>,
+    proxies: Proxies,
 }
 
 impl RedisHarness {
-    /// A connection that nothing else shares, as the server may have been restarted since the last one.
-    async fn admin(&self) -> Result<MultiplexedConnection, BoxError> {
-        let client = redis::Client::open(self.address.url(self.address.host))?;
-        Ok(client.get_multiplexed_async_connection().await?)
+    /// A connection to each server that takes writes. Nothing else shares them, as a server may have been restarted since
+    /// the last ones.
+    async fn admins(&self) -> Result<Vec<MultiplexedConnection>, BoxError> {
+        let servers = &self.place.servers;
+        let urls: Vec<_> = if servers.are_ours() {
+            servers.lock()?.primaries().iter().map(RedisServer::url).collect()
+        } else {
+            vec![self.place.url.clone()]
+        };
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(SETTLED))
+            .set_response_timeout(Some(SETTLED));
+        let mut admins = Vec::new();
+        for url in urls {
+            let client = redis::Client::open(url)?;
+            admins.push(client.get_multiplexed_async_connection_with_config(&patient).await?);
+        }
+        Ok(admins)
+    }
+
+    /// What the server says that has the keys.
+    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, BoxError> {
+        for mut admin in self.admins().await? {
+            match command.query_async(&mut admin).await {
+                Err(error) if error.kind() == redis::ErrorKind::Server(ServerErrorKind::Moved) => {}
+                answer => return Ok(answer?),
+            }
+        }
+        Err("no server has the slot".into())
     }
 
     /// The public format: other programs lock by it.
@@ -122,8 +227,7 @@ impl RedisHarness {
         format!("{}:{}:{{{text}}}", self.prefix, name.kind())
     }
 
-    async fn keys(&self) -> Result<Vec<String>, BoxError> {
-        let mut admin = self.admin().await?;
+    async fn keys(&self, admin: &mut MultiplexedConnection) -> Result<Vec<String>, BoxError> {
         let mut found = admin.scan_match(format!("{}:*", self.prefix)).await?;
         let mut keys = Vec::new();
         while let Some(key) = found.next_item().await {
@@ -132,28 +236,11 @@ impl RedisHarness {
         Ok(keys)
     }
 
-    fn server(&self) -> Result<MutexGuard<'_, RedisServer>, BoxError> {
-        let server = self.server.as_ref().ok_or("the server is not ours to stop")?;
-        Ok(server.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     fn limit_memory(&self, most: &str) -> Result<(), BoxError> {
-        self.server()?.ask(["CONFIG", "SET", "maxmemory", most])?;
-        self.filled.store(most != NO_LIMIT, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn set_paused(&self, pause: bool) -> Result<(), BoxError> {
-        let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
-        if *paused != pause {
-            let server = self.server()?;
-            if pause {
-                server.pause()?
-            } else {
-                server.resume()?
-            }
-            *paused = pause;
+        for server in self.place.servers.lock()?.primaries() {
+            server.ask(["CONFIG", "SET", "maxmemory", most])?;
         }
+        self.filled.store(most != NO_LIMIT, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -161,60 +248,68 @@ impl RedisHarness {
 #[async_trait]
 impl Harness for RedisHarness {
     async fn connect(&self) -> Result<Arc<dyn Backend>, BoxError> {
-        Ok(Arc::new(self.address.connect(self.address.host, &self.prefix).await?))
+        Ok(Arc::new(connect(&self.place.url, &self.prefix).await?))
     }
 
     async fn connect_through_faults(&self) -> Result<(Arc<dyn Backend>, Arc<dyn Link>), BoxError> {
-        let proxy = Arc::new(Proxy::start(self.address.host).await?);
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&proxy));
-        let backend = self.address.connect(proxy.addr(), &self.prefix).await?;
+        let Some(address) = &self.place.alone else {
+            let faulty = Faulty::new(self.connect().await?);
+            let line = faulty.line();
+            return Ok((Arc::new(faulty), line));
+        };
+        let proxy = self.proxies.start(address.host).await?;
+        let backend = connect(&address.url_through(proxy.addr()), &self.prefix).await?;
         Ok((Arc::new(backend), proxy))
     }
 
     async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {
         let base = self.lock_key(name);
         let keys = [[&base, ":grants"].concat(), [&base, ":holders"].concat(), base];
-        Ok(self.admin().await?.del(&keys).await?)
+        self.ask(&Cmd::del(&keys)).await
     }
 
     async fn set_clock_back(&self, name: &LockName, by: Duration) -> Result<(), BoxError> {
-        let (mut admin, key) = (self.admin().await?, self.lock_key(name));
-        let left: i64 = admin.pttl(&key).await?;
-        Ok(admin.pexpire(&key, left + i64::try_from(by.as_millis())?).await?)
+        let key = self.lock_key(name);
+        let left: i64 = self.ask(&Cmd::pttl(&key)).await?;
+        self.ask(&Cmd::pexpire(&key, left + i64::try_from(by.as_millis())?)).await
     }
 
     async fn leaks(&self) -> Result<Vec<String>, BoxError> {
-        let mut admin = self.admin().await?;
         let mut leaks = Vec::new();
-        for key in self.keys().await? {
-            let lives: i64 = admin.pttl(&key).await?;
-            // What stays of a name that nobody uses: the last token for a while, and the note. And of the prefix.
-            let stays = lives == -2 || (key.ends_with("}:note") && lives == -1) || key.ends_with(":keys");
-            if !stays && (!key.ends_with("}:fence") || lives < 0) {
-                leaks.push(format!("the key {key:?}, which lives for {lives} ms"));
+        let kinds_of_channels: &[_] = match self.place.alone {
+            Some(_) => &["CHANNELS"],
+            None => &["CHANNELS", "SHARDCHANNELS"],
+        };
+        for mut admin in self.admins().await? {
+            for key in self.keys(&mut admin).await? {
+                let lives: i64 = admin.pttl(&key).await?;
+                // What stays of a name that nobody uses: the last token for a while, and the note. And of the prefix.
+                let stays = lives == -2 || (key.ends_with("}:note") && lives == -1) || key.ends_with(":keys");
+                if !stays && (!key.ends_with("}:fence") || lives < 0) {
+                    leaks.push(format!("the key {key:?}, which lives for {lives} ms"));
+                }
+            }
+            for kind in kinds_of_channels {
+                let mut question = redis::cmd("PUBSUB");
+                question.arg(kind).arg(format!("{}:*", self.prefix));
+                let mut channels: Vec<String> = question.query_async(&mut admin).await?;
+                channels.retain(|channel| !channel.starts_with(&format!("{}:wake:", self.prefix)));
+                leaks.extend(channels.into_iter().map(|channel| format!("a subscription to {channel:?}")));
             }
         }
-        let channels: Vec<String> = redis::cmd("PUBSUB")
-            .arg("CHANNELS")
-            .arg(format!("{}:*", self.prefix))
-            .query_async(&mut admin)
-            .await?;
-        let waits = |channel: &String| !channel.starts_with(&format!("{}:wake:", self.prefix));
-        leaks.extend(
-            channels.into_iter().filter(waits).map(|channel| format!("a subscription to {channel:?}")),
-        );
         Ok(leaks)
     }
 
     async fn close(&self) {
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.proxies.end();
     }
 
     async fn flush(&self) -> Result<(), BoxError> {
         // Not FLUSHALL: the server may be shared.
-        let keys = self.keys().await?;
-        if !keys.is_empty() {
-            self.admin().await?.del::<_, ()>(keys).await?;
+        for mut admin in self.admins().await? {
+            for key in self.keys(&mut admin).await? {
+                admin.del::<_, ()>(key).await?;
+            }
         }
         Ok(())
     }
@@ -222,22 +317,22 @@ impl Harness for RedisHarness {
     async fn foreign_lock(&self, name: &LockName, ttl: Duration) -> Result<(), BoxError> {
         let mut set = redis::cmd("SET");
         set.arg(self.lock_key(name)).arg(FOREIGN).arg("NX").arg("PX").arg(u64::try_from(ttl.as_millis())?);
-        let set: Option<String> = set.query_async(&mut self.admin().await?).await?;
+        let set: Option<String> = self.ask(&set).await?;
         set.map(drop).ok_or_else(|| "the lock is not free".into())
     }
 
     async fn foreign_unlock(&self, name: &LockName) -> Result<bool, BoxError> {
-        let (mut admin, key) = (self.admin().await?, self.lock_key(name));
-        let owner: Option<String> = admin.get(&key).await?;
-        Ok(owner.as_deref() == Some(FOREIGN) && admin.del::<_, u64>(&key).await? == 1)
+        let key = self.lock_key(name);
+        let owner: Option<String> = self.ask(&Cmd::get(&key)).await?;
+        Ok(owner.as_deref() == Some(FOREIGN) && self.ask::<u64>(&Cmd::del(&key)).await? == 1)
     }
 
     async fn pause(&self) -> Result<(), BoxError> {
-        self.set_paused(true)
+        self.place.servers.pause()
     }
 
     async fn resume(&self) -> Result<(), BoxError> {
-        self.set_paused(false)
+        self.place.servers.resume()
     }
 
     async fn fill(&self) -> Result<(), BoxError> {
@@ -249,48 +344,21 @@ impl Harness for RedisHarness {
     }
 
     async fn restart(&self) -> Result<(), BoxError> {
-        Ok(self.server()?.restart()?)
+        self.place.servers.lock()?.restart()
     }
 }
 
 impl Drop for RedisHarness {
     fn drop(&mut self) {
-        // A case that failed must not take the next ones with it.
-        self.set_paused(false).expect("the server goes on");
         if self.filled.load(Ordering::Relaxed) {
+            // A case that failed must not take the next ones with it; a paused server would not hear of it.
+            self.place.servers.resume().expect("the server goes on");
             self.limit_memory(NO_LIMIT).expect("the server has room");
         }
     }
 }
 
-/// The parts of a `redis://` URL.
-#[derive(Clone, Debug)]
-struct Address {
-    /// With its `@`.
-    login: String,
-    host: SocketAddr,
-    /// With its `/`.
-    database: String,
-}
-
-impl Address {
-    fn parse(url: &str) -> Result<Self, BoxError> {
-        let rest = url.strip_prefix("redis://").ok_or("the URL must start with redis://")?;
-        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, host) = authority.rsplit_once('@').map_or(("", authority), |(login, host)| (login, host));
-        let host = if host.contains(':') { host.to_owned() } else { format!("{host}:6379") };
-        let host = host.to_socket_addrs()?.next().ok_or("the host has no address")?;
-        let login = if login.is_empty() { String::new() } else { format!("{login}@") };
-        Ok(Self { login, host, database: format!("/{database}") })
-    }
-
-    fn url(&self, host: SocketAddr) -> String {
-        let Self { login, database, .. } = self;
-        format!("redis://{login}{host}{database}")
-    }
-
-    async fn connect(&self, host: SocketAddr, prefix: &str) -> Result<Redis, BoxError> {
-        let url = format!("{}?prefix={prefix}", self.url(host));
-        Ok(Redis::connect(Config::from_url(StoreUrl::parse(&url)?)?).await?)
-    }
+async fn connect(url: &str, prefix: &str) -> Result<Redis, BoxError> {
+    let url = format!("{url}?prefix={prefix}&connect_timeout=8s");
+    Ok(Redis::connect(Config::from_url(StoreUrl::parse(&url)?)?).await?)
 }

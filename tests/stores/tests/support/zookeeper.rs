@@ -1,13 +1,13 @@
 //! ZooKeeper under test: a server of our own, or the one that `LOCKKIT_TEST_ZK_URL` names.
 
 use std::{
-    net::{SocketAddr, ToSocketAddrs as _},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
-use lockkit_conformance::{BoxError, Harness, Hook, Link, Store, proxy::Proxy};
+use lockkit_conformance::{BoxError, Harness, Hook, Link, Store};
 use lockkit_core::{
     Kind, LockName,
     spi::{Backend, Descriptor},
@@ -20,8 +20,13 @@ use lockkit_zk::{
 };
 use tokio::time::sleep;
 
-/// Short, so that the cases in which a lease ends are; long enough for heartbeats on a busy machine.
-const SESSION: &str = "6s";
+use crate::shared::{Address, Proxies, Shared};
+
+const PORT: u16 = 2181;
+/// Short, so that the cases in which a lease ends are; a connection outlasts a server that stands still for two seconds.
+const SESSION: &str = "12s";
+/// A server that has just started, or that stands still, may take longer for its first requests than such sessions allow.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One server. Each case works under a random prefix of its own.
 #[derive(Debug)]
@@ -29,20 +34,21 @@ pub(crate) struct ZooKeeperStore {
     name: &'static str,
     host: SocketAddr,
     parameters: &'static str,
-    server: Option<Arc<Mutex<ZooKeeperServer>>>,
+    server: Shared<ZooKeeperServer>,
     descriptor: Descriptor,
 }
 
 impl ZooKeeperStore {
     /// Starts the server, or finds it, and asks it what it can do: with fair queues, and without.
     pub(crate) fn start() -> Result<[Self; 2], BoxError> {
-        let TestZooKeeper { url, server } = zookeeper_from_env_or_start(ZooKeeperOptions::default())?;
-        let host = host_of(&url)?;
-        let server = server.map(|server| Arc::new(Mutex::new(server)));
+        let options = ZooKeeperOptions::default().with_config("maxSessionTimeout=60000");
+        let TestZooKeeper { url, server } = zookeeper_from_env_or_start(options)?;
+        let host = Address::parse(&url, PORT)?.host;
+        let server = Shared::new(server);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let store = |name, parameters| {
             let mut descriptor = runtime.block_on(async {
-                let backend = first(host, parameters).await?;
+                let backend = connect(host, "lockkit-probe", parameters).await?;
                 let descriptor = backend.descriptor().clone();
                 backend.close().await?;
                 admin(host).await?.delete("/lockkit-probe/mutex", None).await?;
@@ -59,7 +65,7 @@ impl ZooKeeperStore {
 
     /// Whether it may be stopped and restarted.
     pub(crate) fn is_ours(&self) -> bool {
-        self.server.is_some()
+        self.server.are_ours()
     }
 }
 
@@ -94,8 +100,7 @@ impl Store for ZooKeeperStore {
             host: self.host,
             parameters: self.parameters,
             server: self.server.clone(),
-            paused: Mutex::default(),
-            proxies: Mutex::default(),
+            proxies: Proxies::default(),
             foreign: Mutex::default(),
         }))
     }
@@ -106,10 +111,8 @@ struct ZooKeeperHarness {
     prefix: String,
     host: SocketAddr,
     parameters: &'static str,
-    server: Option<Arc<Mutex<ZooKeeperServer>>>,
-    paused: Mutex<bool>,
-    /// Kept to the end: what a case leaves behind is cleaned up through them.
-    proxies: Mutex<Vec<Arc<Proxy>>>,
+    server: Shared<ZooKeeperServer>,
+    proxies: Proxies,
     /// The other program's session, and its node.
     foreign: Mutex<Option<(Client, String)>>,
 }
@@ -128,25 +131,6 @@ impl ZooKeeperHarness {
             }
         }
         format!("/{}/{}/{escaped}", self.prefix, name.kind())
-    }
-
-    fn server(&self) -> Result<MutexGuard<'_, ZooKeeperServer>, BoxError> {
-        let server = self.server.as_ref().ok_or("the server is not ours to stop")?;
-        Ok(server.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn set_paused(&self, pause: bool) -> Result<(), BoxError> {
-        let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
-        if *paused != pause {
-            let server = self.server()?;
-            if pause {
-                server.pause()?
-            } else {
-                server.resume()?
-            }
-            *paused = pause;
-        }
-        Ok(())
     }
 
     /// Everything below the prefix, parents first.
@@ -172,8 +156,7 @@ impl Harness for ZooKeeperHarness {
     }
 
     async fn connect_through_faults(&self) -> Result<(Arc<dyn Backend>, Arc<dyn Link>), BoxError> {
-        let proxy = Arc::new(Proxy::start(self.host).await?);
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&proxy));
+        let proxy = self.proxies.start(self.host).await?;
         Ok((Arc::new(connect(proxy.addr(), &self.prefix, self.parameters).await?), proxy))
     }
 
@@ -206,8 +189,8 @@ impl Harness for ZooKeeperHarness {
                 leaks.push(format!("the node {node:?}"));
             }
         }
-        if self.server.is_some() {
-            let (ours, watched) = (format!("/{}", self.prefix), self.server()?.four_letter("wchp")?);
+        if self.server.are_ours() {
+            let (ours, watched) = (format!("/{}", self.prefix), self.server.lock()?.four_letter("wchp")?);
             let watched = watched.lines().filter(|line| line.starts_with(&ours));
             leaks.extend(watched.map(|node| format!("a watch on {node}")));
         }
@@ -215,7 +198,7 @@ impl Harness for ZooKeeperHarness {
     }
 
     async fn close(&self) {
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.proxies.end();
         self.foreign.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Err(error) = self.flush().await {
             eprintln!("the nodes of a case are left behind: {error}");
@@ -259,48 +242,30 @@ impl Harness for ZooKeeperHarness {
     }
 
     async fn pause(&self) -> Result<(), BoxError> {
-        self.set_paused(true)
+        self.server.pause()
     }
 
     async fn resume(&self) -> Result<(), BoxError> {
-        self.set_paused(false)
+        self.server.resume()
     }
 
     async fn restart(&self) -> Result<(), BoxError> {
-        Ok(self.server()?.restart()?)
+        Ok(self.server.lock()?.restart()?)
     }
-}
-
-impl Drop for ZooKeeperHarness {
-    fn drop(&mut self) {
-        // A case that failed must not take the next ones with it.
-        self.set_paused(false).expect("the server goes on");
-    }
-}
-
-fn host_of(url: &str) -> Result<SocketAddr, BoxError> {
-    let rest = url.strip_prefix("zk://").ok_or("the URL must start with zk://")?;
-    let host = rest.trim_end_matches('/');
-    let host = if host.contains(':') { host.to_owned() } else { format!("{host}:2181") };
-    Ok(host.to_socket_addrs()?.next().ok_or("the host has no address")?)
 }
 
 async fn connect(host: SocketAddr, prefix: &str, parameters: &str) -> Result<ZooKeeper, BoxError> {
-    let url = format!("zk://{host}/?prefix={prefix}&session_timeout={SESSION}&{parameters}");
-    Ok(ZooKeeper::connect(Config::from_url(StoreUrl::parse(&url)?)?).await?)
-}
-
-/// A server that has just started may take longer for its first requests than the short sessions here allow.
-async fn first(host: SocketAddr, parameters: &str) -> Result<ZooKeeper, BoxError> {
+    let url =
+        format!("zk://{host}/?prefix={prefix}&session_timeout={SESSION}&connect_timeout=2600ms&{parameters}");
     let start = Instant::now();
     loop {
-        match connect(host, "lockkit-probe", parameters).await {
-            Err(_) if start.elapsed() < Duration::from_secs(30) => sleep(Duration::from_millis(50)).await,
-            answer => return answer,
+        match ZooKeeper::connect(Config::from_url(StoreUrl::parse(&url)?)?).await {
+            Err(_) if start.elapsed() < PATIENCE => sleep(Duration::from_millis(50)).await,
+            answer => return Ok(answer?),
         }
     }
 }
 
 async fn admin(host: SocketAddr) -> Result<Client, BoxError> {
-    Ok(Client::connector().with_session_timeout(Duration::from_secs(4)).connect(&host.to_string()).await?)
+    Ok(Client::connector().with_session_timeout(PATIENCE).connect(&host.to_string()).await?)
 }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use libtest_mimic::Failed;
+use lockkit_fixture::slack;
 use lockkit_torture::{
     run::{Arena, Outcome, Round},
     soak::{Total, overview, soak},
@@ -53,12 +54,6 @@ fn round(seed: u64, span: Duration, folder: PathBuf) -> Round {
     workload.ttls.push(Duration::from_secs(4));
     let (calm, pause) = (Duration::from_secs(3), Duration::from_millis(700));
     Round { seed, span, calm, workload, only: Vec::new(), pause, slack: slack(), folder }
-}
-
-/// What a busy machine needs more; `LOCKKIT_TEST_SLACK` stretches it.
-fn slack() -> Duration {
-    let times = std::env::var("LOCKKIT_TEST_SLACK").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    Duration::from_secs(2) * times
 }
 
 /// One round of the first tier, which must keep every promise, and in which enough must happen.

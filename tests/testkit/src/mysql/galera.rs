@@ -49,7 +49,7 @@ impl GaleraCluster {
         for _ in 0..ATTEMPTS {
             match Self::start_on(&library, [ports::free()?, ports::free()?]) {
                 Ok(cluster) => return Ok(cluster),
-                Err(error) if server::is_port_taken(&error) => failure = Some(error),
+                Err(error) if ports::is_taken(&error) => failure = Some(error),
                 Err(error) => return Err(error),
             }
         }

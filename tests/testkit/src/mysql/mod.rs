@@ -10,6 +10,7 @@ mod tls;
 use std::{
     env, fmt,
     io::{self, Write as _},
+    sync::Once,
 };
 
 use anyhow::Result;
@@ -71,11 +72,42 @@ pub fn sql_servers_from_env_or_start() -> Result<Vec<TestSql>> {
         return Ok(vec![TestSql { flavor: None, name: "sql", url, server: None }]);
     }
     let mut servers = vec![start(SqlFlavor::MariaDb)?];
-    match mysql_is_there() {
-        Ok(()) => servers.push(start(SqlFlavor::MySql)?),
-        Err(reason) => announce(&reason),
+    if has_mysql() {
+        servers.push(start(SqlFlavor::MySql)?);
     }
     Ok(servers)
+}
+
+/// Makes two tests of each asynchronous function of a [`SqlFlavor`], one on MariaDB and one on MySQL, where that is there.
+#[macro_export]
+macro_rules! on_both {
+    ($($test:ident),* $(,)?) => {
+        mod mariadb {$(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test($crate::SqlFlavor::MariaDb).await;
+            }
+        )*}
+
+        mod mysql {$(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                if $crate::has_mysql() {
+                    super::$test($crate::SqlFlavor::MySql).await;
+                }
+            }
+        )*}
+    };
+}
+
+/// Whether there is a MySQL. One that is missing is announced once on standard error, past any capture of a test's output.
+pub fn has_mysql() -> bool {
+    static ANNOUNCED: Once = Once::new();
+    let missing = mysql_is_there().err();
+    if let Some(reason) = &missing {
+        ANNOUNCED.call_once(|| announce(reason));
+    }
+    missing.is_none()
 }
 
 fn start(flavor: SqlFlavor) -> Result<TestSql> {

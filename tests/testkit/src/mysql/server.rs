@@ -2,8 +2,8 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File},
-    io::{Read as _, Seek as _, SeekFrom},
+    fs,
+    ops::{Deref, DerefMut},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -27,7 +27,6 @@ const PORT_ATTEMPTS: usize = 10;
 /// On a machine that builds on every core, and with a crash to recover from.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-const PORT_TAKEN: &str = "Address already in use";
 
 /// A MariaDB or MySQL on a free port of 127.0.0.1 and on a Unix socket, killed when this value is dropped.
 ///
@@ -190,41 +189,6 @@ impl SqlServer {
         self.clock.as_ref()
     }
 
-    /// All that the server has logged.
-    pub(super) fn log(&self) -> String {
-        text(&log(self.folder.path()), 0)
-    }
-
-    /// The server's process id.
-    #[must_use]
-    pub fn pid(&self) -> i32 {
-        self.process.pid()
-    }
-
-    /// Stops the server in its tracks (SIGSTOP): connections stay open and nothing is answered.
-    ///
-    /// # Errors
-    /// When the server has ended, or does not stop.
-    pub fn pause(&self) -> Result<()> {
-        self.process.pause()
-    }
-
-    /// Lets a paused server go on.
-    ///
-    /// # Errors
-    /// When the server has ended.
-    pub fn resume(&self) -> Result<()> {
-        self.process.resume()
-    }
-
-    /// Kills the server (SIGKILL), paused or not. Its data stays for [`restart`](Self::restart).
-    ///
-    /// # Errors
-    /// When the child can't be waited for.
-    pub fn kill(&mut self) -> Result<()> {
-        self.process.kill()
-    }
-
     /// Asks the server to end (SIGTERM), and waits until it has: it closes its connections and rolls back what is open.
     /// Its data stays for [`restart`](Self::restart).
     ///
@@ -249,6 +213,21 @@ impl SqlServer {
                 }
             })?;
         Ok(())
+    }
+}
+
+/// A killed one keeps its data for [`restart`](Self::restart).
+impl Deref for SqlServer {
+    type Target = Leashed;
+
+    fn deref(&self) -> &Leashed {
+        &self.process
+    }
+}
+
+impl DerefMut for SqlServer {
+    fn deref_mut(&mut self) -> &mut Leashed {
+        &mut self.process
     }
 }
 
@@ -286,17 +265,8 @@ pub(super) fn option(name: &str, value: &Path) -> OsString {
     format!("--{name}={}", value.display()).into()
 }
 
-/// Whether a server failed to start because somebody else has one of its ports.
-pub(super) fn is_port_taken(error: &Error) -> bool {
-    format!("{error:#}").contains(PORT_TAKEN)
-}
-
 pub(super) fn folder() -> Result<TempDir> {
     Ok(TempDir::with_prefix("lockkit-sql-")?)
-}
-
-fn log(folder: &Path) -> PathBuf {
-    folder.join("sql.log")
 }
 
 fn socket(folder: &Path) -> PathBuf {
@@ -312,20 +282,18 @@ fn listen(
     let place = ["--bind-address=127.0.0.1".into(), format!("--port={port}").into()];
     let arguments: Vec<_> = place.into_iter().chain(arguments.iter().cloned()).collect();
     launch(program, folder, &arguments)
-        .map_err(|error| if is_port_taken(&error) { Failure::PortTaken } else { Failure::Other(error) })
+        .map_err(|error| if ports::is_taken(&error) { Failure::PortTaken } else { Failure::Other(error) })
 }
 
 /// Starts a server on the data in `folder/data`, and waits until it answers.
 pub(super) fn launch(program: &SqlProgram, folder: &Path, arguments: &[OsString]) -> Result<Leashed> {
-    let flavor = program.flavor;
-    let (log, socket, pid) = (log(folder), socket(folder), folder.join("sql.pid"));
+    let (socket, pid) = (socket(folder), folder.join("sql.pid"));
     // A killed server leaves these, with a process id in them that may be somebody else's by now.
     for left in [&socket, &folder.join("sql.sock.lock"), &pid] {
         let _ = fs::remove_file(left);
     }
-    let log_start = fs::metadata(&log).map_or(0, |data| data.len());
     let mut all = program.arguments();
-    all.extend(fixed_arguments(flavor));
+    all.extend(fixed_arguments(program.flavor));
     all.extend([
         option("datadir", &folder.join("data")),
         option("socket", &socket),
@@ -333,19 +301,8 @@ pub(super) fn launch(program: &SqlProgram, folder: &Path, arguments: &[OsString]
         option("tmpdir", folder),
     ]);
     all.extend_from_slice(arguments);
-    let mut process = Leashed::spawn(&program.path, all, &log)?;
-
-    let deadline = Instant::now() + START_TIMEOUT;
-    while !readiness::answers(&socket) {
-        if !process.is_running()? {
-            bail!("{flavor} ended at its start; its log:\n{}", text(&log, log_start));
-        }
-        if Instant::now() > deadline {
-            bail!("{flavor} did not answer within {START_TIMEOUT:?}; its log:\n{}", text(&log, log_start));
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-    Ok(process)
+    let log = folder.join("sql.log");
+    Leashed::start((&program.path, &all), &log, START_TIMEOUT, || readiness::answers(&socket))
 }
 
 /// Ends a server in order.
@@ -359,18 +316,6 @@ pub(super) fn stop(process: &mut Leashed) -> Result<()> {
         thread::sleep(Duration::from_millis(2));
     }
     Ok(())
-}
-
-fn text(log: &Path, start: u64) -> String {
-    let mut bytes = Vec::new();
-    let mut read = || -> std::io::Result<usize> {
-        let mut file = File::open(log)?;
-        file.seek(SeekFrom::Start(start))?;
-        file.read_to_end(&mut bytes)
-    };
-    // It is for an error's text: what can't be read is left out.
-    let _ = read();
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

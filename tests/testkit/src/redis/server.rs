@@ -4,10 +4,10 @@ use std::{
     ffi::OsString,
     fs, io,
     net::Ipv4Addr,
+    ops::{Deref, DerefMut},
     os::unix::{fs::symlink, net::UnixStream},
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -145,12 +145,6 @@ impl RedisServer {
         self.home.tls.as_ref()
     }
 
-    /// The server's process id.
-    #[must_use]
-    pub fn pid(&self) -> i32 {
-        self.process.pid()
-    }
-
     pub(super) fn password(&self) -> Option<&str> {
         self.options.password()
     }
@@ -202,30 +196,6 @@ impl RedisServer {
         })
     }
 
-    /// Stops the server in its tracks (SIGSTOP): connections stay open and nothing is answered.
-    ///
-    /// # Errors
-    /// When the server has ended, or does not stop.
-    pub fn pause(&self) -> Result<()> {
-        self.process.pause()
-    }
-
-    /// Lets a paused server go on.
-    ///
-    /// # Errors
-    /// When the server has ended.
-    pub fn resume(&self) -> Result<()> {
-        self.process.resume()
-    }
-
-    /// Kills the server (SIGKILL), paused or not. All data is lost.
-    ///
-    /// # Errors
-    /// When the child can't be waited for.
-    pub fn kill(&mut self) -> Result<()> {
-        self.process.kill()
-    }
-
     /// Kills the server if it still runs, and starts an empty one on the same port, with the same arguments.
     ///
     /// # Errors
@@ -235,6 +205,21 @@ impl RedisServer {
         let process = self.home.launch(self.port, &self.options)?;
         self.process = process.with_context(|| format!("port {} was taken meanwhile", self.port))?;
         Ok(())
+    }
+}
+
+/// A killed one has lost its data unless it keeps them on its disk.
+impl Deref for RedisServer {
+    type Target = Leashed;
+
+    fn deref(&self) -> &Leashed {
+        &self.process
+    }
+}
+
+impl DerefMut for RedisServer {
+    fn deref_mut(&mut self) -> &mut Leashed {
+        &mut self.process
     }
 }
 
@@ -262,24 +247,11 @@ impl Home {
         let (log, socket) = (self.dir.path().join("redis.log"), self.socket());
         let _ = fs::remove_file(&socket);
         let command = self.command(port, options)?;
-        let mut server = Leashed::spawn(Path::new(&command[0]), &command[1..], &log)?;
-
-        let deadline = Instant::now() + START_TIMEOUT;
-        while !answers(&socket) {
-            let text = || fs::read_to_string(&log).unwrap_or_default();
-            if !server.is_running()? {
-                let text = text();
-                if text.contains("Address already in use") {
-                    return Ok(None);
-                }
-                bail!("redis-server ended at its start; its log:\n{text}");
-            }
-            if Instant::now() > deadline {
-                bail!("redis-server did not answer within {START_TIMEOUT:?}; its log:\n{}", text());
-            }
-            thread::sleep(Duration::from_millis(2));
+        let (program, arguments) = command.split_first().context("no program")?;
+        match Leashed::start((Path::new(program), arguments), &log, START_TIMEOUT, || answers(&socket)) {
+            Err(error) if ports::is_taken(&error) => Ok(None),
+            answer => answer.map(Some),
         }
-        Ok(Some(server))
     }
 
     fn command(&self, port: u16, options: &RedisOptions) -> Result<Vec<OsString>> {
@@ -335,6 +307,8 @@ mod tests {
         io::{Read as _, Write as _},
         net::TcpStream,
         process::Command,
+        thread,
+        time::Instant,
     };
 
     use super::*;

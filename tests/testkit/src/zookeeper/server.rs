@@ -2,9 +2,9 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File},
-    io::{Read as _, Seek as _, SeekFrom},
+    fs,
     net::{Ipv4Addr, SocketAddr},
+    ops::{Deref, DerefMut},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -42,8 +42,6 @@ pub struct ZooKeeperServer {
     tls: Option<Tls>,
     /// A member of an ensemble answers, but serves nobody, until there is a quorum.
     member: Option<u8>,
-    /// Where the log of the running process begins.
-    log_start: u64,
     folder: TempDir,
 }
 
@@ -140,7 +138,7 @@ impl ZooKeeperServer {
         let member = member.map(|member| member.id);
         prepare_data(folder.path(), member)?;
         let process = run(&command, folder.path())?;
-        Ok(Self { process, command, addr, tls, member, log_start: 0, folder })
+        Ok(Self { process, command, addr, tls, member, folder })
     }
 
     /// Where the server is.
@@ -178,36 +176,6 @@ impl ZooKeeperServer {
         self.tls.as_ref().expect("the server was not started with_tls")
     }
 
-    /// The server's process id.
-    #[must_use]
-    pub fn pid(&self) -> i32 {
-        self.process.pid()
-    }
-
-    /// Stops the server in its tracks (SIGSTOP): connections stay open and nothing is answered.
-    ///
-    /// # Errors
-    /// When the server has ended, or does not stop.
-    pub fn pause(&self) -> Result<()> {
-        self.process.pause()
-    }
-
-    /// Lets a paused server go on.
-    ///
-    /// # Errors
-    /// When the server has ended.
-    pub fn resume(&self) -> Result<()> {
-        self.process.resume()
-    }
-
-    /// Kills the server (SIGKILL), paused or not. Its data stays for [`restart`](Self::restart).
-    ///
-    /// # Errors
-    /// When the child can't be waited for.
-    pub fn kill(&mut self) -> Result<()> {
-        self.process.kill()
-    }
-
     /// Kills the server if it still runs, and starts it again on the same port with the data that it had: nodes and
     /// sessions are still there. Waits until it serves; a member of an ensemble, until it answers.
     ///
@@ -216,7 +184,6 @@ impl ZooKeeperServer {
     pub fn restart(&mut self) -> Result<()> {
         self.kill()?;
         remove_empty_logs(&data(self.folder.path()))?;
-        self.log_start = fs::metadata(log(self.folder.path()))?.len();
         self.process = run(&self.command, self.folder.path())?;
         match self.wait()? {
             Progress::PortTaken => bail!("{} was taken meanwhile", self.addr),
@@ -266,18 +233,6 @@ impl ZooKeeperServer {
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 
-    fn log(&self) -> String {
-        let mut bytes = Vec::new();
-        let read = || -> std::io::Result<usize> {
-            let mut file = File::open(log(self.folder.path()))?;
-            file.seek(SeekFrom::Start(self.log_start))?;
-            file.read_to_end(&mut bytes)
-        };
-        // It is for an error's text: what can't be read is left out.
-        let _ = { read }();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
     /// Waits until the server is up or has failed for want of its port.
     fn wait(&mut self) -> Result<Progress> {
         let deadline = Instant::now() + START_TIMEOUT;
@@ -306,7 +261,7 @@ impl ZooKeeperServer {
     }
 
     pub(super) fn was_refused_a_port(&self) -> bool {
-        self.log().contains("Address already in use")
+        ports::is_told(&self.log())
     }
 
     /// As [`mode`](Self::mode), for a server that may be unable to answer.
@@ -321,13 +276,24 @@ impl ZooKeeperServer {
     }
 }
 
-fn log(folder: &Path) -> PathBuf {
-    folder.join("zookeeper.log")
+/// A killed one keeps its data for [`restart`](Self::restart).
+impl Deref for ZooKeeperServer {
+    type Target = Leashed;
+
+    fn deref(&self) -> &Leashed {
+        &self.process
+    }
+}
+
+impl DerefMut for ZooKeeperServer {
+    fn deref_mut(&mut self) -> &mut Leashed {
+        &mut self.process
+    }
 }
 
 fn run(command: &[OsString], folder: &Path) -> Result<Leashed> {
     let (program, args) = command.split_first().context("no program")?;
-    Leashed::spawn(Path::new(program), args, &log(folder))
+    Leashed::spawn(Path::new(program), args, &folder.join("zookeeper.log"))
 }
 
 fn data(folder: &Path) -> PathBuf {

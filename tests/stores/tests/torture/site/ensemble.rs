@@ -1,13 +1,12 @@
 //! Three ZooKeepers that agree, each in a network of its own where that can be had.
 
-use std::ops::{Deref, DerefMut};
-
 use libtest_mimic::Failed;
 use lockkit_fixture::{NamespacedEnsemble, ZooKeeperEnsemble, ZooKeeperOptions};
 use lockkit_torture::site::{BoxError, ServerFault, Site};
 
 use super::{
     Rounds, choose, lasting, left_out,
+    network::Servers,
     zookeeper::{SESSION, leaks},
 };
 
@@ -22,14 +21,8 @@ const STOP_LEADER: &str = "stop-leader";
 const NODES: usize = 3;
 
 #[derive(Debug)]
-enum Servers {
-    Apart(NamespacedEnsemble),
-    OnLoopback(ZooKeeperEnsemble),
-}
-
-#[derive(Debug)]
 struct Ensemble {
-    servers: Servers,
+    servers: Servers<NamespacedEnsemble, ZooKeeperEnsemble>,
     rounds: Rounds,
     struck: Option<Struck>,
 }
@@ -53,35 +46,6 @@ pub(super) fn start() -> Result<Box<dyn Site>, Failed> {
     Ok(Box::new(Ensemble { servers, rounds: Rounds::default(), struck: None }))
 }
 
-impl Deref for Servers {
-    type Target = ZooKeeperEnsemble;
-
-    fn deref(&self) -> &ZooKeeperEnsemble {
-        match self {
-            Self::Apart(ensemble) => ensemble,
-            Self::OnLoopback(ensemble) => ensemble,
-        }
-    }
-}
-
-impl DerefMut for Servers {
-    fn deref_mut(&mut self) -> &mut ZooKeeperEnsemble {
-        match self {
-            Self::Apart(ensemble) => ensemble,
-            Self::OnLoopback(ensemble) => ensemble,
-        }
-    }
-}
-
-impl Servers {
-    fn network(&mut self) -> Result<&mut NamespacedEnsemble, BoxError> {
-        match self {
-            Self::Apart(ensemble) => Ok(ensemble),
-            Self::OnLoopback(_) => Err("the servers are all on one network, which can't be cut".into()),
-        }
-    }
-}
-
 impl Site for Ensemble {
     fn name(&self) -> &str {
         "zookeeper-ensemble"
@@ -101,7 +65,7 @@ impl Site for Ensemble {
             lasting(KILL_LEADER, 0..=1_500),
             lasting(STOP_LEADER, 200..=4_000),
         ];
-        if matches!(self.servers, Servers::Apart(_)) {
+        if self.servers.are_apart() {
             faults.extend([
                 lasting(CUT_FOLLOWER, 200..=4_000),
                 lasting(CUT_LEADER, 200..=4_000),

@@ -52,7 +52,7 @@ impl Site for Galera {
         let node = choose(chance, self.nodes.len());
         match fault.kind {
             STOP_NODE => {
-                self.nodes[node].pause()?;
+                self.nodes[node].process().pause()?;
                 self.stopped = Some(node);
             }
             KILL_CONNECTIONS => _ = self.nodes[node].kill_connections()?,
@@ -63,7 +63,7 @@ impl Site for Galera {
 
     fn heal(&mut self) -> Result<(), BoxError> {
         match self.stopped.take() {
-            Some(node) => self.nodes[node].resume(),
+            Some(node) => Ok(self.nodes[node].process().resume()?),
             None => Ok(()),
         }
     }

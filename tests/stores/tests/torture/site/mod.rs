@@ -9,6 +9,7 @@ mod deposed;
 mod ensemble;
 mod folder;
 mod galera;
+mod network;
 mod quorum;
 mod redis;
 mod sentinel;

@@ -84,8 +84,8 @@ impl Site for Quorum {
         };
         for &member in &members {
             match fault.kind {
-                KILL_ONE | KILL_TWO => self.members[member].kill()?,
-                STOP_ONE | STOP_TWO => self.members[member].pause()?,
+                KILL_ONE | KILL_TWO => self.members[member].process().kill()?,
+                STOP_ONE | STOP_TWO => self.members[member].process().pause()?,
                 kind => return Err(format!("no fault of a quorum: {kind}").into()),
             }
         }
@@ -105,7 +105,7 @@ impl Site for Quorum {
             }
             Some(Struck::Stopped(members)) => {
                 for member in members {
-                    self.members[member].resume()?;
+                    self.members[member].process().resume()?;
                 }
             }
         }

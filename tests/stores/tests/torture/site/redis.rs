@@ -1,7 +1,7 @@
 //! One Redis or Valkey.
 
 use libtest_mimic::Failed;
-use lockkit_fixture::{RedisOptions, RedisReply, RedisServer, WallClock, valkey_server};
+use lockkit_fixture::{Leashed, RedisOptions, RedisReply, RedisServer, WallClock, valkey_server};
 use lockkit_torture::site::{BoxError, ServerFault, Site};
 
 use super::{
@@ -94,16 +94,8 @@ impl Server for Redis {
         self.server.clock()
     }
 
-    fn pause(&self) -> Result<(), BoxError> {
-        Ok(self.server.pause()?)
-    }
-
-    fn resume(&self) -> Result<(), BoxError> {
-        Ok(self.server.resume()?)
-    }
-
-    fn kill(&mut self) -> Result<(), BoxError> {
-        Ok(self.server.kill()?)
+    fn process(&mut self) -> &mut Leashed {
+        &mut self.server
     }
 
     fn restart(&mut self) -> Result<(), BoxError> {

@@ -1,7 +1,6 @@
 //! A primary with two replicas, watched by three sentinels.
 
 use std::{
-    ops::{Deref, DerefMut},
     thread,
     time::{Duration, Instant},
 };
@@ -10,7 +9,7 @@ use libtest_mimic::Failed;
 use lockkit_fixture::{NamespacedSentinels, RedisServer, SentinelGroup, SentinelOptions};
 use lockkit_torture::site::{BoxError, ServerFault, Site};
 
-use super::{Rounds, choose, lasting, left_out, redis, weak};
+use super::{Rounds, choose, lasting, left_out, network::Servers, redis, weak};
 
 const CUT_PRIMARY: &str = "cut-primary";
 const FAIL_OVER: &str = "failover";
@@ -56,14 +55,8 @@ impl Wait {
 }
 
 #[derive(Debug)]
-enum Group {
-    Apart(NamespacedSentinels),
-    OnLoopback(SentinelGroup),
-}
-
-#[derive(Debug)]
 struct Sentinel {
-    group: Group,
+    group: Servers<NamespacedSentinels, SentinelGroup>,
     wait: Wait,
     rounds: Rounds,
     struck: Option<Struck>,
@@ -84,10 +77,10 @@ pub(super) fn start(wait: Wait) -> Result<Box<dyn Site>, Failed> {
     let options =
         SentinelOptions::default().with_down_after(DOWN_AFTER).with_failover_timeout(FAILOVER_TIMEOUT);
     let group = match NamespacedSentinels::is_possible() {
-        Ok(()) => Group::Apart(NamespacedSentinels::start(&options)?),
+        Ok(()) => Servers::Apart(NamespacedSentinels::start(&options)?),
         Err(reason) => {
             left_out(&format!("{}: {CUT_PRIMARY}", wait.name()), &reason);
-            Group::OnLoopback(SentinelGroup::start_with(options)?)
+            Servers::OnLoopback(SentinelGroup::start_with(options)?)
         }
     };
     let site = Sentinel { group, wait, rounds: Rounds::default(), struck: None };
@@ -101,35 +94,6 @@ pub(super) fn start(wait: Wait) -> Result<Box<dyn Site>, Failed> {
 fn hurry(sentinel: &RedisServer) -> Result<(), BoxError> {
     sentinel.ask(["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "300", "INFO-PERIOD", "300"])?;
     Ok(())
-}
-
-impl Deref for Group {
-    type Target = SentinelGroup;
-
-    fn deref(&self) -> &SentinelGroup {
-        match self {
-            Self::Apart(group) => group,
-            Self::OnLoopback(group) => group,
-        }
-    }
-}
-
-impl DerefMut for Group {
-    fn deref_mut(&mut self) -> &mut SentinelGroup {
-        match self {
-            Self::Apart(group) => group,
-            Self::OnLoopback(group) => group,
-        }
-    }
-}
-
-impl Group {
-    fn network(&mut self) -> Result<&mut NamespacedSentinels, BoxError> {
-        match self {
-            Self::Apart(group) => Ok(group),
-            Self::OnLoopback(_) => Err("the servers are all on one network, which can't be cut".into()),
-        }
-    }
 }
 
 impl Sentinel {
@@ -202,7 +166,7 @@ impl Site for Sentinel {
             self.wait.fails_over(lasting(STOP_PRIMARY, 0..=1_500)),
             self.wait.fails_over(lasting(FAIL_OVER, 0..=500)),
         ];
-        if matches!(self.group, Group::Apart(_)) {
+        if self.group.are_apart() {
             // From the other servers and sentinels, and not from the clients; long enough for a failover, or not.
             faults.push(self.wait.fails_over(lasting(CUT_PRIMARY, 200..=6_000)));
         }

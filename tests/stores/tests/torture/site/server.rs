@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lockkit_fixture::WallClock;
+use lockkit_fixture::{Leashed, WallClock};
 use lockkit_torture::site::{BoxError, ServerFault, Site};
 
 use super::{Rounds, clock::Steps, lasting};
@@ -16,9 +16,8 @@ pub(super) trait Server: fmt::Debug + Send + 'static {
     fn url(&self, namespace: &str) -> String;
     /// What holds or waits there.
     fn leaks(&self, namespace: &str) -> Result<Vec<String>, BoxError>;
-    fn pause(&self) -> Result<(), BoxError>;
-    fn resume(&self) -> Result<(), BoxError>;
-    fn kill(&mut self) -> Result<(), BoxError>;
+    /// What runs it.
+    fn process(&mut self) -> &mut Leashed;
     /// With the data that it keeps on its disk, if any.
     fn restart(&mut self) -> Result<(), BoxError>;
 
@@ -80,13 +79,19 @@ impl<S: Server> Site for Alone<S> {
 
     fn strike(&mut self, fault: &ServerFault, chance: u64) -> Result<String, BoxError> {
         let target = match fault.kind {
-            KILL => self.server.kill().map(|()| "the server".to_owned()),
-            STOP => self.server.pause().map(|()| "the server".to_owned()),
+            KILL => {
+                self.server.process().kill()?;
+                "the server".to_owned()
+            }
+            STOP => {
+                self.server.process().pause()?;
+                "the server".to_owned()
+            }
             kind => match self.steps.strike(self.server.clock(), kind, chance)? {
-                Some(target) => Ok(target),
-                None => self.server.strike(kind),
+                Some(target) => target,
+                None => self.server.strike(kind)?,
             },
-        }?;
+        };
         self.struck = Some(fault.kind);
         Ok(target)
     }
@@ -95,7 +100,7 @@ impl<S: Server> Site for Alone<S> {
         match self.struck.take() {
             None => Ok(()),
             Some(KILL) => self.server.restart(),
-            Some(STOP) => self.server.resume(),
+            Some(STOP) => Ok(self.server.process().resume()?),
             Some(kind) => {
                 self.steps.heal(self.server.clock())?;
                 self.server.heal(kind)

@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use libtest_mimic::Failed;
 use lockkit::mysql::mysql_async::{Conn, Error, Opts, OptsBuilder, Row, prelude::Queryable as _};
-use lockkit_fixture::{SqlFlavor, SqlServer, WallClock};
+use lockkit_fixture::{Leashed, SqlFlavor, SqlServer, WallClock};
 use lockkit_torture::site::{BoxError, ServerFault, Site};
 use tokio::{
     runtime::{Builder, Runtime},
@@ -254,16 +254,8 @@ impl Server for Sql {
         self.server.clock()
     }
 
-    fn pause(&self) -> Result<(), BoxError> {
-        Ok(self.server.pause()?)
-    }
-
-    fn resume(&self) -> Result<(), BoxError> {
-        Ok(self.server.resume()?)
-    }
-
-    fn kill(&mut self) -> Result<(), BoxError> {
-        Ok(self.server.kill()?)
+    fn process(&mut self) -> &mut Leashed {
+        &mut self.server
     }
 
     fn restart(&mut self) -> Result<(), BoxError> {

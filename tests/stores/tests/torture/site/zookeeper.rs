@@ -1,7 +1,7 @@
 //! One ZooKeeper.
 
 use libtest_mimic::Failed;
-use lockkit_fixture::{ZooKeeperOptions, ZooKeeperServer};
+use lockkit_fixture::{Leashed, ZooKeeperOptions, ZooKeeperServer};
 use lockkit_torture::site::{BoxError, Site};
 
 use super::server::{Alone, Server, kill, stop};
@@ -42,16 +42,8 @@ impl Server for ZooKeeper {
         leaks(&self.server, namespace)
     }
 
-    fn pause(&self) -> Result<(), BoxError> {
-        Ok(self.server.pause()?)
-    }
-
-    fn resume(&self) -> Result<(), BoxError> {
-        Ok(self.server.resume()?)
-    }
-
-    fn kill(&mut self) -> Result<(), BoxError> {
-        Ok(self.server.kill()?)
+    fn process(&mut self) -> &mut Leashed {
+        &mut self.server
     }
 
     fn restart(&mut self) -> Result<(), BoxError> {

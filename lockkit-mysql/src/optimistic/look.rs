@@ -1,0 +1,139 @@
+//! The statements of those who wait: one that reads who has the locks, and one that writes that somebody waits.
+
+use std::{collections::HashMap, time::Duration};
+
+use lockkit_core::{Kind, LockName};
+use mysql_async::{self as my, Row};
+
+use super::{
+    holders::WANTED,
+    record::{Look, Seen},
+};
+use crate::{
+    connection::Connection,
+    schedule::MOST_NAMES,
+    schema::Tables,
+    server::value,
+    sql::{NOW, literal},
+};
+
+/// A client that waits says so again when less than that is left of its word; others say it with it when less than
+/// [`ALMOST_OVER`] is left, so that all of them do it together.
+pub(crate) const OVER: Duration = Duration::from_millis(500);
+pub(crate) const ALMOST_OVER: Duration = Duration::from_millis(750);
+
+/// The statements about many names at once.
+#[derive(Debug)]
+pub(crate) struct LookSql {
+    rows: String,
+    rows_and_holders: String,
+    lock: String,
+}
+
+/// For each name what is known of it; `None` if the answer makes no sense.
+pub(crate) type Looks = Vec<Option<Look>>;
+
+impl LookSql {
+    pub(crate) fn new(tables: &Tables) -> Self {
+        let (lock, holder) = (tables.table("lock"), tables.table("holder"));
+        let of_lock = format!(
+            "l.kind,l.name,l.fence,{NOW},CAST(l.wanted_us AS SIGNED)-{NOW},CAST(l.expires_us AS SIGNED)-{NOW}"
+        );
+        // Among a few rows, the server would rather read all of them than find some.
+        let from = format!("FROM {lock} l FORCE INDEX(PRIMARY)");
+        let rows = format!("SELECT {of_lock} {from}");
+        let rows_and_holders = format!(
+            "SELECT {of_lock},h.mode,h.permits,CAST(h.expires_us AS SIGNED)-{NOW} {from} \
+             LEFT JOIN {holder} h FORCE INDEX(PRIMARY) ON h.kind=l.kind AND h.name=l.name AND h.expires_us>{NOW}"
+        );
+        Self { rows, rows_and_holders, lock }
+    }
+
+    /// Reads who has these locks, without any lock of the database's.
+    pub(crate) async fn look(
+        &self,
+        connection: &mut Connection,
+        names: &[LockName],
+    ) -> Result<Looks, my::Error> {
+        let has_holders = names.iter().any(|name| has_holders(name.kind()));
+        let select = if has_holders { &self.rows_and_holders } else { &self.rows };
+        let question = format!("{select} WHERE (l.kind,l.name) IN({})", list(names));
+        let steps = connection.script(&question).await?;
+        let rows = steps.into_iter().next().map(|step| step.rows).unwrap_or_default();
+        Ok(looks(names, &rows))
+    }
+
+    /// Writes that this client waits, unless one has done so lately. A row that somebody is at work on is left out: this
+    /// statement has locked other rows by then, and their holders must not wait for it.
+    ///
+    /// The limit is no limit. It keeps the server from looking for the rows and changing them in one go, as that one
+    /// waits for rows.
+    pub(crate) async fn want(
+        &self,
+        connection: &mut Connection,
+        names: &[LockName],
+        client: u64,
+    ) -> Result<(), my::Error> {
+        let Self { lock, .. } = self;
+        let readers = literal(Kind::RwLock.as_str().as_bytes());
+        let (names, until, lately) = (list(names), WANTED.as_micros(), ALMOST_OVER.as_micros());
+        let change = format!(
+            "UPDATE (SELECT kind,name FROM {lock} FORCE INDEX(PRIMARY) WHERE (kind,name) IN({names}) \
+             AND (expires_us>{NOW} OR kind={readers}) AND wanted_us<{NOW}+{lately} \
+             LIMIT {MOST_NAMES} FOR UPDATE SKIP LOCKED) w \
+             STRAIGHT_JOIN {lock} l FORCE INDEX(PRIMARY) ON l.kind=w.kind AND l.name=w.name \
+             SET l.wanted_by={client},l.wanted_us={NOW}+{until}"
+        );
+        connection.script(&change).await.map(drop)
+    }
+}
+
+/// Whether such a lock is kept in a row for each holder.
+fn has_holders(kind: Kind) -> bool {
+    matches!(kind, Kind::RwLock | Kind::Semaphore)
+}
+
+fn list(names: &[LockName]) -> String {
+    let text = |text: &str| literal(text.as_bytes());
+    let pair = |name: &LockName| format!("({},{})", text(name.kind().as_str()), text(name.as_str()));
+    names.iter().map(pair).collect::<Vec<_>>().join(",")
+}
+
+/// A name without a row is one that nobody has.
+fn looks(names: &[LockName], rows: &[Row]) -> Looks {
+    let mut looks: Looks = names.iter().map(|_| Some(Look::default())).collect();
+    let key = |name: &LockName| (name.kind().as_str().as_bytes().to_vec(), name.as_str().as_bytes().to_vec());
+    let places: HashMap<_, _> = names.iter().map(key).zip(0..).collect::<HashMap<_, usize>>();
+    for row in rows {
+        let place = value::<Vec<u8>>(row, 0).zip(value::<Vec<u8>>(row, 1)).and_then(|key| places.get(&key));
+        if let Some(place) = place.copied()
+            && let Some(look) = looks.get_mut(place)
+        {
+            let is_read = match (names.get(place), look.as_mut()) {
+                (Some(name), Some(look)) => read(row, name.kind(), look).is_some(),
+                _ => false,
+            };
+            if !is_read {
+                *look = None;
+            }
+        }
+    }
+    looks
+}
+
+/// Adds what a row tells. `None` if it makes no sense.
+fn read(row: &Row, kind: Kind, look: &mut Look) -> Option<()> {
+    let positive = |left: i64| u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_micros);
+    look.version = value(row, 2)?;
+    look.now_us = value(row, 3)?;
+    look.wanted = positive(value(row, 4)?).unwrap_or_default();
+    if has_holders(kind) {
+        if let Some(mode) = value::<Option<String>>(row, 6)? {
+            let left = positive(value(row, 8)?).unwrap_or_default();
+            look.holders.push(Seen { exclusive: mode == "x", permits: value(row, 7)?, left });
+        }
+    } else if let Some(left) = positive(value(row, 5)?) {
+        look.holders.push(Seen { exclusive: true, permits: 0, left });
+    }
+    Some(())
+}

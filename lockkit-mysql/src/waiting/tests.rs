@@ -1,0 +1,198 @@
+//! Lines, their calls, and the one who attends them.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use lockkit_core::{Kind, OwnerId, spi::Ring};
+use tokio::runtime::{Builder, Runtime};
+
+use super::{
+    attending::{MOST_BYTES, Room, Turn},
+    *,
+};
+use crate::schedule::Pace;
+
+#[derive(Debug, Default)]
+struct Bell(AtomicU32);
+
+impl Ring for Bell {
+    fn ring(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+fn join(waiters: &Arc<Waiters>, name: &LockName) -> (Place, Arc<Bell>) {
+    let bell = Arc::new(Bell::default());
+    let mut spec = spec(name, Duration::from_secs(4));
+    spec.hint = Hint::to(&bell);
+    (waiters.join(&spec), bell)
+}
+
+fn spec(name: &LockName, op_timeout: Duration) -> ClaimSpec {
+    let ttl = Duration::from_secs(30);
+    ClaimSpec::new(name.clone(), OwnerId::random(), Mode::Exclusive, ttl, op_timeout)
+}
+
+#[test]
+fn c6_a_call_is_passed_on_by_whoever_leaves_and_reaches_one_at_a_time() {
+    let (waiters, name) = (Arc::<Waiters>::default(), LockName::new(Kind::Mutex, "a").unwrap());
+    let ((first, bell_1), (second, bell_2), (third, bell_3)) =
+        (join(&waiters, &name), join(&waiters, &name), join(&waiters, &name));
+    waiters.call_first(&name);
+    assert!(first.is_called() && !second.is_called());
+    drop(first);
+    assert!(second.is_called() && !third.is_called());
+    second.put_back();
+    drop(second);
+    assert!(!third.is_called());
+    assert_eq!([bell_1, bell_2, bell_3].map(|bell| bell.0.load(Relaxed)), [1, 1, 0]);
+    drop(third);
+    assert!(!waiters.is_any(&name));
+    assert!(!waiters.call_next(&name));
+}
+
+#[test]
+fn c8_a_call_that_comes_while_its_answer_is_under_way_is_not_lost() {
+    let (waiters, name) = (Arc::<Waiters>::default(), LockName::new(Kind::Mutex, "a").unwrap());
+    let (first, bell) = join(&waiters, &name);
+    waiters.call_first(&name);
+    waiters.call_first(&name);
+    first.put_back();
+    assert!(first.is_called());
+    assert_eq!(bell.0.load(Relaxed), 2);
+    first.put_back();
+    assert!(!first.is_called());
+}
+
+#[test]
+fn c8_one_who_was_called_and_does_not_ask_is_passed_after_a_while() {
+    let (waiters, name) = (Arc::<Waiters>::default(), LockName::new(Kind::Mutex, "a").unwrap());
+    let ((first, _), (second, _), (third, _)) =
+        (join(&waiters, &name), join(&waiters, &name), join(&waiters, &name));
+    let (long, none) = (Duration::from_secs(60), Duration::ZERO);
+    assert!(!second.step_up(none), "the first was not called yet");
+    assert!(first.step_up(long) && !second.step_up(long));
+    assert!(second.step_up(none) && !third.step_up(long));
+    assert!(first.is_called() && second.is_called() && !third.is_called());
+}
+
+fn name(text: &str) -> LockName {
+    LockName::new(Kind::Mutex, text).unwrap()
+}
+
+fn room(names: usize) -> Room {
+    Room { names, only_hasty: false }
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().build().unwrap()
+}
+
+#[test]
+fn one_attends_all_lines_and_another_one_after_it_has_gone() {
+    let (waiters, a, b) = (Arc::<Waiters>::default(), name("a"), name("b"));
+    let runtime = runtime();
+    let attend = |name| Some(waiters.attend(name, runtime.handle().id())?.0);
+    assert_eq!(attend(&a), None, "nobody waits");
+    let (place, _) = join(&waiters, &a);
+    let first = attend(&a).unwrap();
+    assert_eq!(attend(&a), None);
+    let (other, _) = join(&waiters, &b);
+    assert_eq!(attend(&b), None, "it attends all of them");
+    drop(place);
+    assert!(!waiters.resign(first), "somebody waits still");
+    drop(other);
+    assert!(matches!(waiters.turn(first, Clock::Boot.now(), room(1)), Turn::Over));
+    let (_place, _) = join(&waiters, &a);
+    assert_eq!(attend(&a), None, "it has not gone yet");
+    assert!(!waiters.resign(first), "C8: it went from one that has just come");
+    waiters.abandon(first);
+    let second = attend(&a).unwrap();
+    assert!(waiters.resign(first) && !waiters.resign(second));
+    waiters.abandon(first);
+    assert_eq!(attend(&a), None);
+}
+
+/// Catches an attendant in a runtime that nobody drives, whose looks are waited for.
+#[test]
+fn c8_whoever_takes_over_looks_at_all_lines_at_once() {
+    let (waiters, a) = (Arc::<Waiters>::default(), name("a"));
+    let (one, other) = (runtime(), runtime());
+    let (_place, _) = join(&waiters, &a);
+    let first = waiters.attend(&a, one.handle().id()).unwrap().0;
+    let now = Clock::Boot.now().after(Duration::from_secs(1));
+    assert!(matches!(waiters.turn(first, now, room(1)), Turn::Ask(_)));
+    assert!(matches!(waiters.turn(first, now.after(Duration::from_secs(1)), room(1)), Turn::Wait(_)));
+    waiters.abandon(first);
+    let second = waiters.attend(&a, other.handle().id()).unwrap().0;
+    assert!(matches!(waiters.turn(first, now, room(1)), Turn::Over));
+    assert!(matches!(waiters.turn(second, now, room(1)), Turn::Ask(_)));
+}
+
+#[test]
+fn c8_those_that_do_not_fit_come_next_and_no_look_is_too_long() {
+    let waiters = Arc::<Waiters>::default();
+    let names: Vec<_> = (0..700).map(|n| name(&format!("{n:0>255}"))).collect();
+    let places: Vec<_> = names.iter().map(|name| join(&waiters, name).0).collect();
+    let runtime = runtime();
+    let numbers = names.iter().filter_map(|name| waiters.attend(name, runtime.handle().id()));
+    let [number] = numbers.map(|(number, _)| number).collect::<Vec<_>>()[..] else { panic!() };
+    let now = Clock::Boot.now().after(Duration::from_secs(1));
+    let mut seen = Vec::new();
+    while let Turn::Ask(batch) = waiters.turn(number, now, room(50)) {
+        assert!(batch.names.len() <= 50);
+        assert_eq!(batch.patience, Duration::from_secs(3));
+        seen.extend(batch.names);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, names, "each of them once");
+    let pace = Pace::new(1, 0.5);
+    names.iter().for_each(|name| waiters.plan(name, pace, None));
+    let later = now.after(Duration::from_secs(1));
+    let Turn::Ask(batch) = waiters.turn(number, later, room(usize::MAX)) else { panic!() };
+    let bytes: usize = batch.names.iter().map(|name| name.as_str().len()).sum();
+    assert!(bytes <= MOST_BYTES && bytes > MOST_BYTES - 300, "{bytes}");
+    drop(places);
+}
+
+/// Catches one patience for all who wait, whichever it is.
+#[test]
+fn c8_each_waiter_hears_of_a_silent_server_after_its_own_patience() {
+    let (waiters, a) = (Arc::<Waiters>::default(), name("a"));
+    let [short, long] = [Duration::from_secs(4), Duration::from_secs(40)];
+    let [hasty, patient] = [short, long].map(|op_timeout| waiters.join(&spec(&a, op_timeout)));
+    let runtime = runtime();
+    let number = waiters.attend(&a, runtime.handle().id()).unwrap().0;
+    let sent = Clock::Boot.now().after(Duration::from_secs(1));
+    let Turn::Ask(batch) = waiters.turn(number, sent, room(1)) else { panic!() };
+    assert_eq!(batch.patience, long * 3 / 4);
+    let heard = |now: Tick| {
+        let is_waiting = matches!(waiters.turn(number, now, room(0)), Turn::Wait(_));
+        assert!(is_waiting);
+        [&hasty, &patient].map(|place| place.trouble().is_some())
+    };
+    assert_eq!(heard(sent.after(short / 2)), [false, false]);
+    assert_eq!(heard(sent.after(short)), [true, false]);
+    assert_eq!(heard(sent.after(long)), [true, true]);
+    waiters.answered(&a, sent, 1).unwrap();
+    assert_eq!(heard(sent.after(long)), [false, false]);
+}
+
+/// Catches looks that are lost one after the other, each with somebody patient among its names, until none is left.
+#[test]
+fn c8_a_look_that_is_kept_for_the_hasty_has_none_else() {
+    let waiters = Arc::<Waiters>::default();
+    let runtime = runtime();
+    let timeouts = [("a", 4), ("b", 6), ("c", 40), ("d", 3)];
+    let places = timeouts.map(|(text, op_timeout)| {
+        let place = waiters.join(&spec(&name(text), Duration::from_secs(op_timeout)));
+        (place, waiters.attend(&name(text), runtime.handle().id()))
+    });
+    let number = places.iter().find_map(|(_, attendant)| Some(attendant.as_ref()?.0)).unwrap();
+    let now = Clock::Boot.now().after(Duration::from_secs(1));
+    let only_hasty = Room { names: 9, only_hasty: true };
+    let Turn::Ask(mut batch) = waiters.turn(number, now, only_hasty) else { panic!() };
+    batch.names.sort_unstable();
+    assert_eq!(batch.names, ["a", "b", "d"].map(name));
+    assert!(matches!(waiters.turn(number, now, only_hasty), Turn::Wait(until) if until > now));
+    assert!(matches!(waiters.turn(number, now, room(9)), Turn::Ask(batch) if batch.names == [name("c")]));
+}

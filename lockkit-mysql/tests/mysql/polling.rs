@@ -1,0 +1,388 @@
+//! The one task that asks the server on behalf of all who wait in a process.
+
+use std::{
+    future::pending,
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use lockkit_core::{
+    Error, ErrorKind, Kind, OwnerId,
+    spi::{Attempt, Backend as _, Claim, ClaimSpec, Mode, Wait},
+};
+use lockkit_fixture::SqlFlavor;
+use lockkit_mysql::{MySql, mysql_async::Row};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::{JoinSet, yield_now},
+    time::sleep,
+};
+
+use crate::support::*;
+
+on_both!(
+    c8_a_thousand_waiters_are_a_few_requests,
+    c6_nobody_polls_when_nobody_waits,
+    c1_c8_all_who_wait_for_many_names_get_their_locks,
+    c8_a_hasty_waiter_fails_by_itself_on_a_slow_server,
+    c8_a_patient_waiter_whose_look_is_lost_delays_no_hasty_one,
+    c8_locks_of_all_kinds_are_waited_for_together,
+    c8_looks_and_words_use_the_primary_key_and_wait_for_no_row,
+    c8_a_look_that_the_server_refuses_silences_no_name,
+);
+
+const COLUMNS: &str = "kind,name,owner,fence,expires_us,touched_us";
+
+/// As if another client had taken these mutexes for long.
+async fn taken(bed: &Bed, admin: &mut Admin, names: &[String]) {
+    for some in names.chunks(500) {
+        let row = |name: &String| format!("('mutex','{name}','other',{NOW},{NOW}+600000000,{NOW})");
+        let rows = some.iter().map(row).collect::<Vec<_>>().join(",");
+        admin.run(format!("INSERT INTO {}({COLUMNS}) VALUES {rows}", bed.table("lock"))).await;
+    }
+}
+
+async fn free(bed: &Bed, admin: &mut Admin, name: &str) {
+    admin
+        .run(format!("UPDATE {} SET expires_us=0 WHERE kind='mutex' AND name='{name}'", bed.table("lock")))
+        .await;
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("n{number}")).collect()
+}
+
+/// A claim that waits in line.
+async fn waiting(backend: &MySql, name: &str, op_timeout: Duration) -> Box<dyn Claim> {
+    let spec = ClaimSpec::new(mutex(name), OwnerId::random(), Mode::Exclusive, TTL, op_timeout);
+    let mut claim = backend.claim(spec).unwrap();
+    busy(claim.attempt(Wait::Queue).await);
+    claim
+}
+
+async fn is_granted(claim: &mut dyn Claim) -> bool {
+    matches!(claim.attempt(Wait::Queue).await, Ok(Attempt::Granted(_)))
+}
+
+/// The requests that the server has got, and its own time of that in seconds.
+async fn requests(admin: &mut Admin) -> (u64, f64) {
+    let us = admin.one::<u64>(format!("SELECT {NOW}")).await;
+    (admin.status("Questions").await, Duration::from_micros(us).as_secs_f64())
+}
+
+/// All who wait have asked: no more acquisitions come.
+async fn settled(admin: &mut Admin) {
+    let mut before = 0;
+    until("nobody acquires", async || {
+        sleep(SLACK).await;
+        let now = admin.status("Com_insert_select").await + admin.status("Com_update").await;
+        now == std::mem::replace(&mut before, now)
+    })
+    .await;
+}
+
+/// Catches a task for each name, a statement for each name, and a word for each name that somebody waits.
+async fn c8_a_thousand_waiters_are_a_few_requests(flavor: SqlFlavor) {
+    const A_SECOND: f64 = 50.0;
+    /// For the admin's questions, and whoever comes late.
+    const ONCE: f64 = 50.0;
+    let bed = Bed::own(flavor, &[]);
+    let (mut admin, locker) = (bed.admin().await, bed.locker(QUIET).await);
+    for (kind, count, waiters) in [("few", 100, 10), ("many", 1_000, 1)] {
+        let names: Vec<_> = names(count).iter().map(|name| format!("{kind} {name}")).collect();
+        taken(&bed, &mut admin, &names).await;
+        let mut waiting = JoinSet::new();
+        for name in &names {
+            for _ in 0..waiters {
+                let mutex = locker.mutex(name).unwrap();
+                waiting.spawn(async move { mutex.lock().await.map(drop) });
+            }
+        }
+        settled(&mut admin).await;
+        let (first, start) = requests(&mut admin).await;
+        sleep(Duration::from_secs(4)).await;
+        let (last, end) = requests(&mut admin).await;
+        let (asked, elapsed) = (f64::from(u32::try_from(last - first).unwrap()), end - start);
+        println!("{count} names, {waiters} waiters each: {:.1} requests a second", asked / elapsed);
+        assert!(asked <= A_SECOND * elapsed + ONCE, "{asked} requests in {elapsed:.1} s");
+        assert!(asked >= 10.0, "nobody looks");
+        waiting.shutdown().await;
+    }
+}
+
+/// Catches a task that goes on for ever, and one that ends for good.
+async fn c6_nobody_polls_when_nobody_waits(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (mut admin, backend) = (bed.admin().await, bed.connect(QUIET).await);
+    taken(&bed, &mut admin, &names(1)).await;
+    for _ in 0..3 {
+        let mut waiter = waiting(&backend, "n0", OP_TIMEOUT).await;
+        let mut last = admin.status("Questions").await;
+        let mut asked = async || {
+            sleep(SLACK).await;
+            let now = admin.status("Questions").await;
+            now - std::mem::replace(&mut last, now) - 1
+        };
+        until("somebody looks", async || asked().await > 0).await;
+        waiter.release().await.unwrap();
+        until("nobody looks", async || asked().await == 0).await;
+    }
+}
+
+/// Catches looks that reach the first line, the last, or some only, and calls that reach one waiter of each line.
+async fn c1_c8_all_who_wait_for_many_names_get_their_locks(flavor: SqlFlavor) {
+    const WAITERS: usize = 10;
+    let bed = Bed::shared(flavor);
+    let (mut admin, locker) = (bed.admin().await, bed.locker(QUIET).await);
+    let names = names(100);
+    taken(&bed, &mut admin, &names).await;
+    let mut waiting = JoinSet::new();
+    for name in &names {
+        let is_held = Arc::new(AtomicBool::new(false));
+        for _ in 0..WAITERS {
+            let (mutex, is_held) = (locker.mutex(name).unwrap(), Arc::clone(&is_held));
+            waiting.spawn(async move {
+                let guard = mutex.lock().await.unwrap();
+                assert!(!is_held.swap(true, SeqCst), "C1: two have it");
+                yield_now().await;
+                is_held.store(false, SeqCst);
+                guard.release().await.unwrap();
+            });
+        }
+    }
+    sleep(SLACK).await;
+    for name in &names {
+        free(&bed, &mut admin, name).await;
+    }
+    within(SOON * 3, "C8: a thousand grants", waiting.join_all()).await;
+}
+
+fn is_silence(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unavailable && error.to_string().contains("did not answer within")
+}
+
+/// Catches one patience for a whole look: the least of all, so that everybody's fails, or the longest, so that nobody hears.
+async fn c8_a_hasty_waiter_fails_by_itself_on_a_slow_server(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (mut admin, (backend, proxy)) = (bed.admin().await, bed.behind_proxy(QUIET).await);
+    taken(&bed, &mut admin, &names(2)).await;
+    let mut hasty = waiting(&backend, "n0", Duration::from_millis(400)).await;
+    let mut patient = waiting(&backend, "n1", Duration::from_secs(60)).await;
+    proxy.set(|traffic| traffic.down.delay = Duration::from_millis(900));
+    until("the hasty one hears that it is slow", async || match hasty.attempt(Wait::Queue).await {
+        Ok(answer) => {
+            assert!(!matches!(answer, Attempt::Granted(_)));
+            false
+        }
+        Err(error) => is_silence(&error),
+    })
+    .await;
+    free(&bed, &mut admin, "n1").await;
+    let mut granted = false;
+    until("the patient one has its lock", async || {
+        granted = granted || matches!(patient.attempt(Wait::Queue).await.unwrap(), Attempt::Granted(_));
+        granted
+    })
+    .await;
+    proxy.heal();
+    for mut claim in [hasty, patient] {
+        claim.release().await.unwrap();
+    }
+}
+
+/// A way to the server that forgets all its connections, without a word, when its sender is told to; new ones work.
+async fn forgetful(bed: &Bed) -> (SocketAddr, watch::Sender<u32>) {
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let (addr, server) = (socket.local_addr().unwrap(), bed.addr());
+    let (forget, _) = watch::channel(0);
+    let forgets = forget.clone();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = socket.accept().await {
+            let mut forgets = forgets.subscribe();
+            forgets.mark_unchanged();
+            tokio::spawn(async move {
+                let mut there = TcpStream::connect(server).await.unwrap();
+                tokio::select! {
+                    _ = copy_bidirectional(&mut client, &mut there) => {}
+                    // Both sockets stay open.
+                    _ = forgets.changed() => pending().await,
+                }
+            });
+        }
+    });
+    (addr, forget)
+}
+
+/// The look is lost with its connection, which stays open. Catches one look after the other, each as long as its most
+/// patient waiter wants.
+async fn c8_a_patient_waiter_whose_look_is_lost_delays_no_hasty_one(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (mut admin, (addr, forget)) = (bed.admin().await, forgetful(&bed).await);
+    let backend = connect(&bed.url_at(addr, QUIET)).await.unwrap();
+    taken(&bed, &mut admin, &names(6)).await;
+    let mut patient = Vec::new();
+    for name in &names(6)[1..] {
+        patient.push(waiting(&backend, name, Duration::from_secs(3600)).await);
+    }
+    let mut hasty = waiting(&backend, "n0", Duration::from_secs(1)).await;
+    for _ in 0..3 {
+        until("its look is lost", async || {
+            // Whichever connection the next look has.
+            forget.send_modify(|times| *times += 1);
+            hasty.attempt(Wait::Queue).await.is_err_and(|error| is_silence(&error))
+        })
+        .await;
+        until("it is looked at again", async || hasty.attempt(Wait::Queue).await.is_ok()).await;
+    }
+    free(&bed, &mut admin, "n0").await;
+    until("the hasty one has its lock", async || is_granted(&mut *hasty).await).await;
+    hasty.release().await.unwrap();
+}
+
+/// Catches answers that are told apart by the text of the name alone, and holders that are looked for in one of the tables.
+async fn c8_locks_of_all_kinds_are_waited_for_together(flavor: SqlFlavor) {
+    let bed = Bed::shared(flavor);
+    let (here, there) = (bed.connect(QUIET).await, bed.connect(QUIET).await);
+    let (one, two) = (NonZeroU32::MIN, NonZeroU32::MIN.saturating_add(1));
+    let permit = |count| Mode::Permits { count, limit: two };
+    // Who has it, and who waits for it.
+    let locks: [(Kind, &[Mode], Mode); 6] = [
+        (Kind::Mutex, &[Mode::Exclusive], Mode::Exclusive),
+        (Kind::Election, &[Mode::Exclusive], Mode::Exclusive),
+        (Kind::RwLock, &[Mode::Exclusive], Mode::Shared),
+        (Kind::RwLock, &[Mode::Shared, Mode::Shared], Mode::Exclusive),
+        (Kind::Semaphore, &[permit(two)], permit(one)),
+        (Kind::Semaphore, &[permit(one), permit(one)], permit(two)),
+    ];
+    for round in 0..locks.len() {
+        let mut claims = Vec::new();
+        for (number, (kind, modes, waits)) in locks.iter().enumerate() {
+            // The same text in all kinds.
+            let name = format!("{}", number % 2);
+            let name = if *kind == Kind::Mutex || *kind == Kind::Election { "0" } else { &name };
+            let mut held = Vec::new();
+            for mode in *modes {
+                let mut claim = claim_in(&there, *kind, name, *mode);
+                granted(claim.attempt(Wait::No).await);
+                held.push(claim);
+            }
+            let mut waiter = claim_in(&here, *kind, name, *waits);
+            busy(waiter.attempt(Wait::Queue).await);
+            claims.push((held, waiter));
+        }
+        // Each is the first to be freed once.
+        claims.rotate_left(round);
+        while !claims.is_empty() {
+            let (held, mut waiter) = claims.remove(0);
+            for mut claim in held {
+                assert!(!is_granted(&mut *waiter).await, "C1: somebody has it still");
+                claim.release().await.unwrap();
+            }
+            until("the waiter has it", async || is_granted(&mut *waiter).await).await;
+            for (_, other) in &mut claims {
+                assert!(!is_granted(&mut **other).await, "C1: that one was not freed");
+            }
+            waiter.release().await.unwrap();
+        }
+    }
+}
+
+/// Catches a scan, a lock on what is read, and a word that waits for a row while it has locked others.
+async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let (mut admin, mut log, backend) = (bed.admin().await, bed.admin().await, bed.connect(QUIET).await);
+    let (names, table) = (names(20), bed.table("lock"));
+    taken(&bed, &mut admin, &names).await;
+    let mut waiters = Vec::new();
+    for name in &names {
+        waiters.push(waiting(&backend, name, OP_TIMEOUT).await);
+    }
+    let said = format!("SELECT COUNT(*) FROM {table} WHERE wanted_us>{NOW}");
+    until("all say that they wait", async || log.one::<u64>(&said).await == 20).await;
+    // Somebody is at work on one of the rows.
+    admin.run("START TRANSACTION").await;
+    admin.run(format!("SELECT * FROM {table} WHERE kind='mutex' AND name='n7' FOR UPDATE")).await;
+    let before = log.status("Innodb_row_lock_waits").await;
+    log.run("SET GLOBAL log_output='TABLE',GLOBAL general_log=1").await;
+    let old = log.one::<u64>(format!("SELECT MAX(wanted_us) FROM {table}")).await;
+    let newer = format!("SELECT COUNT(*) FROM {table} WHERE wanted_us>{old}");
+    until("the others say so again", async || log.one::<u64>(&newer).await == 19).await;
+    let mut readers = Vec::new();
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let mut claim = claim_in(&backend, Kind::RwLock, "a", mode);
+        if mode == Mode::Exclusive {
+            granted(claim.attempt(Wait::No).await);
+        } else {
+            busy(claim.attempt(Wait::Queue).await);
+        }
+        readers.push(claim);
+    }
+    let asked = "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type='Query'";
+    let of = async |log: &mut Admin, part: &str| {
+        let mut asked = log.all::<String>(asked).await;
+        asked.retain(|statement| statement.contains(part) && statement.contains(&table));
+        asked
+    };
+    until("holders are looked at", async || {
+        !of(&mut log, "SELECT l.kind").await.iter().all(|one| !one.contains("JOIN"))
+    })
+    .await;
+    log.run("SET GLOBAL general_log=0").await;
+    assert_eq!(log.status("Innodb_row_lock_waits").await, before, "C10: somebody waited for a row");
+    admin.run("ROLLBACK").await;
+    let explain = if flavor == SqlFlavor::MySql { "EXPLAIN FORMAT=TRADITIONAL" } else { "EXPLAIN" };
+    let (looks, words) = (of(&mut log, "SELECT l.kind").await, of(&mut log, "SKIP LOCKED").await);
+    assert!(looks.len() > 1 && !words.is_empty(), "{} {}", looks.len(), words.len());
+    for statement in &looks {
+        assert!(!statement.contains(" FOR ") && !statement.contains("LOCK IN"), "{statement}");
+    }
+    let mut planned = 0;
+    for statement in looks.iter().chain(&words) {
+        for row in log.all::<Row>(&format!("{explain} {statement}")).await {
+            let column = |name: &str| row.get::<Option<String>, _>(name).unwrap();
+            // One name alone may be found before there is a plan.
+            let Some(table) = column("table") else { continue };
+            let (kind, key) = (column("type").unwrap(), column("key"));
+            // The rows that were found, on their way to the change.
+            if table.starts_with("<derived") {
+                continue;
+            }
+            planned += 1;
+            assert_eq!(key.as_deref(), Some("PRIMARY"), "{table}: {statement}");
+            assert!(
+                ["const", "range", "ref", "eq_ref"].contains(&kind.as_str()),
+                "{table} {kind}: {statement}"
+            );
+        }
+    }
+    assert!(planned > 1, "nothing was planned");
+}
+
+/// Catches a look that fails for all of its names, and is repeated as it is.
+async fn c8_a_look_that_the_server_refuses_silences_no_name(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &["--max-allowed-packet=8192"]);
+    let (mut admin, backend) = (bed.admin().await, bed.connect(QUIET).await);
+    let names: Vec<_> = (0..60).map(|number| format!("{number:0>250}")).collect();
+    for some in names.chunks(5) {
+        taken(&bed, &mut admin, some).await;
+    }
+    let mut waiters = Vec::new();
+    for name in &names {
+        waiters.push(waiting(&backend, name, OP_TIMEOUT).await);
+    }
+    for name in &names {
+        free(&bed, &mut admin, name).await;
+    }
+    for (waiter, name) in waiters.iter_mut().zip(&names) {
+        until(&format!("{} is free", name.trim_start_matches('0')), async || is_granted(&mut **waiter).await)
+            .await;
+        waiter.release().await.unwrap();
+    }
+}

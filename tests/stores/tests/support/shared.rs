@@ -1,0 +1,128 @@
+//! What the harnesses of all servers share: a server's address, servers that cases stop and start, and proxies.
+
+use std::{
+    fmt::Debug,
+    net::{SocketAddr, ToSocketAddrs as _},
+    ops::Deref,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use lockkit_conformance::{BoxError, proxy::Proxy};
+use lockkit_fixture::Leashed;
+
+/// The parts of a store's URL: what stands before its server, the server, and what follows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    before: String,
+    pub(crate) host: SocketAddr,
+    after: String,
+}
+
+impl Address {
+    /// With the port that the store has where the URL names none.
+    pub(crate) fn parse(url: &str, port: u16) -> Result<Self, BoxError> {
+        let (scheme, rest) = url.split_once("://").ok_or("the URL has no scheme")?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let host_start = authority.rfind('@').map_or(0, |at| at + 1);
+        let (login, host) = authority.split_at(host_start);
+        let host = if host.contains(':') { host.to_owned() } else { format!("{host}:{port}") };
+        let host = host.to_socket_addrs()?.next().ok_or("the host has no address")?;
+        Ok(Self { before: format!("{scheme}://{login}"), host, after: format!("/{path}") })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url_through(self.host)
+    }
+
+    /// The URL that leads there through a proxy.
+    pub(crate) fn url_through(&self, proxy: SocketAddr) -> String {
+        format!("{}{proxy}{}", self.before, self.after)
+    }
+}
+
+/// The servers of a store, one or several.
+pub(crate) trait Servers: Debug + Send {
+    /// Those that take writes.
+    fn processes(&self) -> Vec<&Leashed>;
+}
+
+impl<S: Debug + Deref<Target = Leashed> + Send> Servers for S {
+    fn processes(&self) -> Vec<&Leashed> {
+        vec![self]
+    }
+}
+
+/// The servers of a store, as one case has them, which may stop them and start them again. `None`: they are not ours.
+#[derive(Debug)]
+pub(crate) struct Shared<S: Servers> {
+    servers: Option<Arc<Mutex<S>>>,
+    are_paused: Mutex<bool>,
+}
+
+impl<S: Servers> Shared<S> {
+    pub(crate) fn new(servers: Option<S>) -> Self {
+        Self { servers: servers.map(|servers| Arc::new(Mutex::new(servers))), are_paused: Mutex::default() }
+    }
+
+    pub(crate) fn are_ours(&self) -> bool {
+        self.servers.is_some()
+    }
+
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, S>, BoxError> {
+        let servers = self.servers.as_ref().ok_or("the server is not ours to stop")?;
+        Ok(servers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn pause(&self) -> Result<(), BoxError> {
+        self.set_paused(true)
+    }
+
+    pub(crate) fn resume(&self) -> Result<(), BoxError> {
+        self.set_paused(false)
+    }
+
+    fn set_paused(&self, pause: bool) -> Result<(), BoxError> {
+        let mut are_paused = self.are_paused.lock().unwrap_or_else(PoisonError::into_inner);
+        if *are_paused != pause {
+            for process in self.lock()?.processes() {
+                if pause {
+                    process.pause()?;
+                } else {
+                    process.resume()?;
+                }
+            }
+            *are_paused = pause;
+        }
+        Ok(())
+    }
+}
+
+/// For another case.
+impl<S: Servers> Clone for Shared<S> {
+    fn clone(&self) -> Self {
+        Self { servers: self.servers.clone(), are_paused: Mutex::default() }
+    }
+}
+
+impl<S: Servers> Drop for Shared<S> {
+    fn drop(&mut self) {
+        // A case that failed must not take the next ones with it.
+        self.resume().expect("the servers go on");
+    }
+}
+
+/// The proxies of a case. They are kept to its end: what the case leaves behind is cleaned up through them.
+#[derive(Debug, Default)]
+pub(crate) struct Proxies(Mutex<Vec<Arc<Proxy>>>);
+
+impl Proxies {
+    pub(crate) async fn start(&self, host: SocketAddr) -> Result<Arc<Proxy>, BoxError> {
+        let proxy = Arc::new(Proxy::start(host).await?);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&proxy));
+        Ok(proxy)
+    }
+
+    pub(crate) fn end(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
