@@ -41,6 +41,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// The same store on a server that no other case uses: for cases that pause, fill or restart it. It may be started
+    /// by this. `None`: there is but one server, and such a case runs while no other does.
+    ///
+    /// # Errors
+    /// The server can't be started.
+    fn on_a_server_of_its_own(&self) -> Result<Option<Arc<dyn Store>>, BoxError> {
+        Ok(None)
+    }
+
     /// Makes a harness with a namespace of its own: a random prefix where the store is shared.
     ///
     /// # Errors

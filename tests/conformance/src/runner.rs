@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     process::ExitCode,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Most of a case is waiting.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 32;
 
 /// Runs every case that fits on every store, with the arguments of the command line, and says how it went.
 ///
@@ -55,15 +55,14 @@ fn run(stores: impl IntoIterator<Item = Arc<dyn Store>>, locks: Locks, covering_
     let files = if at_once == 1 { Files::OfTheCase } else { Files::OfTheRun };
     let mut covered = BTreeSet::new();
     let mut of_stores = Vec::new();
-    let mut sites: BTreeMap<String, Turns> = BTreeMap::new();
+    let sites = Sites::default();
     for store in stores {
         let mut trials = Vec::new();
-        let turns = Arc::clone(sites.entry(store.site()).or_default());
         for planned in plan(&*store, locks) {
             if let Planned::Run(case, _) = planned {
                 covered.insert(case.name);
             }
-            trials.push(trial(&store, planned, &turns, files));
+            trials.push(trial(&store, planned, &sites, files));
         }
         of_stores.push(trials.into_iter());
     }
@@ -98,8 +97,19 @@ fn in_turn(mut of_stores: Vec<impl Iterator<Item = Trial>>) -> Vec<Trial> {
     }
 }
 
-/// Who disturbs all users of a site, is alone with it.
+/// A case that disturbs all users of a site is alone with it.
 type Turns = Arc<RwLock<()>>;
+
+/// The sites of all stores, by name.
+#[derive(Clone, Default)]
+struct Sites(Arc<Mutex<BTreeMap<String, Turns>>>);
+
+impl Sites {
+    fn turns(&self, store: &dyn Store) -> Turns {
+        let mut sites = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(sites.entry(store.site()).or_default())
+    }
+}
 
 /// What becomes of a case on a store.
 enum Planned {
@@ -124,7 +134,7 @@ fn plan(store: &dyn Store, locks: Locks) -> Vec<Planned> {
     planned
 }
 
-fn trial(store: &Arc<dyn Store>, planned: Planned, turns: &Turns, files: Files) -> Trial {
+fn trial(store: &Arc<dyn Store>, planned: Planned, sites: &Sites, files: Files) -> Trial {
     let name = store.name().to_owned();
     match planned {
         Planned::NotApplicable(case, reason) => {
@@ -137,12 +147,16 @@ fn trial(store: &Arc<dyn Store>, planned: Planned, turns: &Turns, files: Files) 
                 Flavor::Mutex => format!("{name}::{}", case.name),
                 _ => format!("{name}::{flavor}::{}", case.name),
             };
-            let (store, turns) = (Arc::clone(store), Arc::clone(turns));
+            let store = Arc::clone(store);
+            let sites = sites.clone();
             Trial::test(name, move || {
                 if case.needs.disturbs() {
+                    let store = store.on_a_server_of_its_own()?.unwrap_or(store);
+                    let turns = sites.turns(&*store);
                     let _alone = turns.write().unwrap_or_else(PoisonError::into_inner);
                     Ok(execute(case, &store, flavor, files)?)
                 } else {
+                    let turns = sites.turns(&*store);
                     let _beside_others = turns.read().unwrap_or_else(PoisonError::into_inner);
                     Ok(execute(case, &store, flavor, files)?)
                 }

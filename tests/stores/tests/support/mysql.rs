@@ -9,14 +9,14 @@ use lockkit_core::{
     spi::{Backend, Descriptor},
     url::StoreUrl,
 };
-use lockkit_fixture::{SqlServer, TestSql, sql_servers_from_env_or_start};
+use lockkit_fixture::{SqlFlavor, SqlServer, TestSql, sql_servers_from_env_or_start};
 use lockkit_mysql::{
     Config, MySql, Strategy,
     mysql_async::{Conn, Opts, OptsBuilder, Row, prelude::Queryable as _},
     schema,
 };
 
-use crate::shared::{Address, Proxies, Shared};
+use crate::shared::{Address, Proxies, Shared, Spare};
 
 const PORT: u16 = 3306;
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
@@ -29,6 +29,9 @@ pub(crate) struct SqlStore {
     strategy: Strategy,
     strict: bool,
     descriptor: Descriptor,
+    /// `None` on a user's own server.
+    flavor: Option<SqlFlavor>,
+    spare: Spare<Place>,
 }
 
 #[derive(Clone, Debug)]
@@ -44,10 +47,9 @@ impl SqlStore {
     pub(crate) fn start() -> Result<Vec<Self>, BoxError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut stores = Vec::new();
-        for TestSql { name, url, server, .. } in sql_servers_from_env_or_start()? {
-            let address = Address::parse(&url, PORT)?;
-            let admin = server.as_ref().map_or(url, SqlServer::admin_url);
-            let place = Place { address, admin, server: Shared::new(server) };
+        for TestSql { flavor, name, url, server } in sql_servers_from_env_or_start()? {
+            let place = Place::new(url, server)?;
+            let spare = Spare::default();
             for (strategy, strict, suffix) in [
                 (Strategy::Optimistic, false, ""),
                 (Strategy::Pessimistic, false, "-pessimistic"),
@@ -62,7 +64,8 @@ impl SqlStore {
                     Ok::<_, BoxError>(descriptor)
                 })?;
                 let name = format!("{name}{suffix}");
-                stores.push(Self { name, place: place.clone(), strategy, strict, descriptor });
+                let (place, spare) = (place.clone(), spare.clone());
+                stores.push(Self { name, place, strategy, strict, descriptor, flavor, spare });
             }
         }
         Ok(stores)
@@ -98,6 +101,23 @@ impl Store for SqlStore {
             hooks.extend([Hook::Pause, Hook::Restart]);
         }
         hooks
+    }
+
+    fn on_a_server_of_its_own(&self) -> Result<Option<Arc<dyn Store>>, BoxError> {
+        let Some(flavor) = self.flavor else { return Ok(None) };
+        let place = self.spare.get_or_start(|| {
+            let server = SqlServer::start(flavor)?;
+            Place::new(server.url(), Some(server))
+        })?;
+        Ok(Some(Arc::new(Self {
+            name: self.name.clone(),
+            place,
+            strategy: self.strategy,
+            strict: self.strict,
+            descriptor: self.descriptor.clone(),
+            flavor: self.flavor,
+            spare: Spare::default(),
+        })))
     }
 
     async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
@@ -218,6 +238,12 @@ impl Harness for SqlHarness {
 }
 
 impl Place {
+    fn new(url: String, server: Option<SqlServer>) -> Result<Self, BoxError> {
+        let address = Address::parse(&url, PORT)?;
+        let admin = server.as_ref().map_or(url, SqlServer::admin_url);
+        Ok(Self { address, admin, server: Shared::new(server) })
+    }
+
     async fn admin(&self) -> Result<Conn, BoxError> {
         let opts = OptsBuilder::from_opts(Opts::from_url(&self.admin)?).prefer_socket(false);
         Ok(Conn::new(opts).await?)

@@ -111,6 +111,34 @@ impl<S: Servers> Drop for Shared<S> {
     }
 }
 
+/// One more server, for the cases that disturb it, started when the first of them comes.
+#[derive(Debug)]
+pub(crate) struct Spare<P>(Arc<Mutex<Option<P>>>);
+
+impl<P: Clone> Spare<P> {
+    pub(crate) fn get_or_start(&self, start: impl FnOnce() -> Result<P, BoxError>) -> Result<P, BoxError> {
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = &*place {
+            return Ok(place.clone());
+        }
+        let started = start()?;
+        *place = Some(started.clone());
+        Ok(started)
+    }
+}
+
+impl<P> Clone for Spare<P> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<P> Default for Spare<P> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
 /// The proxies of a case. They are kept to its end: what the case leaves behind is cleaned up through them.
 #[derive(Debug, Default)]
 pub(crate) struct Proxies(Mutex<Vec<Arc<Proxy>>>);

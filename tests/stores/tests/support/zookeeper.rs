@@ -20,7 +20,7 @@ use lockkit_zk::{
 };
 use tokio::time::sleep;
 
-use crate::shared::{Address, Proxies, Shared};
+use crate::shared::{Address, Proxies, Shared, Spare};
 
 const PORT: u16 = 2181;
 /// Short, so that the cases in which a lease ends are; a connection outlasts a server that stands still for two seconds.
@@ -28,25 +28,35 @@ const SESSION: &str = "12s";
 /// A server that has just started, or that stands still, may take longer for its first requests than such sessions allow.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+fn options() -> ZooKeeperOptions {
+    ZooKeeperOptions::default().with_config("maxSessionTimeout=60000")
+}
+
 /// One server. Each case works under a random prefix of its own.
 #[derive(Debug)]
 pub(crate) struct ZooKeeperStore {
     name: &'static str,
-    host: SocketAddr,
     parameters: &'static str,
-    server: Shared<ZooKeeperServer>,
     descriptor: Descriptor,
+    place: Place,
+    spare: Spare<Place>,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    host: SocketAddr,
+    server: Shared<ZooKeeperServer>,
 }
 
 impl ZooKeeperStore {
     /// Starts the server, or finds it, and asks it what it can do: with fair queues, and without.
     pub(crate) fn start() -> Result<[Self; 2], BoxError> {
-        let options = ZooKeeperOptions::default().with_config("maxSessionTimeout=60000");
-        let TestZooKeeper { url, server } = zookeeper_from_env_or_start(options)?;
-        let host = Address::parse(&url, PORT)?.host;
-        let server = Shared::new(server);
+        let TestZooKeeper { url, server } = zookeeper_from_env_or_start(options())?;
+        let place = Place { host: Address::parse(&url, PORT)?.host, server: Shared::new(server) };
+        let spare = Spare::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let store = |name, parameters| {
+            let host = place.host;
             let mut descriptor = runtime.block_on(async {
                 let backend = connect(host, "lockkit-probe", parameters).await?;
                 let descriptor = backend.descriptor().clone();
@@ -58,14 +68,15 @@ impl ZooKeeperStore {
                 // The other locks are the same with and without fair mutexes.
                 (descriptor.capabilities.shared, descriptor.capabilities.permits) = (false, false);
             }
-            Ok::<_, BoxError>(Self { name, host, parameters, server: server.clone(), descriptor })
+            let store = Self { name, parameters, descriptor, place: place.clone(), spare: spare.clone() };
+            Ok::<_, BoxError>(store)
         };
         Ok([store("zookeeper", "fair=true")?, store("zookeeper-unfair", "fair=false")?])
     }
 
     /// Whether it may be stopped and restarted.
     pub(crate) fn is_ours(&self) -> bool {
-        self.server.are_ours()
+        self.place.server.are_ours()
     }
 }
 
@@ -80,7 +91,7 @@ impl Store for ZooKeeperStore {
     }
 
     fn site(&self) -> String {
-        self.host.to_string()
+        self.place.host.to_string()
     }
 
     fn hooks(&self) -> Vec<Hook> {
@@ -94,12 +105,26 @@ impl Store for ZooKeeperStore {
         hooks
     }
 
+    fn on_a_server_of_its_own(&self) -> Result<Option<Arc<dyn Store>>, BoxError> {
+        if !self.is_ours() {
+            return Ok(None);
+        }
+        let place = self.spare.get_or_start(|| {
+            let server = ZooKeeperServer::start_with(options())?;
+            let host = Address::parse(&server.url(), PORT)?.host;
+            Ok(Place { host, server: Shared::new(Some(server)) })
+        })?;
+        let (name, parameters) = (self.name, self.parameters);
+        let descriptor = self.descriptor.clone();
+        Ok(Some(Arc::new(Self { name, parameters, descriptor, place, spare: Spare::default() })))
+    }
+
     async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
         Ok(Box::new(ZooKeeperHarness {
             prefix: format!("lockkit-test-{:016x}", rand::random::<u64>()),
-            host: self.host,
+            host: self.place.host,
             parameters: self.parameters,
-            server: self.server.clone(),
+            server: self.place.server.clone(),
             proxies: Proxies::default(),
             foreign: Mutex::default(),
         }))
