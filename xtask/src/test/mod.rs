@@ -42,6 +42,9 @@ const NO_BACKTRACE: (&str, &str) = ("RUST_BACKTRACE", "0");
 /// Tests of stores wait for most of their time: two cores have work for so many of them at once, and for no fewer.
 const LEAST_AT_ONCE: usize = 3;
 
+/// Test programs wait for servers and for leases to end.
+const PROGRAMS_FOR_EACH_CORE: usize = 2;
+
 /// Says to test programs how many tests to run at once.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
@@ -65,25 +68,36 @@ const THOROUGH: [(&str, &str); 13] = [
     ("lockkit-zk", "ensemble"),
     ("lockkit-zk", "storm"),
 ];
-/// What the conformance suite knows, and everyday does without: topologies, variants of a store, and on MySQL the locks
-/// that are made of the same statements as on MariaDB.
-const THOROUGH_STORES: [&str; 6] = [
-    "redis-cluster::",
-    "redis-sentinel::",
-    "-strict::",
-    "-unfair::",
-    "mysql::one_permit::",
-    "mysql::writer::",
+/// Tests of the thorough tier in programs of everyday, by package, program and parts of their names: topologies, variants
+/// of a store, and on MySQL what is proved by the same statements on MariaDB.
+const THOROUGH_PARTS: [(&str, &str, &[&str]); 3] = [
+    ("lockkit-mysql", "mysql", &["mysql::"]),
+    ("lockkit-mysql", "pessimistic", &["mysql::"]),
+    (
+        "lockkit-stores",
+        "conformance",
+        &[
+            "redis-cluster::",
+            "redis-sentinel::",
+            "-strict::",
+            "-unfair::",
+            "mysql::one_permit::",
+            "mysql::writer::",
+        ],
+    ),
 ];
-/// These run alone, and first: they keep all cores at work themselves, or count what others would disturb.
-const ALONE: [(&str, &str); 7] = [
-    ("lockkit-mysql", "mysql"),
+/// These run alone: they keep all cores at work themselves.
+const ALONE: [(&str, &str); 3] =
+    [("lockkit-stores", "crowd"), ("lockkit-stores", "election_storm"), ("lockkit-zk", "storm")];
+/// The longest, which begin first.
+const FIRST: [(&str, &str); 7] = [
     ("lockkit-stores", "conformance"),
-    ("lockkit-stores", "crowd"),
-    ("lockkit-stores", "election_storm"),
     ("lockkit-stores", "torture"),
-    ("lockkit-zk", "storm"),
+    ("lockkit-mysql", "mysql"),
     ("lockkit-zk", "zk"),
+    ("lockkit-mysql", "pessimistic"),
+    ("lockkit-cli", "ops"),
+    ("lockkit-cli", "run"),
 ];
 
 /// Which tests are run.
@@ -137,18 +151,19 @@ fn run_programs(tier: Tier, arguments: &[String], report: &mut Report) -> Result
     let all = tier == Tier::Thorough;
     if !all {
         programs.retain(|program| !is_one_of(&THOROUGH, program));
-        const CONFORMANCE: [(&str, &str); 1] = [("lockkit-stores", "conformance")];
-        for conformance in programs.iter_mut().filter(|program| is_one_of(&CONFORMANCE, program)) {
-            conformance.skips = &THOROUGH_STORES;
+        for program in &mut programs {
+            let parts = THOROUGH_PARTS.iter().find(|part| (part.0, part.1) == program.id());
+            program.skips = parts.map_or(&[], |part| part.2);
         }
     }
     println!("\n==> built in {} s: {} test programs", start.elapsed().as_secs(), programs.len());
     let mut settings = vec![(NO_BACKTRACE.0, NO_BACKTRACE.1.to_owned()), (TEST_THREADS, threads())];
     settings.extend(stalls(tier));
+    programs.sort_by_key(|program| !is_one_of(&FIRST, program));
     let (alone, others): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(|program| is_one_of(&ALONE, program));
     let logs = target().join("test-logs");
-    for (programs, lanes) in [(alone, 1), (others, cores())] {
+    for (programs, lanes) in [(others, PROGRAMS_FOR_EACH_CORE * cores()), (alone, 1)] {
         for outcome in pool::run(programs, lanes, &logs, &settings)? {
             report.add(outcome);
         }
@@ -170,7 +185,7 @@ fn stalls(tier: Tier) -> Option<(&'static str, String)> {
 }
 
 fn is_one_of(list: &[(&str, &str)], program: &Program) -> bool {
-    list.contains(&(program.package.as_str(), program.name.as_str()))
+    list.contains(&program.id())
 }
 
 fn cores() -> usize {

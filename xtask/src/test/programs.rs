@@ -33,6 +33,11 @@ pub(super) enum Kind {
 }
 
 impl Program {
+    /// Its package and its name.
+    pub(super) fn id(&self) -> (&str, &str) {
+        (&self.package, &self.name)
+    }
+
     /// How the reports call it.
     pub(super) fn title(&self) -> String {
         match self.kind {
