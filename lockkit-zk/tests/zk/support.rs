@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 pub(crate) const TTL: Duration = Duration::from_secs(600);
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
 /// What must happen, happens within this, or a test fails. No test waits for it to pass.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// A server, and a prefix on it that no other test has.
