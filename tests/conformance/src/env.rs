@@ -18,7 +18,7 @@ use crate::{
     faulty::{Faulty, Line},
     harness::{BoxError, Harness, Link},
     lock::{AnyLock, Flavor},
-    wait::{a_minute, eventually, ms, soon},
+    wait::{STEP, a_minute, eventually, ms, soon},
 };
 
 /// A lease that ends several times during a case.
@@ -99,6 +99,12 @@ impl Env {
     /// Lets others act where a case can't observe what they do.
     pub(crate) async fn pause(&self) {
         sleep(self.moment()).await;
+    }
+
+    /// Delays before, during and after a request of this store.
+    pub(crate) fn delays(&self) -> [Duration; 5] {
+        let moment = self.moment();
+        [Duration::ZERO, STEP, moment / 20, moment / 5, moment]
     }
 
     /// A bound for a call or a request that a case expects to run out.

@@ -171,7 +171,7 @@ async fn c6_a_cancelled_waiter_passes_its_wake_up_on(env: Env) {
 async fn c6_a_cancelled_waiter_leaves_the_store_at_once(env: Env) {
     let (a, b, (waiter, line)) = (env.locker().await, env.locker().await, env.spied_locker().await);
     let [holder, other, waits] = [&a, &b, &waiter].map(|locker| env.lock(locker, "x", long()));
-    for settled in [Duration::ZERO, STEP, env.moment()] {
+    for settled in env.delays() {
         let guard = take(&holder).await;
         drop(line.take_calls());
         let waits = waits.clone();

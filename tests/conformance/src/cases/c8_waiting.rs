@@ -139,7 +139,7 @@ async fn c8_a_wait_that_timed_out_is_out_of_the_queue(env: Env) {
 async fn c8_a_waiter_gets_it_after_a_release(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let (holder, waiter) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()));
-    for pause in [Duration::ZERO, STEP, STEP * 5, STEP * 20, env.moment()] {
+    for pause in env.delays() {
         let held = take(&holder).await;
         let wait = async { within(env.poll(), "the waiter's grant", waiter.lock()).await.unwrap() };
         let release = async {
@@ -243,12 +243,13 @@ async fn c8_every_waiter_ends(env: Env) {
     let held = take(&env.lock(&lockers[0], "x", long())).await;
     let mut waiters = JoinSet::new();
     for n in 0..WAITERS {
+        let patience = env.moment() / 20;
         let lock = env.lock(&lockers[n % 2], "x", long());
         waiters.spawn(async move {
             // Half of them give up and come back, between the others.
             if n % 4 == 0 {
                 // An error if the store had no chance to answer in time.
-                drop(lock.lock_timeout(STEP * 5).await);
+                drop(lock.lock_timeout(patience).await);
             }
             give_back(lock.lock().await.unwrap()).await
         });
@@ -269,12 +270,7 @@ async fn c8_one_release_does_not_wake_all(env: Env) {
         let lock = lock.clone();
         waiters.spawn(async move { lock.lock().await.unwrap() });
     }
-    let mut asked = 0;
-    eventually(soon(), async || {
-        asked += attempts(&line);
-        if asked >= WAITERS { Ok(()) } else { Err(format!("{asked} of {WAITERS} wait")) }
-    })
-    .await;
+    env.queued(WAITERS, async || lock.inspect().await).await;
     // The last ones may not have been answered yet.
     env.pause().await;
     line.take_wake_ups();

@@ -189,9 +189,10 @@ async fn c4_election_terms_rise_from_leader_to_leader(env: Env) {
 async fn c7_election_a_resignation_hands_over(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let leading = election(&env, &a, long()).try_campaign("a").await.unwrap().expect("nobody leads");
-    let waiting = election(&env, &b, long());
-    let waiting = tokio::spawn(async move { waiting.campaign("b").await });
-    env.pause().await;
+    let watch = election(&env, &b, long());
+    let candidate = watch.clone();
+    let waiting = tokio::spawn(async move { candidate.campaign("b").await });
+    env.queued(1, async || watch.inspect().await).await;
     assert!(!waiting.is_finished(), "C1: two leaders");
     let term = leading.term();
     assert_eq!(leading.resign().await.unwrap(), Released::Freed);
@@ -293,13 +294,13 @@ async fn c6_election_a_dropped_campaign_leaves_nothing(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let (candidate, other) = (election(&env, &a, long()), election(&env, &b, long()));
     let leading = candidate.try_campaign("a").await.unwrap().expect("nobody leads");
-    for wait in [Duration::ZERO, STEP, STEP * 5, env.moment()] {
+    for wait in env.delays() {
         drop(timeout(wait, other.campaign("b")).await);
         drop(timeout(wait, other.lead("b", async |_| panic!("C6: a dropped candidate leads"))).await);
     }
     env.queued(0, async || candidate.inspect().await).await;
     leading.resign().await.unwrap();
-    for wait in [Duration::ZERO, STEP, STEP * 5, env.moment()] {
+    for wait in env.delays() {
         drop(timeout(wait, other.campaign("b")).await);
         drop(timeout(wait, other.lead("b", async |_| std::future::pending::<()>().await)).await);
     }

@@ -1,9 +1,6 @@
 //! Observers of elections: each settled leader is told, once and in order, and nothing is left of a watch.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lockkit_core::{LockOptions, Released};
 use tokio::time::timeout;
@@ -154,7 +151,7 @@ async fn c6_election_a_dropped_watch_leaves_nothing(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let (candidate, observer) = (election(&env, &a, long()), election(&env, &b, long()));
     let mut leading = None;
-    for wait in [Duration::ZERO, STEP, STEP * 2, STEP * 5, STEP * 30, settled(&env)] {
+    for wait in env.delays().into_iter().chain([settled(&env)]) {
         let mut watches = [observer.watch(), observer.watch(), observer.watch().with_interval(STEP * 3)];
         for watch in &mut watches {
             drop(timeout(wait, watch.changed()).await);
