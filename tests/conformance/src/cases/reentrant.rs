@@ -126,7 +126,8 @@ async fn c8_of_two_calls_of_an_owner_one_asks_the_store(env: Env) {
     let lock = mutex(&env, &owner, "x", long());
     line.set(Faults { hold_requests: true, ..Faults::NONE });
     // Both have asked before the store answers.
-    let (first, second, ()) = tokio::join!(biased; lock.lock(), lock.lock(), async { line.heal() });
+    let both = async { tokio::join!(biased; lock.lock(), lock.lock(), async { line.heal() }) };
+    let (first, second, ()) = within(soon(), "both grants", both).await;
     let (first, second) = (first.unwrap(), second.unwrap());
     assert_eq!(first.fencing_token(), second.fencing_token());
     let owners: Vec<_> = line.take_calls().iter().filter_map(|call| call.owner).collect();
