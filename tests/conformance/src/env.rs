@@ -9,7 +9,7 @@ use std::{
 
 use lockkit_core::{
     Error, ErrorKind, FencingToken, LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, LeaseScope, Mode, Released, Wait},
+    spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, LeaseScope, Mode, Released, Wait},
 };
 
 use tokio::time::{sleep, timeout};
@@ -18,8 +18,15 @@ use crate::{
     faulty::{Faulty, Line},
     harness::{BoxError, Harness, Link},
     lock::{AnyLock, Flavor},
-    wait::{a_minute, eventually, ms, soon},
+    wait::{STEP, a_minute, eventually, ms, soon},
 };
+
+/// A lease that ends several times during a case.
+pub(crate) const BRIEF: Duration = ms(60);
+/// A lease with time for several requests and renewals on a busy machine.
+pub(crate) const SHORT: Duration = ms(600);
+/// A lease with time for requests that a fault delays. No case waits for its end.
+pub(crate) const AMPLE: Duration = ms(10_000);
 
 /// No case needs a lease with less time than this for an answer: a busy disk is not what is tested.
 const ANSWERS_IN_A_LEASE: u32 = 20;
@@ -27,6 +34,10 @@ const ANSWERS_IN_A_LEASE: u32 = 20;
 pub(crate) const OP_TIMEOUT: Duration = ms(10_000);
 /// A store whose answers take longer than a twentieth of it is asked again where it was too slow.
 const LONGEST_SHORT_LEASE: Duration = ms(6_000);
+const ANSWERS_IN_A_MOMENT: u32 = 10;
+const SHORTEST_MOMENT: Duration = ms(100);
+/// Requests whose timeout is some moments must fit into the lease of [`long`].
+const LONGEST_MOMENT: Duration = ms(500);
 
 /// One case's own store, the lock that it runs over, and short cuts. A panic is how a case fails.
 #[derive(Clone)]
@@ -79,11 +90,49 @@ impl Env {
         self.descriptor().lease_scope == LeaseScope::Session
     }
 
-    /// This many milliseconds; or longer, where the store's answers are slow or its leases are longer. What a case waits
+    /// How long a case lets others act: the store answers several times meanwhile.
+    pub(crate) fn moment(&self) -> Duration {
+        let answers = self.0.slowest_answer * ANSWERS_IN_A_MOMENT;
+        answers.clamp(SHORTEST_MOMENT, LONGEST_MOMENT)
+    }
+
+    /// Lets others act where a case can't observe what they do.
+    pub(crate) async fn pause(&self) {
+        sleep(self.moment()).await;
+    }
+
+    /// Delays before, during and after a request of this store.
+    pub(crate) fn delays(&self) -> [Duration; 5] {
+        let moment = self.moment();
+        [Duration::ZERO, STEP, moment / 20, moment / 5, moment]
+    }
+
+    /// A bound for a call or a request that a case expects to run out.
+    pub(crate) fn patience(&self) -> Duration {
+        self.moment() * 3
+    }
+
+    /// Waits until the store has seen so many waiters.
+    pub(crate) async fn queued(
+        &self,
+        count: usize,
+        inspect: impl AsyncFn() -> lockkit_core::Result<Inspection>,
+    ) {
+        if !self.descriptor().capabilities.waiter_count {
+            return self.pause().await;
+        }
+        eventually(soon(), async || match inspect().await.unwrap().waiters {
+            Some(waiters) if usize::try_from(waiters) == Ok(count) => Ok(()),
+            waiters => Err(format!("{waiters:?} wait, not {count}")),
+        })
+        .await;
+    }
+
+    /// A lease of this length; or longer, where the store's answers are slow or its leases are longer. What a case waits
     /// for and asserts is to be derived from the answer.
-    pub(crate) fn ttl(&self, wanted: u64) -> Duration {
+    pub(crate) fn ttl(&self, wanted: Duration) -> Duration {
         let answers = self.0.slowest_answer * ANSWERS_IN_A_LEASE;
-        self.at_least(ms(wanted).max(answers.min(LONGEST_SHORT_LEASE)))
+        self.at_least(wanted.max(answers.min(LONGEST_SHORT_LEASE)))
     }
 
     /// The store's own lease, where it gives no other, or this one if it can be so short.
@@ -93,8 +142,8 @@ impl Env {
         if self.has_session_leases() && !shortest.is_zero() { shortest } else { wanted.max(shortest) }
     }
 
-    /// A lease of [about](Self::ttl) this many milliseconds that nobody renews.
-    pub(crate) fn fleeting(&self, wanted: u64) -> LockOptions {
+    /// A lease of [about](Self::ttl) this length that nobody renews.
+    pub(crate) fn fleeting(&self, wanted: Duration) -> LockOptions {
         LockOptions::new().with_ttl(self.ttl(wanted)).with_renewal(Renewal::Manual)
     }
 
@@ -105,10 +154,10 @@ impl Env {
         if self.has_session_leases() { long() } else { long().with_renewal(Renewal::Manual) }
     }
 
-    /// So many rounds with a lease of so many milliseconds; fewer where the store makes each of them longer, but two,
-    /// as it takes two to see what one has left behind.
-    pub(crate) fn rounds(&self, wanted: usize, lease: u64) -> usize {
-        let times = self.ttl(lease).div_duration_f64(ms(lease)).clamp(1.0, 4.0);
+    /// So many rounds with a [`BRIEF`] lease; fewer where the store makes each of them longer, but two, as it takes two to
+    /// see what one has left behind.
+    pub(crate) fn rounds(&self, wanted: usize) -> usize {
+        let times = self.ttl(BRIEF).div_duration_f64(BRIEF).clamp(1.0, 4.0);
         wanted.div_ceil(if times < 2.0 { 1 } else { 4 }).max(2)
     }
 

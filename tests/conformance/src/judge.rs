@@ -37,11 +37,11 @@ pub(crate) struct Turn<'a> {
     delay: Cell<Duration>,
 }
 
-/// Runs a case that must not lose a lease of [about](Env::ttl) so many milliseconds.
+/// Runs a case that must not lose a lease of [about](Env::ttl) this length.
 ///
 /// A loss fails the case if nothing stood still for long enough. Else it has another turn, with a lease of twice the
 /// length, or of the session's where no lease is longer: what was at fault loses that one, too.
-pub(crate) async fn judged(env: &Env, wanted: u64, case: impl AsyncFn(&Turn<'_>) -> Result<(), Loss>) {
+pub(crate) async fn judged(env: &Env, wanted: Duration, case: impl AsyncFn(&Turn<'_>) -> Result<(), Loss>) {
     let shortest = env.ttl(wanted);
     let pinger = Pinger::start(env, shortest).await;
     let mut times = 1;

@@ -30,7 +30,7 @@ pub(crate) struct Pinger {
 impl Pinger {
     /// Begins once the store has answered, as to connect to it takes longer than what comes after it.
     pub(crate) async fn start(env: &Env, ttl: Duration) -> Self {
-        let (backend, options) = (env.backend().await, env.fleeting(0).with_ttl(ttl));
+        let (backend, options) = (env.backend().await, env.fleeting(ttl));
         let claim = {
             let env = env.clone();
             move || env.claim(&*backend, NAME, &options)

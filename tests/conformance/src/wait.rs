@@ -15,6 +15,13 @@ const DEFAULT: Duration = Duration::from_secs(6);
 static OVERRIDE: Mutex<Option<Duration>> = Mutex::new(None);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
+/// The shortest sleep of the runtime: between two looks at a condition, and as the unit of small random delays.
+pub(crate) const STEP: Duration = ms(1);
+/// Stores round times, and two clocks differ, by less than this.
+pub(crate) const ROUNDING: Duration = ms(5);
+/// How long a storm of random calls or faults lasts. No assertion depends on it.
+pub(crate) const STORM: Duration = ms(3_000);
+
 /// How much later than promised a thing may happen on a busy machine: `LOCKKIT_TEST_SLACK`, in milliseconds (`500`
 /// or `500ms`) or as a multiple of the default 6 s (`3x`).
 pub(crate) fn slack() -> Duration {
@@ -86,6 +93,15 @@ impl Asked {
 pub(crate) async fn within<T>(promised: Duration, what: &str, future: impl Future<Output = T>) -> T {
     let bound = promised + slack();
     timeout(bound, future).await.unwrap_or_else(|_| panic!("{what} did not happen within {bound:?}"))
+}
+
+/// Awaits what nothing holds up any more.
+pub(crate) async fn at_once<T>(what: &str, future: impl Future<Output = T>) -> T {
+    within(Duration::ZERO, what, future).await
+}
+
+pub(crate) async fn step() {
+    sleep(STEP).await;
 }
 
 pub(crate) const fn ms(milliseconds: u64) -> Duration {

@@ -13,12 +13,12 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Ability, Needs, cases},
-    env::{Env, give_back, lock_soon, long, take, take_soon},
+    env::{BRIEF, Env, SHORT, give_back, lock_soon, long, take, take_soon},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
     judge::{Loss, judged, loss_of},
     lock::Flavor,
-    wait::{eventually, ms, soon, within},
+    wait::{STEP, a_minute, at_once, eventually, soon, step, within},
 };
 
 cases! {
@@ -41,7 +41,7 @@ cases! {
 }
 
 async fn c10_a_live_holder_keeps_it_for_many_leases(env: Env) {
-    judged(&env, 1_000, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let (a, b) = (turn.locker().await, env.locker().await);
         let guard = turn.take(&turn.lock(&a, turn.renewed())).await?;
         let other = turn.lock(&b, long());
@@ -59,11 +59,11 @@ async fn c10_a_live_holder_keeps_it_for_many_leases(env: Env) {
 }
 
 async fn c10_notes_back_to_back_do_not_starve_renewal(env: Env) {
-    judged(&env, 1_000, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let (locker, line) = turn.spied_locker().await;
         let guard = turn.take(&turn.lock(&locker, turn.renewed())).await?;
         // Also in memory one is under way nearly all the time.
-        line.set(Faults { request_delay: ms(5), ..Faults::NONE });
+        line.set(Faults { request_delay: STEP, ..Faults::NONE });
         let (start, mut note) = (Instant::now(), Note::default());
         while start.elapsed() < turn.ttl.mul_f64(2.5) {
             note = note.next("busy");
@@ -80,7 +80,7 @@ async fn c10_notes_back_to_back_do_not_starve_renewal(env: Env) {
 }
 
 async fn c10_slow_round_trips_end_no_hold(env: Env) {
-    judged(&env, 1_000, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let (locker, link) = env.faulty_locker().await;
         let guard = turn.take(&turn.lock(&locker, turn.renewed())).await?;
         turn.delay_answers(&*link, turn.ttl / 10);
@@ -98,7 +98,7 @@ async fn c10_slow_round_trips_end_no_hold(env: Env) {
 }
 
 async fn c10_a_short_outage_ends_nothing(env: Env) {
-    judged(&env, 1_500, async |turn| {
+    judged(&env, SHORT * 2, async |turn| {
         let (locker, line) = turn.spied_locker().await;
         let ttl = turn.ttl;
         let guard = turn.take(&turn.lock(&locker, turn.renewed().with_op_timeout(ttl / 10))).await?;
@@ -111,7 +111,7 @@ async fn c10_a_short_outage_ends_nothing(env: Env) {
             if !guard.is_held() {
                 return Err("C10: an outage of less than a lease lost it".to_owned());
             }
-            sleep(ms(20)).await;
+            step().await;
         }
         is_given_back(guard).await
     })
@@ -127,7 +127,7 @@ async fn is_given_back(guard: LockGuard) -> Result<(), Loss> {
 
 async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
     let (locker, line) = env.spied_locker().await;
-    let ttl = env.ttl(900);
+    let ttl = env.ttl(SHORT);
     let guard = take_soon(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl))).await;
     line.set(Faults::LOST_REPLIES);
     // The last one that may have been confirmed: a renewal, where this came late.
@@ -144,17 +144,17 @@ async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
         }
         last = now;
         assert!(now < proven + ttl * 3, "C10: held for three leases without a confirmed renewal");
-        sleep(ms(1)).await;
+        step().await;
     }
     assert!(last <= proven + ttl, "C10: held for {:?}, the lease is {ttl:?}", last - asked.at);
-    assert_eq!(within(ms(0), "the loss", guard.lost().wait()).await, LossReason::Expired);
+    assert_eq!(at_once("the loss", guard.lost().wait()).await, LossReason::Expired);
     line.cut();
     line.heal();
     drop(guard);
 }
 
 async fn c10_a_lost_renewal_is_believed(env: Env) {
-    judged(&env, 3_000, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let (a, b) = (turn.locker().await, env.locker().await);
         let past = turn.take(&turn.lock(&a, turn.renewed())).await?;
         env.harness().expire_now(past.name()).await.unwrap();
@@ -210,7 +210,7 @@ async fn c10_a_full_store_ends_no_hold(env: Env) {
 async fn c10_nothing_is_renewed_after_its_release(env: Env) {
     const RELEASES: usize = 96;
     let (locker, line) = env.spied_locker().await;
-    let (ttl, rounds) = (env.ttl(60), env.rounds(12, 60));
+    let (ttl, rounds) = (env.ttl(BRIEF), env.rounds(12));
     let mut tasks = JoinSet::new();
     for task in 0..RELEASES / rounds {
         let options = LockOptions::new().with_ttl(ttl).with_op_timeout(ttl / 2);
@@ -224,8 +224,8 @@ async fn c10_nothing_is_renewed_after_its_release(env: Env) {
             }
         });
     }
-    within(ms(20_000) + ttl * 12, "the end of the rounds", tasks.join_all()).await;
-    within(ms(20_000), "the shutdown", locker.shutdown()).await.unwrap();
+    within(a_minute() + ttl * 12, "the end of the rounds", tasks.join_all()).await;
+    within(soon(), "the shutdown", locker.shutdown()).await.unwrap();
     let calls = line.take_calls();
     assert!(calls.iter().any(|call| call.op == Op::KeepAlive), "no renewal at all");
     for (at, release) in calls.iter().enumerate().filter(|(_, call)| call.op == Op::Release) {

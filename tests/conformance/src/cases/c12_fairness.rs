@@ -2,17 +2,12 @@
 
 use std::sync::Arc;
 
-use tokio::{
-    sync::Mutex,
-    task::JoinSet,
-    time::{Instant, sleep},
-};
+use tokio::{sync::Mutex, task::JoinSet, time::Instant};
 
 use crate::{
     case::{Needs, cases},
     env::{Env, give_back, long, take},
-    lock::AnyLock,
-    wait::{eventually, ms, soon, within},
+    wait::{soon, step, within},
 };
 
 cases! {
@@ -51,13 +46,13 @@ async fn order(env: Env, count: usize, leavers: &[usize]) {
                 give_back(guard).await;
             });
         }
-        queued(&env, &watch, n + 1).await;
+        env.queued(n + 1, async || watch.inspect().await).await;
     }
     for waiter in leaving {
         waiter.abort();
         drop(waiter.await);
     }
-    queued(&env, &watch, count - leavers.len()).await;
+    env.queued(count - leavers.len(), async || watch.inspect().await).await;
     give_back(held).await;
     within(soon(), "the end of the queue", waiters.join_all()).await;
     let expected: Vec<_> = (0..count).filter(|n| !leavers.contains(n)).collect();
@@ -77,7 +72,7 @@ async fn c12_a_newcomer_never_barges(env: Env) {
             give_back(guard).await;
             token
         });
-        queued(&env, &holder, 1).await;
+        env.queued(1, async || holder.inspect().await).await;
         let barge = async {
             let start = Instant::now();
             loop {
@@ -91,23 +86,10 @@ async fn c12_a_newcomer_never_barges(env: Env) {
             }
         };
         let release = async {
-            sleep(ms(2)).await;
+            step().await;
             give_back(held).await
         };
         let (late, early, _) = tokio::join!(barge, within(soon(), "the waiter's grant", waiting), release);
         assert!(early.unwrap() < late, "C12: a newcomer was granted before the one that waited");
     }
-}
-
-/// Waits until the store has seen so many waiters.
-async fn queued(env: &Env, lock: &AnyLock, count: usize) {
-    if !env.descriptor().capabilities.waiter_count {
-        // The store can't tell. A store that is asked over a socket answers within that.
-        return sleep(ms(150)).await;
-    }
-    eventually(soon(), async || match lock.inspect().await.unwrap().waiters {
-        Some(waiters) if usize::try_from(waiters) == Ok(count) => Ok(()),
-        waiters => Err(format!("{waiters:?} wait, not {count}")),
-    })
-    .await;
 }

@@ -1,15 +1,15 @@
 //! C13: each failure has a kind of its own, says what it was about, and comes in time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lockkit_core::{Error, ErrorKind, LockOptions, MAX_TTL, MIN_TTL};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, give_back, long, take, take_soon},
+    env::{AMPLE, Env, becomes_free, give_back, long, take, take_soon},
     harness::Faults,
     lock::Flavor,
-    wait::{ms, slack},
+    wait::{STEP, slack},
 };
 
 cases! {
@@ -29,11 +29,11 @@ async fn c13_bad_options_are_refused(env: Env) {
     let locker = env.locker().await;
     let options = LockOptions::new();
     for bad in [
-        options.clone().with_ttl(ms(0)),
-        options.clone().with_ttl(ms(9)),
-        options.clone().with_ttl(MAX_TTL + ms(1)),
-        options.clone().with_op_timeout(ms(0)),
-        options.clone().with_ttl(ms(100)).with_op_timeout(ms(51)),
+        options.clone().with_ttl(Duration::ZERO),
+        options.clone().with_ttl(MIN_TTL - STEP),
+        options.clone().with_ttl(MAX_TTL + STEP),
+        options.clone().with_op_timeout(Duration::ZERO),
+        options.clone().with_ttl(AMPLE).with_op_timeout(AMPLE / 2 + STEP),
         options.clone().with_label(""),
         options.clone().with_label("a\nb"),
         options.clone().with_label("x".repeat(256)),
@@ -45,7 +45,7 @@ async fn c13_bad_options_are_refused(env: Env) {
     let min_ttl = env.descriptor().min_ttl;
     if min_ttl > MIN_TTL {
         // Only the store knows it: refused when it is asked, and nothing is left of it.
-        let too_short = env.lock(&locker, "x", options.clone().with_ttl(min_ttl - ms(1)));
+        let too_short = env.lock(&locker, "x", options.clone().with_ttl(min_ttl - STEP));
         let error = too_short.try_lock().await.expect_err("C13: a lease that the store can't give");
         assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error:?}");
         give_back(take_soon(&env.lock(&locker, "x", options.with_ttl(min_ttl))).await).await;
@@ -56,7 +56,7 @@ async fn c13_an_unreachable_store_is_an_error_in_time(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let lock = env.lock(&locker, "x", long());
     give_back(take(&lock).await).await;
-    let op_timeout = ms(1_000);
+    let op_timeout = env.patience() * 3;
     let lock = env.lock(&locker, "x", long().with_op_timeout(op_timeout));
     link.set(Faults { refuse: true, ..Faults::NONE });
     link.cut();
@@ -64,20 +64,21 @@ async fn c13_an_unreachable_store_is_an_error_in_time(env: Env) {
     let error = lock.try_lock().await.expect_err("C13: an answer of a store that is not there");
     says_it_all(&error, ErrorKind::Unavailable);
     assert!(start.elapsed() < op_timeout + slack(), "C13: an error after {:?}", start.elapsed());
-    let error = lock.lock_timeout(ms(100)).await.expect_err("C13: an answer of a store that is not there");
+    let error =
+        lock.lock_timeout(env.moment()).await.expect_err("C13: an answer of a store that is not there");
     says_it_all(&error, ErrorKind::Unavailable);
     link.heal();
 }
 
 async fn c13_a_silent_store_is_an_error_in_time(env: Env) {
     let (locker, link) = env.faulty_locker().await;
-    let lock = env.lock(&locker, "x", long().with_op_timeout(ms(200)));
+    let lock = env.lock(&locker, "x", long().with_op_timeout(env.patience()));
     link.set(Faults::SILENCE);
     let start = Instant::now();
     let error = lock.try_lock().await.expect_err("C13: an answer of a store that is silent");
     says_it_all(&error, ErrorKind::Unavailable);
     assert!(error.is_outcome_unknown(), "C5: nobody knows whether it was applied");
-    assert!(start.elapsed() < ms(200) + slack(), "C13: an error after {:?}", start.elapsed());
+    assert!(start.elapsed() < env.patience() + slack(), "C13: an error after {:?}", start.elapsed());
     link.cut();
     link.heal();
 }
@@ -106,7 +107,7 @@ async fn c13_what_the_store_cannot_do_is_refused(env: Env) {
 
 async fn c13_an_outage_heals(env: Env) {
     let (locker, link) = env.faulty_locker().await;
-    let lock = env.lock(&locker, "x", long().with_op_timeout(ms(1_000)));
+    let lock = env.lock(&locker, "x", long().with_op_timeout(env.patience() * 3));
     for _ in 0..3 {
         link.set(Faults { refuse: true, ..Faults::NONE });
         link.cut();

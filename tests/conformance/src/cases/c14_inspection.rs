@@ -1,17 +1,18 @@
 //! C14: an operator sees who holds a lock, and can end exactly that.
 
+use std::time::Duration;
+
 use lockkit_core::{
     FencingToken,
     spi::{LossReason, Released},
 };
-use tokio::time::sleep;
 
 use crate::{
     case::{Needs, cases},
     doomed::dead_grant,
-    env::{Env, give_back, long, take, take_soon},
+    env::{BRIEF, Env, SHORT, give_back, long, take, take_soon},
     harness::Hook,
-    wait::{eventually, ms, soon, within},
+    wait::{ROUNDING, at_once, eventually, soon, within},
 };
 
 cases! {
@@ -36,7 +37,7 @@ async fn c14_inspection_tells_who_holds_it(env: Env) {
     let watch = env.lock(&b, "x", long());
     assert!(watch.inspect().await.unwrap().holders.is_empty());
     let guard = take(&env.lock(&a, "x", long().with_label("worker 7"))).await;
-    sleep(ms(30)).await;
+    env.pause().await;
     for seen in [watch.inspect().await.unwrap(), b.inspect(guard.name()).await.unwrap()] {
         assert_eq!(seen.holders.len(), 1, "{seen:?}");
         let holder = &seen.holders[0];
@@ -47,11 +48,12 @@ async fn c14_inspection_tells_who_holds_it(env: Env) {
             assert_eq!(holder.label.as_deref(), Some("worker 7"));
         }
         if let Some(remaining) = holder.remaining {
-            assert!(remaining <= ms(30_000), "{remaining:?} of a lease of 30 s");
-            assert!(remaining > ms(0), "a holder without a lease");
+            assert!(remaining <= long().ttl(), "{remaining:?} of {:?}", long().ttl());
+            assert!(remaining > Duration::ZERO, "a holder without a lease");
         }
         if let Some(age) = holder.age {
-            assert!(age >= ms(20), "granted 30 ms ago, and shown as {age:?}");
+            let least = env.moment();
+            assert!(age + ROUNDING >= least, "granted {least:?} ago, and shown as {age:?}");
         }
     }
     give_back(guard).await;
@@ -60,7 +62,7 @@ async fn c14_inspection_tells_who_holds_it(env: Env) {
 
 async fn c14_inspection_changes_nothing(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
-    let short = env.fleeting(300);
+    let short = env.fleeting(SHORT);
     let guard = take_soon(&env.lock(&a, "x", short.clone())).await;
     let watch = env.lock(&b, "x", long());
     eventually(short.ttl() + soon(), async || {
@@ -77,7 +79,7 @@ async fn c14_inspection_changes_nothing(env: Env) {
 }
 
 async fn c14_an_ended_lease_is_not_shown(env: Env) {
-    let (backend, short) = (env.backend().await, env.fleeting(100));
+    let (backend, short) = (env.backend().await, env.fleeting(BRIEF));
     let ttl = short.ttl();
     dead_grant(&env, "x", short, env.flavor().mode()).await;
     eventually(ttl + soon(), async || {
@@ -119,12 +121,12 @@ async fn c14_force_release_frees_the_grant_with_that_token(env: Env) {
     let guard = take(&env.lock(&a, "x", env.unrenewed())).await;
     let waiter = lock.clone();
     let waiting = tokio::spawn(async move { waiter.lock().await });
-    sleep(ms(30)).await;
+    env.queued(1, async || lock.inspect().await).await;
     assert_eq!(lock.force_release(guard.fencing_token()).await.unwrap(), Released::Freed);
-    let next = within(env.poll() + ms(200), "the waiter's grant", waiting).await.unwrap().unwrap();
+    let next = within(env.poll(), "the waiter's grant", waiting).await.unwrap().unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
     guard.renew().await.expect_err("C14: renewed what an operator has freed");
-    assert_eq!(within(ms(0), "the loss", guard.lost().wait()).await, LossReason::Evicted);
+    assert_eq!(at_once("the loss", guard.lost().wait()).await, LossReason::Evicted);
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
     assert_eq!(next.release().await.unwrap(), Released::Freed);
 }
@@ -151,7 +153,7 @@ async fn c14_a_foreign_lock_is_respected_and_never_freed(env: Env) {
     let old = first.fencing_token();
     give_back(first).await;
 
-    env.harness().foreign_lock(lock.name(), ms(30_000)).await.unwrap();
+    env.harness().foreign_lock(lock.name(), long().ttl()).await.unwrap();
     assert!(lock.try_lock().await.unwrap().is_none(), "C14: a foreign client's lock was overwritten");
     let seen = lock.inspect().await.unwrap();
     assert_eq!(seen.holders.len(), 1, "{seen:?}");
@@ -161,10 +163,9 @@ async fn c14_a_foreign_lock_is_respected_and_never_freed(env: Env) {
     }
     let waiter = lock.clone();
     let waiting = tokio::spawn(async move { waiter.lock().await });
-    sleep(ms(50)).await;
+    env.queued(1, async || lock.inspect().await).await;
     assert!(env.harness().foreign_unlock(lock.name()).await.unwrap(), "C14: it was freed");
-    let next =
-        within(env.poll() + ms(200), "the grant after the foreign one", waiting).await.unwrap().unwrap();
+    let next = within(env.poll(), "the grant after the foreign one", waiting).await.unwrap().unwrap();
     assert!(next.fencing_token() > old);
     give_back(next).await;
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use tokio::{task::JoinSet, time::sleep};
+use tokio::task::JoinSet;
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, give_back, lock_soon, long, take},
-    wait::{ms, within},
+    env::{BRIEF, Env, becomes_free, give_back, lock_soon, long, take},
+    wait::{a_minute, step, within},
     witness::{Stay, Witness},
 };
 
@@ -52,7 +52,7 @@ async fn c1_a_storm_of_tasks_never_overlaps(env: Env) {
                     if round % 2 == 0 {
                         tokio::task::yield_now().await;
                     } else {
-                        sleep(ms(1)).await;
+                        step().await;
                     }
                     assert!(stay.look(&guard), "a lease of 30 s was lost");
                     witness.record(stay);
@@ -61,14 +61,14 @@ async fn c1_a_storm_of_tasks_never_overlaps(env: Env) {
             });
         }
     }
-    within(ms(60_000), "the end of the storm", tasks.join_all()).await;
+    within(a_minute(), "the end of the storm", tasks.join_all()).await;
     assert_eq!(witness.verify(), LOCKERS * TASKS * ROUNDS);
 }
 
 /// Every holder stays until it is told that its lease is over, and never gives anything back.
 async fn c1_overstayed_leases_never_overlap(env: Env) {
     const LOCKERS: usize = 3;
-    let (lease, rounds) = (env.fleeting(60), env.rounds(3, 60));
+    let (lease, rounds) = (env.fleeting(BRIEF), env.rounds(3));
     let witness = Arc::new(Witness::default());
     let mut tasks = JoinSet::new();
     for _ in 0..LOCKERS {
@@ -80,14 +80,14 @@ async fn c1_overstayed_leases_never_overlap(env: Env) {
                 let guard = lock_soon(&lock).await;
                 let mut stay = Stay::begin(&guard);
                 while stay.look(&guard) {
-                    sleep(ms(rand::random_range(0..3))).await;
+                    step().await;
                 }
                 witness.record(stay);
                 drop(guard);
             }
         });
     }
-    let bound = ms(30_000) + lease.ttl() * 9;
+    let bound = a_minute() + lease.ttl() * 9;
     within(bound, "the end of all leases", tasks.join_all()).await;
     assert_eq!(witness.verify(), LOCKERS * rounds);
     let locker = env.locker().await;

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, give_back, long, take},
+    env::{BRIEF, Env, SHORT, becomes_free, give_back, long, take},
 };
 
 cases! {
@@ -74,11 +74,11 @@ async fn c2_a_past_owners_renewal_changes_nothing(env: Env) {
     let mut past = env.claim(&*a, "x", &long());
     granted(past.attempt(Wait::No).await.unwrap());
     env.harness().expire_now(&env.name("x")).await.unwrap();
-    let short = env.fleeting(300);
+    let short = env.fleeting(SHORT);
     let mut present = env.claim(&*b, "x", &short);
     granted(present.attempt(Wait::No).await.unwrap());
     is_lost(past.keep_alive().await.unwrap());
-    // 300 ms, not 30 s.
+    // Its own lease, not the past owner's.
     sleep(short.ttl()).await;
     becomes_free(&env.lock(&c, "x", long())).await;
     past.release().await.unwrap();
@@ -102,7 +102,7 @@ async fn c2_a_renewal_never_shortens(env: Env) {
     let owner = OwnerId::random();
     let mode = env.flavor().mode();
     let mut long_lease = env.claim_of(&*a, "x", &long(), owner, mode);
-    let short = env.fleeting(100);
+    let short = env.fleeting(BRIEF);
     let mut short_lease = env.claim_of(&*a, "x", &short, owner, mode);
     granted(long_lease.attempt(Wait::No).await.unwrap());
     granted(short_lease.attempt(Wait::No).await.unwrap());

@@ -10,11 +10,11 @@ use tokio::time::sleep;
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, give_back, long, take, take_soon},
+    env::{AMPLE, BRIEF, Env, SHORT, becomes_free, give_back, long, take, take_soon},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
     judge::{judged, loss_of},
-    wait::{Asked, eventually, ms, soon, within},
+    wait::{Asked, ROUNDING, STEP, at_once, eventually, soon, step, within},
     witness::{Stay, Witness},
 };
 
@@ -46,7 +46,7 @@ fn deadline(guard: &LockGuard) -> Instant {
 
 /// A lease that nobody renews, and how late the replies come: much later than the margin for drift.
 fn slowly_answered(env: &Env) -> (LockOptions, Duration) {
-    let options = env.fleeting(6_000);
+    let options = env.fleeting(AMPLE);
     let (op_timeout, delay) = (options.ttl() / 2, options.ttl() / 20);
     (options.with_op_timeout(op_timeout), delay)
 }
@@ -73,12 +73,14 @@ async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
     let first = deadline(&guard);
     line.set(Faults { reply_delay: delay, ..Faults::NONE });
     // A session's deadline moves with the session's own proofs, by and by.
-    let (patience, step) = if env.has_session_leases() { (options.ttl(), ms(1)) } else { (ms(0), ms(0)) };
+    let of_session = env.has_session_leases();
+    let patience = if of_session { options.ttl() } else { Duration::ZERO };
+    let least = if of_session { STEP } else { Duration::ZERO };
     let mut renewed = first;
     eventually(patience, async || {
         guard.renew().await.unwrap();
         renewed = deadline(&guard);
-        match renewed > first + step {
+        match renewed > first + least {
             true => Ok(()),
             false => Err("the renewal was confirmed and moved nothing".to_owned()),
         }
@@ -96,15 +98,15 @@ async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
 
 async fn c3_a_lease_that_ended_is_never_held_again(env: Env) {
     let locker = env.locker().await;
-    let options = env.fleeting(100);
+    let options = env.fleeting(BRIEF);
     let guard = take_soon(&env.lock(&locker, "x", options.clone())).await;
     let reason = within(options.ttl(), "the loss", guard.lost().wait()).await;
     assert_eq!(reason, LossReason::Expired);
     assert!(!guard.is_held());
-    assert_eq!(guard.remaining(), ms(0));
+    assert_eq!(guard.remaining(), Duration::ZERO);
     assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(!guard.is_held(), "C3: a lost lock came back");
-    within(ms(0), "a loss that is past", guard.lost().wait()).await;
+    at_once("a loss that is past", guard.lost().wait()).await;
     let ran = guard.run(std::future::pending::<()>()).await;
     assert_eq!(ran.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
@@ -113,7 +115,7 @@ async fn c3_a_lease_that_ended_is_never_held_again(env: Env) {
 async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
     let (cut_off, link) = env.faulty_locker().await;
     let healthy = env.locker().await;
-    let options = LockOptions::new().with_ttl(env.ttl(600));
+    let options = LockOptions::new().with_ttl(env.ttl(SHORT));
     let witness = Witness::default();
     let guard = take_soon(&env.lock(&cut_off, "x", options.clone())).await;
     link.set(Faults::SILENCE);
@@ -127,7 +129,7 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
         async {
             let watch = async {
                 while stay.look(&guard) {
-                    sleep(ms(1)).await;
+                    step().await;
                 }
             };
             let lost = guard.lost();
@@ -136,8 +138,7 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
             promised.saturating_duration_since(Instant::now())
         }
     );
-    // Give or take what two clocks differ by.
-    assert!(early <= ms(5), "C3: given up {early:?} before the end of a lease that was confirmed");
+    assert!(early <= ROUNDING, "C3: given up {early:?} before the end of a lease that was confirmed");
     let (mut later, next) = next;
     later.look(&next);
     witness.record(stay);
@@ -150,7 +151,7 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
 }
 
 async fn c3_the_store_keeps_what_it_confirmed(env: Env) {
-    judged(&env, 600, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let (cut_off, link) = env.harness().connect_through_faults().await.unwrap();
         let (healthy, options) = (env.backend().await, turn.fleeting());
         let mut mine = env.claim(&*cut_off, &turn.name, &options);
@@ -184,7 +185,7 @@ async fn c3_the_store_keeps_what_it_confirmed(env: Env) {
 
 async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
     let (locker, line) = env.spied_locker().await;
-    let options = LockOptions::new().with_ttl(env.ttl(600));
+    let options = LockOptions::new().with_ttl(env.ttl(SHORT));
     let guard = take_soon(&env.lock(&locker, "x", options.clone())).await;
     env.harness().pause().await.unwrap();
     // Whatever was confirmed, was sent before this. A session sends on its own, and on a connection of its own an attempt
@@ -195,7 +196,7 @@ async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
     let mut stay = Stay::begin(&guard);
     let watch = async {
         while stay.look(&guard) {
-            sleep(ms(1)).await;
+            step().await;
         }
         Instant::now()
     };
@@ -216,7 +217,7 @@ async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
 
 async fn c3_a_clock_that_goes_back_promises_no_more_than_was_asked(env: Env) {
     const BACK: Duration = Duration::from_secs(20 * 24 * 3_600);
-    let (backend, options) = (env.backend().await, env.fleeting(15_000));
+    let (backend, options) = (env.backend().await, env.fleeting(AMPLE));
     let mut claim = env.claim(&*backend, "x", &options);
     let granted = claim.attempt(Wait::No).await.unwrap();
     assert!(matches!(granted, Attempt::Granted(_)), "{granted:?} of a free lock");
@@ -234,7 +235,7 @@ async fn c3_a_clock_that_goes_back_promises_no_more_than_was_asked(env: Env) {
 
 async fn c3_remaining_never_exceeds_the_lease(env: Env) {
     let locker = env.locker().await;
-    let options = env.fleeting(15_000);
+    let options = env.fleeting(AMPLE);
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
     for _ in 0..5 {
         let (left, ttl) = (guard.remaining(), options.ttl());

@@ -4,7 +4,7 @@ use lockkit_core::{FencingToken, spi::Released};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, give_back, lock_soon, long, take},
+    env::{BRIEF, Env, becomes_free, give_back, lock_soon, long, take},
     harness::Hook,
 };
 
@@ -41,9 +41,9 @@ async fn c4_tokens_rise_over_releases(env: Env) {
 
 async fn c4_tokens_rise_over_expiry(env: Env) {
     let locker = env.locker().await;
-    let lock = env.lock(&locker, "x", env.fleeting(60));
+    let lock = env.lock(&locker, "x", env.fleeting(BRIEF));
     let mut last = FencingToken::new(0);
-    for _ in 0..env.rounds(4, 60) {
+    for _ in 0..env.rounds(4) {
         let guard = lock_soon(&lock).await;
         rises(&mut last, guard.fencing_token());
         guard.lost().wait().await;

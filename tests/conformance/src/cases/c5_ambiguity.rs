@@ -16,11 +16,11 @@ use tokio::{
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, give_back, long, take},
+    env::{Env, SHORT, becomes_free, give_back, long, take},
     harness::{Faults, Hook},
     judge::judged,
     lock::AnyLock,
-    wait::{Asked, eventually, ms, soon, within},
+    wait::{Asked, STEP, STORM, eventually, soon, step, within},
     witness::{Stay, Witness},
 };
 
@@ -62,7 +62,7 @@ async fn c5_reply_lost_same_token(env: Env) {
 }
 
 async fn c5_a_retry_reports_a_lease_that_the_store_has(env: Env) {
-    judged(&env, 800, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let (a, b) = (env.backend().await, env.backend().await);
         let (ttl, options) = (turn.ttl, turn.renewed());
         let mut mine = env.claim(&*a, &turn.name, &options);
@@ -87,7 +87,7 @@ async fn c5_a_retry_reports_a_lease_that_the_store_has(env: Env) {
             if granted {
                 break;
             }
-            sleep(ms(5)).await;
+            step().await;
         }
         mine.release().await.unwrap();
         other.release().await.unwrap();
@@ -114,7 +114,7 @@ async fn c5_dropping_removes_what_it_left(env: Env) {
 async fn c5_a_failed_try_removes_what_it_left(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let healthy = env.lock(&env.locker().await, "x", long());
-    let lock = env.lock(&locker, "x", long().with_op_timeout(ms(500)));
+    let lock = env.lock(&locker, "x", long().with_op_timeout(env.patience() * 2));
     link.set(Faults::LOST_REPLIES);
     let error = lock.try_lock().await.expect_err("a grant without a reply");
     // A store that first reads whether it is free did not get as far as that, and may say so.
@@ -129,9 +129,9 @@ async fn c5_a_failed_try_removes_what_it_left(env: Env) {
 async fn unknown_attempt_leaves_nothing(env: Env, give_up: impl AsyncFn(&AnyLock, Duration)) {
     let (locker, link) = env.faulty_locker().await;
     let healthy = env.lock(&env.locker().await, "x", long());
-    let lock = env.lock(&locker, "x", long().with_op_timeout(ms(500)));
+    let lock = env.lock(&locker, "x", long().with_op_timeout(env.patience() * 2));
     let known = env.lock(&locker, "x", long());
-    let mut bound = ms(200);
+    let mut bound = env.patience();
     loop {
         // Without a connection, or where the name was never used, it would not get that far.
         becomes_free(&known).await;
@@ -150,15 +150,15 @@ async fn unknown_attempt_leaves_nothing(env: Env, give_up: impl AsyncFn(&AnyLock
 }
 
 async fn c5_a_storm_of_faults_breaks_nothing(env: Env) {
-    const STORM: Duration = ms(1_200);
     let (locker, link) = env.faulty_locker().await;
     let healthy = env.locker().await;
     let witness = Arc::new(Witness::default());
     let start = Instant::now();
     // Where a connection that breaks leaves a lease behind, the next one waits for its end.
     let lives_on = env.descriptor().lease_scope == LeaseScope::Connection;
-    let ttl = if lives_on { ms(2_000) } else { long().ttl() };
-    let options = long().with_ttl(ttl).with_op_timeout(ms(150));
+    let ttl = if lives_on { env.ttl(SHORT * 3) } else { long().ttl() };
+    let patience = env.patience();
+    let options = long().with_ttl(ttl).with_op_timeout(patience / 2);
     let mut tasks = JoinSet::new();
     for task in 0..6 {
         let locker = if task % 3 == 0 { &healthy } else { &locker };
@@ -170,9 +170,9 @@ async fn c5_a_storm_of_faults_breaks_nothing(env: Env) {
         tasks.spawn(async move {
             while start.elapsed() < STORM {
                 // An error means unknown, and that it was taken back.
-                let Ok(Some(guard)) = lock.lock_timeout(ms(400)).await else { continue };
+                let Ok(Some(guard)) = lock.lock_timeout(patience).await else { continue };
                 let mut stay = Stay::begin(&guard);
-                sleep(ms(rand::random_range(0..3))).await;
+                step().await;
                 assert!(stay.look(&guard) || session, "C10: a lease of 30 s was lost");
                 witness.record(stay);
                 match guard.release().await {
@@ -182,9 +182,10 @@ async fn c5_a_storm_of_faults_breaks_nothing(env: Env) {
             }
         });
     }
+    let longest = env.moment() / 4;
     while start.elapsed() < STORM {
-        sleep(ms(rand::random_range(5..40))).await;
-        link.set(any_faults());
+        sleep(rand::random_range(STEP..longest)).await;
+        link.set(any_faults(longest));
         if rand::random() {
             link.cut();
         }
@@ -200,10 +201,10 @@ async fn c5_a_storm_of_faults_breaks_nothing(env: Env) {
     becomes_free(&env.lock(&healthy, "x", long())).await;
 }
 
-fn any_faults() -> Faults {
+fn any_faults(longest: Duration) -> Faults {
     match rand::random_range(0..6) {
-        0 => Faults { request_delay: ms(rand::random_range(0..20)), ..Faults::NONE },
-        1 => Faults { reply_delay: ms(rand::random_range(0..20)), ..Faults::NONE },
+        0 => Faults { request_delay: rand::random_range(Duration::ZERO..longest), ..Faults::NONE },
+        1 => Faults { reply_delay: rand::random_range(Duration::ZERO..longest), ..Faults::NONE },
         2 => Faults { refuse: true, ..Faults::NONE },
         3 => Faults::LOST_REPLIES,
         4 => Faults::SILENCE,
@@ -212,11 +213,13 @@ fn any_faults() -> Faults {
 }
 
 async fn c5_a_late_request_does_nothing(env: Env) {
-    arrives_behind_the_release(env, ms(300), ms(1_500)).await;
+    let op_timeout = env.patience();
+    arrives_behind_the_release(env, op_timeout, op_timeout * 5).await;
 }
 
 async fn c5_a_request_behind_the_release_is_undone(env: Env) {
-    arrives_behind_the_release(env, ms(2_000), ms(400)).await;
+    let late = env.patience();
+    arrives_behind_the_release(env, late * 5, late).await;
 }
 
 /// Breaks the client's end of a connection; what it has sent arrives `late`.
@@ -228,13 +231,13 @@ async fn arrives_behind_the_release(env: Env, op_timeout: Duration, late: Durati
         (env.lock(&locker, "dropped", options.clone()), env.lock(&locker, "retried", options));
     link.set(Faults { hold_requests: true, ..Faults::NONE });
     let asking = start(retried);
-    timeout(ms(100), dropped.lock()).await.expect_err("a grant without a request");
+    timeout(env.moment(), dropped.lock()).await.expect_err("a grant without a request");
     link.cut_client(late);
     link.heal();
     let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
     give_back(guard).await;
     // Both requests of the broken connection arrive behind the releases.
-    sleep(late + ms(300)).await;
+    sleep(late + env.patience()).await;
     let healthy = env.locker().await;
     for name in ["dropped", "retried"] {
         becomes_free(&env.lock(&healthy, name, long())).await;

@@ -17,7 +17,7 @@ use crate::{
     env::{Env, becomes_free, give_back, long, take},
     harness::{Faults, Link as _},
     lock::Flavor,
-    wait::{a_minute, eventually, ms, soon, within},
+    wait::{STEP, a_minute, eventually, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -36,8 +36,6 @@ cases! {
         "a try that is cancelled and forgotten; a connection that is lost with its caller";
 }
 
-/// As the store's round trip: before, during and after it.
-const LATEST_DROP: u64 = 3_000;
 const TASKS: usize = 16;
 /// No divisor of the number of lockers, so that each name meets all of them.
 const CONTENDED: usize = 4;
@@ -58,14 +56,14 @@ async fn c6_dropped_lock_calls_leave_nothing_when_contended(env: Env) {
     storm(env, CONTENDED).await;
 }
 
-/// Drops calls after 0 to 3,000 µs, and what was granted by then in each way that there is.
+/// Drops calls, and what was granted by then in each way that there is.
 async fn storm(env: Env, names: usize) {
     // One as the store is, and two whose requests take long enough to be cut on the way there and on the way back,
     // also in memory.
     let (slow_there, there) = env.spied_locker().await;
-    there.set(Faults { request_delay: ms(1), ..Faults::NONE });
+    there.set(Faults { request_delay: STEP, ..Faults::NONE });
     let (slow_back, back) = env.spied_locker().await;
-    back.set(Faults { reply_delay: ms(1), ..Faults::NONE });
+    back.set(Faults { reply_delay: STEP, ..Faults::NONE });
     let (plain, straight) = env.spied_locker().await;
     let lockers = [plain, slow_there, slow_back];
     let witnesses: Arc<Vec<Witness>> = Arc::new((0..names).map(|_| Witness::default()).collect());
@@ -83,7 +81,7 @@ async fn storm(env: Env, names: usize) {
             }
         });
     }
-    within(ms(90_000), "the end of the storm", tasks.join_all()).await;
+    within(a_minute() * 2, "the end of the storm", tasks.join_all()).await;
     for witness in &*witnesses {
         witness.verify();
     }
@@ -113,9 +111,9 @@ async fn use_and_leave(guard: LockGuard, witness: &Witness) {
     }
 }
 
-/// Drops the future after 0 to 3,000 µs. The runtime's timers are too coarse for that.
+/// Drops the future before, during or after the round trip of a request. The runtime's timers are too coarse for that.
 async fn cut_short<T>(future: impl Future<Output = T>) -> Option<T> {
-    let after = Duration::from_micros(rand::random_range(0..LATEST_DROP));
+    let after = rand::random_range(Duration::ZERO..STEP * 3);
     let start = Instant::now();
     let cut = async {
         while start.elapsed() < after {
@@ -148,10 +146,10 @@ async fn c6_a_cancelled_waiter_passes_its_wake_up_on(env: Env) {
         let guard = within(soon(), "the lock", holder.lock()).await.unwrap();
         let leaves = leaves.clone();
         let leaving = tokio::spawn(async move { leaves.lock().await });
-        sleep(ms(10)).await;
+        env.queued(1, async || holder.inspect().await).await;
         let stays = stays.clone();
         let staying = tokio::spawn(async move { stays.lock().await });
-        sleep(ms(10)).await;
+        env.queued(2, async || holder.inspect().await).await;
         let release = async {
             give_back(guard).await;
         };
@@ -173,7 +171,7 @@ async fn c6_a_cancelled_waiter_passes_its_wake_up_on(env: Env) {
 async fn c6_a_cancelled_waiter_leaves_the_store_at_once(env: Env) {
     let (a, b, (waiter, line)) = (env.locker().await, env.locker().await, env.spied_locker().await);
     let [holder, other, waits] = [&a, &b, &waiter].map(|locker| env.lock(locker, "x", long()));
-    for settled in [0, 20, 100] {
+    for settled in env.delays() {
         let guard = take(&holder).await;
         drop(line.take_calls());
         let waits = waits.clone();
@@ -183,7 +181,7 @@ async fn c6_a_cancelled_waiter_leaves_the_store_at_once(env: Env) {
             _ => Ok(()),
         })
         .await;
-        sleep(ms(settled)).await;
+        sleep(settled).await;
         waiting.abort();
         assert!(waiting.await.is_err_and(|error| error.is_cancelled()), "C1: granted while it is held");
         eventually(soon(), async || match line.live_claims() {
@@ -206,7 +204,7 @@ async fn c6_dropped_tries_and_inspections_leave_nothing(env: Env) {
             drop(guard);
         }
         drop(cut_short(lock.inspect()).await);
-        drop(timeout(ms(1), lock.lock_timeout(ms(2))).await);
+        drop(timeout(STEP, lock.lock_timeout(STEP * 2)).await);
     }
     becomes_free(&lock).await;
 }

@@ -11,13 +11,13 @@ use lockkit_core::{
     ErrorKind, LockOptions,
     spi::{Attempt, LossReason, Released, Wait},
 };
-use tokio::{runtime::Builder, sync::oneshot};
+use tokio::{runtime::Builder, sync::oneshot, time::timeout};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, give_back, long, take, take_soon},
+    env::{BRIEF, Env, SHORT, becomes_free, give_back, long, take, take_soon},
     harness::{Faults, Link as _},
-    wait::{eventually, ms, soon, within},
+    wait::{eventually, soon, within},
 };
 
 cases! {
@@ -45,7 +45,7 @@ async fn c7_a_release_says_freed_or_not_held(env: Env) {
     let locker = env.locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
-    let guard = take_soon(&env.lock(&locker, "x", env.fleeting(60))).await;
+    let guard = take_soon(&env.lock(&locker, "x", env.fleeting(BRIEF))).await;
     guard.lost().wait().await;
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
     let guard = take(&env.lock(&locker, "y", env.unrenewed())).await;
@@ -75,8 +75,7 @@ async fn c7_a_release_is_idempotent(env: Env) {
 async fn c7_a_release_whose_reply_is_lost_is_freed(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let healthy = env.lock(&env.locker().await, "x", long());
-    let options = long().with_ttl(ms(60_000)).with_op_timeout(ms(10_000));
-    let guard = take(&env.lock(&locker, "x", options)).await;
+    let guard = take(&env.lock(&locker, "x", long())).await;
     link.set(Faults::LOST_REPLIES);
     let repair = async {
         eventually(soon(), async || match healthy.inspect().await.unwrap().holders.is_empty() {
@@ -144,10 +143,13 @@ async fn c7_shutdown_waits_for_dropped_guards(env: Env) {
     for name in ["x", "y", "z"] {
         held.push(take(&env.lock(&a, name, long())).await);
     }
-    // Else the releases may be done before the shutdown begins.
-    line.set(Faults { request_delay: ms(100), ..Faults::NONE });
+    line.set(Faults { hold_requests: true, ..Faults::NONE });
     drop(held);
-    within(soon(), "the shutdown", a.shutdown()).await.unwrap();
+    let mut shutdown = pin!(a.shutdown());
+    let early = timeout(env.moment(), &mut shutdown).await;
+    assert!(early.is_err(), "C7: {early:?} of a shutdown before the releases");
+    line.heal();
+    within(soon(), "the shutdown", shutdown).await.unwrap();
     for name in ["x", "y", "z"] {
         give_back(take(&env.lock(&b, name, long())).await).await;
     }
@@ -182,12 +184,13 @@ async fn c7_what_its_runtime_left_undone_is_released(env: Env) {
 
 async fn c7_shutdown_refuses_and_ends_what_waits(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
-    let elsewhere = take(&env.lock(&b, "x", long())).await;
-    let ttl = env.ttl(1_000);
+    let watch = env.lock(&b, "x", long());
+    let elsewhere = take(&watch).await;
+    let ttl = env.ttl(SHORT);
     let held = take_soon(&env.lock(&a, "y", LockOptions::new().with_ttl(ttl))).await;
     let waiting = env.lock(&a, "x", long());
     let waiting = tokio::spawn(async move { waiting.lock().await });
-    tokio::time::sleep(ms(50)).await;
+    env.queued(1, async || watch.inspect().await).await;
     let lost = held.lost();
     let (ended, reason, ()) = tokio::join!(
         within(soon(), "the end of the wait", waiting),

@@ -7,10 +7,10 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, give_back, is_refused, long, take, take_soon},
+    env::{Env, SHORT, becomes_free, give_back, is_refused, long, take, take_soon},
     faulty::Op,
     harness::{Faults, Link as _},
-    wait::{eventually, ms, slack, soon, within},
+    wait::{STEP, a_minute, eventually, slack, soon, within},
 };
 
 cases! {
@@ -43,8 +43,8 @@ async fn c8_contention_is_no_error(env: Env) {
     let held = take(&env.lock(&a, "x", long())).await;
     let other = env.lock(&b, "x", long());
     assert!(other.try_lock().await.unwrap().is_none());
-    is_refused(async || other.lock_timeout(ms(200)).await).await;
-    let bounded = env.lock(&b, "x", long().with_wait(ms(200)));
+    is_refused(async || other.lock_timeout(env.patience()).await).await;
+    let bounded = env.lock(&b, "x", long().with_wait(env.patience()));
     is_refused(async || match bounded.lock().await {
         // It has no other way to say it.
         Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
@@ -58,15 +58,15 @@ async fn c8_a_wait_bound_is_kept(env: Env) {
     let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
     let held = take(&env.lock(&a, "x", long())).await;
     let other = env.lock(&b, "x", long());
-    for bound in [ms(1), ms(150), ms(400)] {
+    for bound in [STEP, env.moment(), env.patience()] {
         for time in 1.. {
             let start = Instant::now();
             let answer = other.lock_timeout(bound).await;
             took(start, bound);
-            // The store may have had no chance to say that the lock is taken: within a millisecond, or on a busy machine.
+            // The store may have had no chance to say that the lock is taken: within a step, or on a busy machine.
             let unanswered = answer.as_ref().is_err_and(Error::is_outcome_unknown);
             assert!(unanswered || answer.as_ref().unwrap().is_none(), "C1: granted twice");
-            if !unanswered || bound <= ms(1) {
+            if !unanswered || bound <= STEP {
                 break;
             }
             assert!(time < 5, "C8: no answer within {bound:?}, {time} times: {answer:?}");
@@ -76,8 +76,8 @@ async fn c8_a_wait_bound_is_kept(env: Env) {
     // A store that says nothing must not hold the call either.
     line.set(Faults::SILENCE);
     let start = Instant::now();
-    let answer = other.lock_timeout(ms(150)).await;
-    took(start, ms(150));
+    let answer = other.lock_timeout(env.moment()).await;
+    took(start, env.moment());
     assert!(!matches!(answer, Ok(Some(_))), "a grant without a reply");
     line.cut();
     line.heal();
@@ -85,14 +85,14 @@ async fn c8_a_wait_bound_is_kept(env: Env) {
 
 async fn c8_a_bound_is_kept_while_the_store_is_out_of_reach(env: Env) {
     let (locker, link) = env.faulty_locker().await;
-    let op_timeout = ms(800);
+    let op_timeout = env.patience() * 2;
     let lock = env.lock(&locker, "x", long().with_op_timeout(op_timeout));
     let waits_inside_a_request = !env.descriptor().max_patience.is_zero();
     // It answers by errors, or not at all.
     for faults in [Faults { refuse: true, ..Faults::NONE }, Faults::SILENCE] {
         link.set(faults);
         link.cut();
-        for bound in [ms(100), ms(500)] {
+        for bound in [env.moment(), env.patience()] {
             let start = Instant::now();
             let answer = lock.lock_timeout(bound).await;
             ended(start, bound);
@@ -130,7 +130,7 @@ async fn c8_a_wait_that_timed_out_is_out_of_the_queue(env: Env) {
     let (a, b, c) = (env.locker().await, env.locker().await, env.locker().await);
     let held = take(&env.lock(&a, "x", long())).await;
     let waiter = env.lock(&b, "x", long());
-    is_refused(async || waiter.lock_timeout(ms(200)).await).await;
+    is_refused(async || waiter.lock_timeout(env.patience()).await).await;
     give_back(held).await;
     let last = env.lock(&c, "x", long());
     give_back(within(soon(), "the next grant", last.lock()).await.unwrap()).await;
@@ -139,11 +139,11 @@ async fn c8_a_wait_that_timed_out_is_out_of_the_queue(env: Env) {
 async fn c8_a_waiter_gets_it_after_a_release(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let (holder, waiter) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()));
-    for pause in [0, 1, 5, 20, 60] {
+    for pause in env.delays() {
         let held = take(&holder).await;
-        let wait = async { within(env.poll() + ms(200), "the waiter's grant", waiter.lock()).await.unwrap() };
+        let wait = async { within(env.poll(), "the waiter's grant", waiter.lock()).await.unwrap() };
         let release = async {
-            sleep(ms(pause)).await;
+            sleep(pause).await;
             give_back(held).await
         };
         let (next, _) = tokio::join!(wait, release);
@@ -153,7 +153,7 @@ async fn c8_a_waiter_gets_it_after_a_release(env: Env) {
 
 async fn c8_a_waiter_gets_it_after_an_expiry(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
-    let short = env.fleeting(150);
+    let short = env.fleeting(SHORT);
     let held = take_soon(&env.lock(&a, "x", short.clone())).await;
     let bound = short.ttl() + env.descriptor().takeover_delay + env.poll();
     let next = within(bound, "the waiter's grant", env.lock(&b, "x", long()).lock()).await.unwrap();
@@ -174,7 +174,9 @@ async fn c8_a_push_beats_the_poll(env: Env) {
             (Instant::now(), next)
         };
         let release = async {
-            sleep(ms(120)).await;
+            env.queued(1, async || holder.inspect().await).await;
+            // Its subscription may come after its place in the queue.
+            env.pause().await;
             line.take_wake_ups();
             let start = Instant::now();
             give_back(held).await;
@@ -188,7 +190,10 @@ async fn c8_a_push_beats_the_poll(env: Env) {
     assert!(woken > ROUNDS / 2, "C8: {woken} of {ROUNDS} waiters were woken, after {waits:?}");
     waits.sort();
     let (best, poll) = (waits[1], env.descriptor().poll.max);
-    assert!(best < (poll / 4).max(ms(20)), "C8: woken after {waits:?}, a poll of {poll:?} would do as well");
+    assert!(
+        best < (poll / 4).max(env.moment()),
+        "C8: woken after {waits:?}, a poll of {poll:?} would do as well"
+    );
 }
 
 async fn c8_a_lost_wake_up_costs_only_latency(env: Env) {
@@ -196,8 +201,9 @@ async fn c8_a_lost_wake_up_costs_only_latency(env: Env) {
     line.set_mute(true);
     let held = take(&env.lock(&a, "x", long())).await;
     let waiter = env.lock(&b, "x", long());
+    let watch = waiter.clone();
     let waiting = tokio::spawn(async move { waiter.lock().await });
-    sleep(ms(50)).await;
+    env.queued(1, async || watch.inspect().await).await;
     give_back(held).await;
     let next = within(env.poll(), "the grant that nobody announced", waiting).await.unwrap().unwrap();
     give_back(next).await;
@@ -221,7 +227,7 @@ async fn c8_a_spurious_wake_up_grants_nothing(env: Env) {
             }
         })
         .await;
-        sleep(ms(10)).await;
+        env.pause().await;
         assert!(!waiting.is_finished(), "C8: a wake-up was taken for a grant");
     }
     give_back(held).await;
@@ -237,19 +243,20 @@ async fn c8_every_waiter_ends(env: Env) {
     let held = take(&env.lock(&lockers[0], "x", long())).await;
     let mut waiters = JoinSet::new();
     for n in 0..WAITERS {
+        let patience = env.moment() / 20;
         let lock = env.lock(&lockers[n % 2], "x", long());
         waiters.spawn(async move {
             // Half of them give up and come back, between the others.
             if n % 4 == 0 {
                 // An error if the store had no chance to answer in time.
-                drop(lock.lock_timeout(ms(5)).await);
+                drop(lock.lock_timeout(patience).await);
             }
             give_back(lock.lock().await.unwrap()).await
         });
     }
-    sleep(ms(30)).await;
+    env.pause().await;
     give_back(held).await;
-    within(ms(30_000), "the end of the queue", waiters.join_all()).await;
+    within(a_minute(), "the end of the queue", waiters.join_all()).await;
 }
 
 async fn c8_one_release_does_not_wake_all(env: Env) {
@@ -263,19 +270,14 @@ async fn c8_one_release_does_not_wake_all(env: Env) {
         let lock = lock.clone();
         waiters.spawn(async move { lock.lock().await.unwrap() });
     }
-    let mut asked = 0;
-    eventually(soon(), async || {
-        asked += attempts(&line);
-        if asked >= WAITERS { Ok(()) } else { Err(format!("{asked} of {WAITERS} wait")) }
-    })
-    .await;
+    env.queued(WAITERS, async || lock.inspect().await).await;
     // The last ones may not have been answered yet.
-    sleep(ms(50)).await;
+    env.pause().await;
     line.take_wake_ups();
     give_back(held).await;
     let mut next = within(soon(), "the next grant", waiters.join_next()).await;
     // The others, if they are woken, are woken together with it.
-    sleep(ms(50)).await;
+    env.pause().await;
     let woken = line.take_wake_ups();
     assert!(woken <= WAITERS / 3, "C8: one release woke {woken} of {WAITERS} waiters");
     while let Some(guard) = next {

@@ -6,8 +6,8 @@ use tokio::time::timeout;
 use crate::{
     case::{Needs, cases},
     doomed::doomed,
-    env::{Env, give_back, long, take, take_soon},
-    wait::{ms, within},
+    env::{Env, SHORT, give_back, long, take, take_soon},
+    wait::within,
 };
 
 cases! {
@@ -18,7 +18,7 @@ cases! {
 }
 
 fn options(env: &Env) -> LockOptions {
-    LockOptions::new().with_ttl(env.ttl(700))
+    LockOptions::new().with_ttl(env.ttl(SHORT))
 }
 
 async fn c9_a_dead_holder_frees_within_its_lease(env: Env) {
@@ -55,7 +55,7 @@ async fn c9_a_dead_waiter_does_not_block_the_queue(env: Env) {
             let locker = inner.locker().await;
             let lock = inner.lock(&locker, "x", options);
             let mut waiting = Box::pin(async move { lock.lock().await });
-            timeout(ms(150), &mut waiting).await.expect_err("a grant of a held lock");
+            timeout(inner.patience(), &mut waiting).await.expect_err("a grant of a held lock");
             Abandoned(waiting)
         })
     })

@@ -9,17 +9,14 @@ use std::{
 };
 
 use lockkit_core::{Election, ErrorKind, FencingToken, Leader, LeaderWatch, LockOptions, Locker, Released};
-use tokio::{
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     case::{Ability, Needs, cases},
-    env::{Env, is_refused, long},
+    env::{Env, SHORT, is_refused, long},
     harness::Hook,
     judge::{Loss, Turn, judged, loss_of},
-    wait::{eventually, ms, soon, within},
+    wait::{STEP, at_once, eventually, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -56,9 +53,12 @@ pub(super) fn election(env: &Env, locker: &Locker, options: LockOptions) -> Elec
     election
 }
 
+/// How often a watch looks by itself, unless it is given another interval.
+const INTERVAL: Duration = Duration::from_millis(250);
+
 /// How long a leader must stand to be seen by all who watch.
 pub(super) fn settled(env: &Env) -> Duration {
-    ms(250).min(env.descriptor().poll.max).mul_f64(1.25)
+    INTERVAL.min(env.descriptor().poll.max).mul_f64(1.25)
 }
 
 /// What a watch tells next, which must be soon.
@@ -68,15 +68,6 @@ pub(super) async fn told(env: &Env, watch: &mut LeaderWatch) -> Option<Leader> {
 
 pub(super) fn value(leader: &Option<Leader>) -> Option<&str> {
     leader.as_ref().map(|leader| leader.value.as_str())
-}
-
-/// Waits until a number of candidates beside the leader stand in the queue, where the store knows that.
-async fn queued(election: &Election, count: u64) {
-    eventually(soon(), async || match election.inspect().await.unwrap().waiters {
-        Some(waiters) if waiters == count => Ok(()),
-        waiters => Err(format!("{waiters:?} wait, not {count}")),
-    })
-    .await;
 }
 
 async fn c1_election_one_leads_at_a_time(env: Env) {
@@ -115,7 +106,7 @@ async fn c12_election_candidates_lead_in_their_order(env: Env) {
             order.lock().unwrap_or_else(PoisonError::into_inner).push(n);
             leadership.resign().await.unwrap();
         });
-        queued(&first, u64::try_from(n).unwrap() + 1).await;
+        env.queued(n + 1, async || first.inspect().await).await;
     }
     leading.resign().await.unwrap();
     within(soon(), "the end of all terms", candidates.join_all()).await;
@@ -134,7 +125,7 @@ async fn c14_election_others_see_the_value_and_the_term(env: Env) {
     assert_eq!((leader.term, leader.owner), (leadership.term(), leadership.owner()));
     assert!(leader.remaining.is_none_or(|left| left <= long().ttl() && !left.is_zero()), "{leader:?}");
     assert!(election_b.try_campaign("10.0.0.8:8080").await.unwrap().is_none(), "C1: two leaders");
-    is_refused(async || election_b.campaign_timeout("10.0.0.8:8080", ms(50)).await).await;
+    is_refused(async || election_b.campaign_timeout("10.0.0.8:8080", env.patience()).await).await;
     assert_eq!(election_a.leader().await.unwrap().unwrap().term, leadership.term());
     // An election and a mutex of one name have nothing to do with each other.
     let mutex = env.lock(&a, "e", long()).try_lock().await.unwrap().expect("it is free");
@@ -150,7 +141,7 @@ async fn c13_election_the_value_is_checked_and_kept_as_it_is(env: Env) {
         let refused = [
             candidate.campaign(bad).await.map(drop),
             candidate.try_campaign(bad).await.map(drop),
-            candidate.campaign_timeout(bad, ms(10)).await.map(drop),
+            candidate.campaign_timeout(bad, env.patience()).await.map(drop),
             candidate.lead(bad, async |_| ()).await,
             candidate.lead_boxed(bad, |_| Box::pin(async {})).await,
         ];
@@ -198,9 +189,10 @@ async fn c4_election_terms_rise_from_leader_to_leader(env: Env) {
 async fn c7_election_a_resignation_hands_over(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let leading = election(&env, &a, long()).try_campaign("a").await.unwrap().expect("nobody leads");
-    let waiting = election(&env, &b, long());
-    let waiting = tokio::spawn(async move { waiting.campaign("b").await });
-    sleep(ms(50)).await;
+    let watch = election(&env, &b, long());
+    let candidate = watch.clone();
+    let waiting = tokio::spawn(async move { candidate.campaign("b").await });
+    env.queued(1, async || watch.inspect().await).await;
     assert!(!waiting.is_finished(), "C1: two leaders");
     let term = leading.term();
     assert_eq!(leading.resign().await.unwrap(), Released::Freed);
@@ -228,7 +220,7 @@ impl Drop for Living {
 }
 
 async fn c3_election_a_lost_leadership_ends_the_work_and_is_fought_for_again(env: Env) {
-    judged(&env, 600, async |turn| lost_and_fought_for_again(&env, turn).await).await;
+    judged(&env, SHORT, async |turn| lost_and_fought_for_again(&env, turn).await).await;
 }
 
 async fn lost_and_fought_for_again(env: &Env, turn: &Turn<'_>) -> Result<(), Loss> {
@@ -302,17 +294,15 @@ async fn c6_election_a_dropped_campaign_leaves_nothing(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let (candidate, other) = (election(&env, &a, long()), election(&env, &b, long()));
     let leading = candidate.try_campaign("a").await.unwrap().expect("nobody leads");
-    for wait in [0, 1, 5, 30] {
-        drop(timeout(ms(wait), other.campaign("b")).await);
-        drop(timeout(ms(wait), other.lead("b", async |_| panic!("C6: a dropped candidate leads"))).await);
+    for wait in env.delays() {
+        drop(timeout(wait, other.campaign("b")).await);
+        drop(timeout(wait, other.lead("b", async |_| panic!("C6: a dropped candidate leads"))).await);
     }
-    if env.descriptor().capabilities.waiter_count {
-        queued(&candidate, 0).await;
-    }
+    env.queued(0, async || candidate.inspect().await).await;
     leading.resign().await.unwrap();
-    for wait in [0, 1, 5, 30] {
-        drop(timeout(ms(wait), other.campaign("b")).await);
-        drop(timeout(ms(wait), other.lead("b", async |_| std::future::pending::<()>().await)).await);
+    for wait in env.delays() {
+        drop(timeout(wait, other.campaign("b")).await);
+        drop(timeout(wait, other.lead("b", async |_| std::future::pending::<()>().await)).await);
     }
     eventually(soon(), async || match candidate.leader().await.unwrap() {
         None => Ok(()),
@@ -335,16 +325,16 @@ async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
     waiting.spawn(async move { lead.lead_boxed("b", |_| Box::pin(async {})).await });
     waiting.spawn(async move { watch.changed().await.map(drop) });
     // These were dropped while they asked the store.
-    let mut idle: Vec<_> = (1..5).map(|n| election.watch().with_interval(ms(10 * n))).collect();
-    for (watch, wait) in idle.iter_mut().zip([0, 1, 2, 5]) {
-        drop(timeout(ms(wait), watch.changed()).await);
+    let mut idle: Vec<_> = (1..5).map(|n| election.watch().with_interval(env.moment() / n)).collect();
+    for (watch, steps) in idle.iter_mut().zip([0, 1, 2, 5]) {
+        drop(timeout(STEP * steps, watch.changed()).await);
     }
-    sleep(ms(100)).await;
+    env.pause().await;
     let shutdown = tokio::spawn(async move { b.shutdown().await });
-    for ended in within(ms(0), "the end of what waits", waiting.join_all()).await {
+    for ended in at_once("the end of what waits", waiting.join_all()).await {
         assert_eq!(ended.expect_err("the locker was shut down").kind(), ErrorKind::Closed);
     }
-    within(ms(0), "the shutdown", shutdown).await.unwrap().unwrap();
+    at_once("the shutdown", shutdown).await.unwrap().unwrap();
     drop(idle);
     let closed = election.watch().changed().await.expect_err("the locker was shut down");
     assert_eq!(closed.kind(), ErrorKind::Closed);
@@ -356,7 +346,7 @@ async fn c14_election_a_foreign_holder_is_no_leader_of_ours(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let (candidate, observer) = (election(&env, &a, long()), election(&env, &b, long()));
     let mut watch = observer.watch();
-    env.harness().foreign_lock(candidate.name(), ms(30_000)).await.unwrap();
+    env.harness().foreign_lock(candidate.name(), long().ttl()).await.unwrap();
     assert!(candidate.try_campaign("a").await.unwrap().is_none(), "C1: elected beside another program");
     assert!(observer.leader().await.unwrap().is_none());
     assert!(told(&env, &mut watch).await.is_none());

@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lockkit_core::{LockOptions, Released};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::election::{NEEDS, election, settled, told, value};
 use crate::{
     case::cases,
-    env::{Env, long},
+    env::{Env, SHORT, long},
     harness::Hook,
-    wait::{ms, soon, within},
+    wait::{STEP, soon, step, within},
 };
 
 cases! {
@@ -48,7 +48,7 @@ async fn c14_election_an_observer_sees_every_settled_leader(env: Env) {
         leaders.push((value, leadership.term()));
         within(settled(&env), "the news of a leader", async {
             while told.lock().unwrap().last().and_then(Option::as_ref) != leaders.last() {
-                sleep(ms(2)).await;
+                step().await;
             }
         })
         .await;
@@ -100,7 +100,7 @@ async fn c8_election_a_watch_that_is_dropped_midway_misses_nothing(env: Env) {
     let mut next = async || {
         within(settled(&env), "the news of a change", async {
             loop {
-                if let Ok(leader) = timeout(ms(1), watch.changed()).await {
+                if let Ok(leader) = timeout(STEP, watch.changed()).await {
                     return leader.unwrap();
                 }
             }
@@ -121,11 +121,11 @@ async fn c8_election_all_watches_are_told(env: Env) {
     let (candidate, observer) = (election(&env, &a, long()), election(&env, &b, long()));
     let (mut idle, mut other) = (observer.watch(), observer.watch());
     assert!(told(&env, &mut idle).await.is_none());
-    let own = observer.watch().with_interval(ms(20));
+    let own = observer.watch().with_interval(settled(&env) / 4);
     let mut watches = vec![observer.watch(), observer.clone().watch(), own];
     // It has begun to look, and is not polled any more.
     let mut pinned = Box::pin(other.changed());
-    timeout(ms(1), &mut pinned).await.ok();
+    timeout(STEP, &mut pinned).await.ok();
     for _ in 0..3 {
         let leadership = candidate.try_campaign("for all").await.unwrap().expect("nobody leads");
         for watch in &mut watches {
@@ -151,11 +151,11 @@ async fn c6_election_a_dropped_watch_leaves_nothing(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let (candidate, observer) = (election(&env, &a, long()), election(&env, &b, long()));
     let mut leading = None;
-    for wait in [0, 1, 2, 5, 30, 300] {
-        let mut watches = [observer.watch(), observer.watch(), observer.watch().with_interval(ms(3))];
+    for wait in env.delays().into_iter().chain([settled(&env)]) {
+        let mut watches = [observer.watch(), observer.watch(), observer.watch().with_interval(STEP * 3)];
         for watch in &mut watches {
-            drop(timeout(ms(wait), watch.changed()).await);
-            drop(timeout(ms(wait), watch.changed()).await);
+            drop(timeout(wait, watch.changed()).await);
+            drop(timeout(wait, watch.changed()).await);
         }
         // While somebody leads, and while nobody does.
         match leading.take() {
@@ -167,7 +167,7 @@ async fn c6_election_a_dropped_watch_leaves_nothing(env: Env) {
 }
 
 async fn c13_election_a_watch_tells_of_a_store_in_trouble(env: Env) {
-    let options = LockOptions::new().with_ttl(env.ttl(600)).with_op_timeout(env.ttl(600) / 3);
+    let options = LockOptions::new().with_ttl(env.ttl(SHORT)).with_op_timeout(env.ttl(SHORT) / 3);
     let locker = env.locker().await.with_defaults(options.clone()).unwrap();
     // Only who watches is to be in trouble soon.
     let candidate = election(&env, &locker, long());

@@ -1,14 +1,14 @@
 //! Tokens that can be raised, and leases of another length: what a quorum and a manual renewal are built on.
 
 use lockkit_core::{
-    Clock, FencingToken, Tick,
+    Clock, FencingToken, MIN_TTL, Tick,
     spi::{Attempt, Claim, Lease, Pulse, Released, Wait},
 };
 
 use crate::{
     case::{Ability, Needs, cases},
-    env::{Env, give_back, long, take},
-    wait::ms,
+    env::{AMPLE, Env, give_back, long, take},
+    wait::ROUNDING,
 };
 
 cases! {
@@ -95,7 +95,7 @@ async fn c2_a_past_owner_raises_nothing(env: Env) {
 
 async fn c3_an_extended_lease_is_that_long(env: Env) {
     let backend = env.backend().await;
-    let options = env.fleeting(10_000);
+    let options = env.fleeting(AMPLE);
     let mut claim = env.claim(&*backend, "x", &options);
     granted(&mut *claim).await;
     let lasts = |pulse| match pulse {
@@ -108,7 +108,7 @@ async fn c3_an_extended_lease_is_that_long(env: Env) {
     if let Some(remaining) = shown {
         assert!(remaining > options.ttl() * 3, "C3: the store keeps it for {remaining:?} only");
     }
-    for shorter in [ms(10), options.ttl()] {
+    for shorter in [MIN_TTL, options.ttl()] {
         let left = lasts(claim.extend(shorter).await.unwrap());
         assert!(left >= shorter, "C2: {left:?} is left");
     }
@@ -121,7 +121,7 @@ async fn c3_an_extended_lease_is_that_long(env: Env) {
 
 async fn c2_no_renewal_takes_from_what_was_confirmed(env: Env) {
     let locker = env.locker().await;
-    let options = env.fleeting(10_000);
+    let options = env.fleeting(AMPLE);
     let (ttl, lock) = (options.ttl(), env.lock(&locker, "x", options));
     let guard = take(&lock).await;
     // Never less than so much later on, whatever is asked for meanwhile.
@@ -133,8 +133,8 @@ async fn c2_no_renewal_takes_from_what_was_confirmed(env: Env) {
         let before = clock.now();
         let left = guard.remaining();
         let end = clock.now().after(left);
-        // By what stores round to, and by the time for which an answer grew old on its way.
-        let tolerance = ms(5) + asked.until(before);
+        // An answer grew old on its way.
+        let tolerance = ROUNDING + asked.until(before);
         assert!(end.after(tolerance) >= confirmed, "C2: {what} took {:?}", end.until(confirmed));
         confirmed = before.after(left);
     };
@@ -159,10 +159,10 @@ async fn c2_a_past_owner_extends_nothing(env: Env) {
     let (mut past, mut present) = (env.claim(&*a, "x", &long()), env.claim(&*b, "x", &long()));
     granted(&mut *past).await;
     env.harness().expire_now(&env.name("x")).await.unwrap();
-    assert!(matches!(past.extend(ms(60_000)).await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(past.extend(long().ttl()).await.unwrap(), Pulse::Lost(_)));
     assert!(b.inspect(&env.name("x")).await.unwrap().holders.is_empty(), "C2: re-created");
     granted(&mut *present).await;
-    assert!(matches!(past.extend(ms(60_000)).await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(past.extend(long().ttl()).await.unwrap(), Pulse::Lost(_)));
     past.release().await.unwrap();
     assert_eq!(present.release().await.unwrap(), Released::Freed);
 }

@@ -4,16 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::{FutureExt as _, future::BoxFuture};
 use lockkit_core::{FencingToken, LockGuard, Locker};
-use tokio::{
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     case::{Ability, Needs, cases},
     env::{Env, give_back, long, take},
     faulty::Op,
-    wait::{eventually, ms, soon, within},
+    wait::{STEP, eventually, soon, step, within},
 };
 
 cases! {
@@ -128,7 +125,7 @@ async fn c8_a_hand_over_costs_one_request(env: Env) {
         let lock = lock.clone();
         tasks.spawn(async move {
             let guard = lock.lock().await.unwrap();
-            sleep(ms(1)).await;
+            step().await;
             give_back(guard).await;
         });
     }
@@ -143,10 +140,10 @@ async fn c8_a_hand_over_costs_one_request(env: Env) {
 
 async fn c6_a_crowd_that_is_cancelled_leaves_nothing(env: Env) {
     let (locker, line) = env.spied_locker().await;
-    for round in 0..env.rounds(6, 100) {
+    for round in 0..env.rounds(6) {
         let held = take(&env.lock(&locker, "x", long())).await;
         let tasks = crowd(&env, &locker, &held, |n, asking| async move {
-            let patience = ms(u64::try_from(1 + (n * 5 + round) % 37).unwrap());
+            let patience = STEP * u32::try_from(1 + (n * 5 + round) % 37).unwrap();
             if let Ok(guard) = timeout(patience, asking).await {
                 if n % 2 == 0 { drop(guard) } else { give_back(guard).await }
             }

@@ -12,9 +12,9 @@ use lockkit_core::{
 
 use crate::{
     case::{Ability, Needs, cases},
-    env::{Env, long},
+    env::{Env, OP_TIMEOUT, long},
     harness::Faults,
-    wait::{eventually, ms, soon},
+    wait::{eventually, soon},
 };
 
 const REISSUE: Needs = Needs::MUTEX.ability(Ability::Reissue);
@@ -36,7 +36,7 @@ cases! {
 
 fn spec(env: &Env, label: &str) -> ClaimSpec {
     let mut spec =
-        ClaimSpec::new(env.name("x"), OwnerId::random(), env.flavor().mode(), ms(30_000), ms(2_000));
+        ClaimSpec::new(env.name("x"), OwnerId::random(), env.flavor().mode(), long().ttl(), OP_TIMEOUT);
     spec.label = Some(label.into());
     spec
 }
@@ -176,7 +176,7 @@ async fn c5_a_hand_over_without_an_answer_is_undone(env: Env) {
         link.set(Faults::LOST_REPLIES);
         let to = spec(&env, "new");
         // As the core does at op_timeout.
-        let reissue = tokio::time::timeout(ms(300), claim.reissue(&to, Outsiders::Wait)).await;
+        let reissue = tokio::time::timeout(env.patience(), claim.reissue(&to, Outsiders::Wait)).await;
         assert!(!matches!(reissue, Ok(Ok(_))), "an answer that was lost: {reissue:?}");
         link.heal();
         eventually(soon(), async || match claim.release().await {

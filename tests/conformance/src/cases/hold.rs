@@ -10,10 +10,10 @@ use tokio::time::sleep;
 
 use crate::{
     case::{Ability, Needs, cases},
-    env::{Env, becomes_free, give_back, long, take, take_soon},
+    env::{Env, SHORT, becomes_free, give_back, long, take, take_soon},
     faulty::Op,
     judge::{judged, loss_of},
-    wait::{eventually, ms, soon, within},
+    wait::{ROUNDING, at_once, eventually, soon, step, within},
     witness::{Stay, Witness},
 };
 
@@ -42,7 +42,7 @@ fn ending(ttl: Duration) -> (LockOptions, Duration) {
 }
 
 async fn c3_a_hold_ends_at_its_max_and_is_freed(env: Env) {
-    judged(&env, 300, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let (a, b) = (turn.locker().await, env.locker().await);
         let (options, max_hold) = ending(turn.ttl);
         let (witness, next) = (Witness::default(), turn.lock(&b, long()));
@@ -54,10 +54,10 @@ async fn c3_a_hold_ends_at_its_max_and_is_freed(env: Env) {
         while stay.look(&guard) {
             let held = stay.until.saturating_duration_since(granted);
             assert!(held <= max_hold, "C3: it is held {held:?} after the grant");
-            sleep(ms(1)).await;
+            step().await;
         }
         let ended = asked.elapsed();
-        let reason = within(ms(0), "the loss signal", lost.wait()).await;
+        let reason = at_once("the loss signal", lost.wait()).await;
         witness.record(stay);
         let next = within(env.poll(), "the next grant", waiting).await.unwrap();
         witness.record(Stay::begin(&next));
@@ -76,7 +76,7 @@ async fn c3_a_hold_ends_at_its_max_and_is_freed(env: Env) {
 }
 
 async fn c10_a_hold_with_a_max_is_renewed_until_then(env: Env) {
-    judged(&env, 300, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let (locker, line) = turn.spied_locker().await;
         let other = turn.lock(&env.locker().await, long());
         let (options, max_hold) = ending(turn.ttl);
@@ -99,7 +99,7 @@ async fn c10_a_hold_with_a_max_is_renewed_until_then(env: Env) {
 
 async fn c3_a_warning_comes_before_the_end(env: Env) {
     let locker = env.locker().await;
-    let (options, max_hold) = ending(env.ttl(300));
+    let (options, max_hold) = ending(env.ttl(SHORT));
     let before = max_hold / 4;
     let guard = take_soon(&env.lock(&locker, "x", options)).await;
     let warning = guard.expiring(before);
@@ -113,14 +113,14 @@ async fn c3_a_warning_comes_before_the_end(env: Env) {
     drop(guard);
     let lock = env.lock(&locker, "x", long());
     let guard = within(env.poll() + soon(), "the next grant", lock.lock()).await.unwrap();
-    let warning = guard.expiring(Duration::from_secs(1));
+    let warning = guard.expiring(before);
     give_back(guard).await;
-    let told = tokio::time::timeout(ms(50), warning.wait()).await;
+    let told = tokio::time::timeout(env.moment(), warning.wait()).await;
     assert!(told.is_err(), "a warning after the release: {told:?}");
 }
 
 async fn c3_an_extended_hold_lasts_that_long(env: Env) {
-    judged(&env, 300, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let (a, b) = (turn.locker().await, env.locker().await);
         let (ttl, other) = (turn.ttl, turn.lock(&b, long()));
         let guard = turn.take(&turn.lock(&a, turn.fleeting())).await?;
@@ -131,7 +131,7 @@ async fn c3_an_extended_hold_lasts_that_long(env: Env) {
             return Err(format!("{left:?} are left of {:?}", ttl * 4));
         }
         let shorter = guard.extend(ttl).await.map_err(loss_of)?;
-        assert!(shorter + asked.elapsed() >= left - ms(5), "C2: {shorter:?} after {left:?}");
+        assert!(shorter + asked.elapsed() >= left - ROUNDING, "C2: {shorter:?} after {left:?}");
         guard.renew().await.map_err(loss_of)?;
         sleep(ttl * 2).await;
         let held = guard.is_held();
@@ -156,7 +156,7 @@ async fn c13_what_can_not_be_extended_says_so(env: Env) {
     if env.descriptor().capabilities.extend {
         assert_eq!(bad.kind(), ErrorKind::InvalidOption);
     } else {
-        assert_eq!(guard.extend(ms(30_000)).await.unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(guard.extend(long().ttl()).await.unwrap_err().kind(), ErrorKind::Unsupported);
         assert_eq!(bad.kind(), ErrorKind::Unsupported);
     }
     let calls = line.take_calls();
@@ -165,7 +165,7 @@ async fn c13_what_can_not_be_extended_says_so(env: Env) {
 }
 
 async fn c10_a_leaked_lock_stays_without_its_locker(env: Env) {
-    judged(&env, 300, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let (a, b) = (turn.locker().await, env.locker().await);
         let (other, lock) = (turn.lock(&b, long()), turn.lock(&a, turn.renewed()));
         let guard = turn.take(&lock).await?;
@@ -193,7 +193,7 @@ async fn c7_a_shutdown_frees_what_was_leaked(env: Env) {
     let manual = take(&env.lock(&a, "y", env.unrenewed())).await.leak();
     within(soon(), "the shutdown", a.shutdown()).await.unwrap();
     for lost in [lost, manual] {
-        assert_eq!(within(ms(0), "the loss signal", lost.wait()).await, LossReason::Closed);
+        assert_eq!(at_once("the loss signal", lost.wait()).await, LossReason::Closed);
     }
     becomes_free(&other).await;
     becomes_free(&env.lock(&b, "y", long())).await;
@@ -201,7 +201,7 @@ async fn c7_a_shutdown_frees_what_was_leaked(env: Env) {
 
 async fn c9_a_manual_lock_that_was_leaked_lapses(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
-    let (options, other) = (env.fleeting(500), env.lock(&b, "x", long()));
+    let (options, other) = (env.fleeting(SHORT), env.lock(&b, "x", long()));
     let ttl = options.ttl();
     let (asked, lost) = (Instant::now(), leaked(&env, &a, options).await);
     // Less the margin for drift; on a busy machine the try may come late.

@@ -17,11 +17,11 @@ use tokio::{
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, give_back, long, take},
+    env::{Env, SHORT, becomes_free, give_back, long, take},
     faulty::Op,
     judge::{judged, loss_of},
     stall::StallMeter,
-    wait::{a_minute, ms, slack, soon, within},
+    wait::{STEP, STORM, a_minute, at_once, slack, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -96,7 +96,7 @@ async fn c8_a_set_is_all_or_nothing(env: Env) {
 
 async fn c8_one_bound_holds_for_the_whole_set(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
-    let bound = ms(600);
+    let bound = env.patience() * 2;
     let all = set(&env, &a, &["a", "b", "c"], long().with_wait(bound));
     let (first, last) = (take(&env.lock(&b, "a", long())).await, take(&env.lock(&b, "c", long())).await);
     let (start, meter) = (Instant::now(), StallMeter::start());
@@ -157,7 +157,7 @@ async fn c7_a_set_is_given_back_in_reverse(env: Env) {
 }
 
 async fn c3_a_set_is_lost_with_any_of_its_locks(env: Env) {
-    judged(&env, 600, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let (a, b) = (turn.locker().await, env.locker().await);
         let all = set(&env, &a, &["a", "b", "c"], turn.renewed());
         for name in ["a", "b", "c"] {
@@ -171,7 +171,7 @@ async fn c3_a_set_is_lost_with_any_of_its_locks(env: Env) {
             let work = guard.run(std::future::pending::<()>());
             let error = within(turn.ttl, "the end of the work", work).await;
             assert_eq!(error.unwrap_err().kind(), ErrorKind::Lost);
-            let (first, _) = within(ms(0), "the loss signal", lost.wait()).await;
+            let (first, _) = at_once("the loss signal", lost.wait()).await;
             assert!(!guard.is_held() && guard.remaining().is_zero());
             match turn.answer(guard.release()).await? {
                 AllReleased::NotHeld(names) => {
@@ -191,7 +191,7 @@ async fn c3_a_set_is_lost_with_any_of_its_locks(env: Env) {
 }
 
 async fn c3_a_loss_while_the_set_waits_ends_the_call(env: Env) {
-    judged(&env, 600, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let (a, b) = (turn.locker().await, env.locker().await);
         let busy = take(&env.lock(&b, "c", long())).await;
         let all = set(&env, &a, &["a", "b", "c"], turn.renewed());
@@ -227,7 +227,7 @@ async fn c6_a_cancelled_call_for_a_set_leaves_nothing(env: Env) {
     let all = set(&env, &a, &["a", "b", "c"], long());
     for busy in ["b", "c"] {
         let held = take(&env.lock(&b, busy, long())).await;
-        assert!(timeout(ms(50), all.lock()).await.is_err(), "{busy} is taken");
+        assert!(timeout(env.moment(), all.lock()).await.is_err(), "{busy} is taken");
         give_back(held).await;
         for name in ["a", "b", "c"] {
             becomes_free(&env.lock(&b, name, long())).await;
@@ -237,15 +237,14 @@ async fn c6_a_cancelled_call_for_a_set_leaves_nothing(env: Env) {
 
 const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
 const TASKS: usize = 32;
-/// How long the storm blows; what is under way ends after it, one after the other.
-const STORM: Duration = Duration::from_secs(6);
 
 /// 32 tasks take random sets, and drop some of the calls and guards anywhere. No round is waited for without a bound.
 async fn c1_c6_overlapping_sets_never_lock_each_other_out(env: Env) {
     let lockers = [env.locker().await, env.locker().await, env.locker().await];
     let witnesses: Arc<[Witness; NAMES.len()]> = Arc::default();
     NAMES.iter().for_each(|name| drop(env.name(name)));
-    let (stop, mut tasks) = (Instant::now() + STORM, JoinSet::new());
+    let stop = Instant::now() + STORM * 2;
+    let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let (locker, witnesses) = (lockers[task % lockers.len()].clone(), Arc::clone(&witnesses));
         tasks.spawn(async move {
@@ -258,7 +257,7 @@ async fn c1_c6_overlapping_sets_never_lock_each_other_out(env: Env) {
                 let set = locker.mutex_set(&names).unwrap().with_options(long()).unwrap();
                 // A third of the calls is cut, the others wait for as long as it takes.
                 let guard = match task % 3 {
-                    0 => timeout(ms(cut), set.lock()).await.ok(),
+                    0 => timeout(STEP * cut, set.lock()).await.ok(),
                     _ => Some(set.lock().await),
                 };
                 let Some(guard) = guard else { continue };
@@ -268,7 +267,7 @@ async fn c1_c6_overlapping_sets_never_lock_each_other_out(env: Env) {
             grants
         });
     }
-    let grants: Vec<usize> = within(STORM + a_minute(), "the end of the storm", tasks.join_all()).await;
+    let grants: Vec<usize> = within(STORM * 2 + a_minute(), "the end of the storm", tasks.join_all()).await;
     let seen: usize = witnesses.iter().map(Witness::verify).sum();
     assert!(grants.iter().sum::<usize>() >= TASKS && seen >= TASKS, "{grants:?}");
     for name in NAMES {
@@ -276,7 +275,7 @@ async fn c1_c6_overlapping_sets_never_lock_each_other_out(env: Env) {
     }
 }
 
-async fn leave(guard: MultiGuard, names: &[&str], witnesses: &[Witness; NAMES.len()], cut: u64) {
+async fn leave(guard: MultiGuard, names: &[&str], witnesses: &[Witness; NAMES.len()], cut: u32) {
     let from = Instant::now();
     yield_now().await;
     assert!(guard.is_held(), "C2: it was taken away");
@@ -288,7 +287,7 @@ async fn leave(guard: MultiGuard, names: &[&str], witnesses: &[Witness; NAMES.le
     }
     match cut % 3 {
         0 => drop(guard),
-        1 => drop(timeout(Duration::from_micros(cut * 20), guard.release()).await),
+        1 => drop(timeout(STEP * cut / 50, guard.release()).await),
         _ => give_all_back(guard).await,
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use lockkit_core::{
-    ErrorKind, LockOptions, Locker,
+    ErrorKind, Locker,
     spi::{Attempt, Claim, LeaseScope, MAX_NOTE_BYTES, Note, Noted, Released, Wait},
 };
 
@@ -14,10 +14,10 @@ use tokio::time::timeout;
 
 use crate::{
     case::{Ability, Needs, cases},
-    env::{Env, give_back, long, take},
+    env::{AMPLE, Env, give_back, long, take},
     harness::{Faults, Hook, Link},
     lock::Flavor,
-    wait::{eventually, ms, soon, within},
+    wait::{eventually, soon, within},
 };
 
 cases! {
@@ -91,12 +91,12 @@ async fn c2_only_the_present_holder_writes_the_note(env: Env) {
 async fn c2_a_note_changes_neither_lease_nor_token(env: Env) {
     let backend = env.backend().await;
     let name = env.name("x");
-    let options = env.fleeting(10_000);
+    let options = env.fleeting(AMPLE);
     let mut claim = env.claim(&*backend, "x", &options);
     let Attempt::Granted(grant) = claim.attempt(Wait::No).await.unwrap() else { panic!("it is taken") };
     let shown = async || backend.inspect(&name).await.unwrap().holders.pop().expect("a holder");
     let before = shown().await;
-    tokio::time::sleep(ms(50)).await;
+    env.pause().await;
     assert_eq!(claim.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
     let after = shown().await;
     assert_eq!((after.owner, after.token), (before.owner, Some(grant.token)));
@@ -108,7 +108,10 @@ async fn c2_a_note_changes_neither_lease_nor_token(env: Env) {
 }
 
 async fn c2_a_holder_whose_lock_was_freed_writes_no_note(env: Env) {
-    let (locker, operator) = (env.locker().await, env.locker().await);
+    let (locker, line) = env.spied_locker().await;
+    let operator = env.locker().await;
+    // A holder that hears of the loss does not ask the store.
+    line.set_mute(true);
     let lock = env.lock(&locker, "x", long());
     let guard = take(&lock).await;
     let freed = operator.force_release(guard.name(), guard.fencing_token()).await.unwrap();
@@ -137,7 +140,7 @@ async fn c5_an_older_note_never_replaces_a_newer_one(env: Env) {
 async fn c5_a_note_whose_reply_is_lost_is_written(env: Env) {
     let (locker, link) = faulty_locker(&env).await;
     let healthy = env.locker().await;
-    let lock = env.lock(&locker, "x", LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(ms(4_000)));
+    let lock = env.lock(&locker, "x", long());
     let guard = take(&lock).await;
     link.set(Faults::LOST_REPLIES);
     let first = note(1, "one");
@@ -190,24 +193,24 @@ async fn c5_a_note_whose_outcome_is_unknown_is_not_told_as_unwritten(env: Env) {
 async fn c6_a_note_is_written_though_its_caller_has_left(env: Env) {
     let (locker, link) = faulty_locker(&env).await;
     let healthy = env.locker().await;
-    let lock = env.lock(&locker, "x", LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(ms(4_000)));
+    let lock = env.lock(&locker, "x", long());
     let guard = take(&lock).await;
     let first = note(1, "one");
-    link.set(Faults { request_delay: ms(300), ..Faults::NONE });
-    timeout(ms(100), guard.write_note(&first)).await.expect_err("it was written before it arrived");
+    link.set(Faults { hold_requests: true, ..Faults::NONE });
+    timeout(env.moment(), guard.write_note(&first)).await.expect_err("it was written before it arrived");
+    link.heal();
     eventually(soon(), async || match healthy.note(lock.name()).await {
         Ok(seen) if seen == first => Ok(()),
         other => Err(format!("C6: it was dropped midway: {other:?}")),
     })
     .await;
-    link.heal();
     give_back(guard).await;
 }
 
 async fn c5_a_late_note_does_nothing(env: Env) {
     let (locker, link) = faulty_locker(&env).await;
     let healthy = env.locker().await;
-    let lock = env.lock(&locker, "x", LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(ms(300)));
+    let lock = env.lock(&locker, "x", long().with_op_timeout(env.patience()));
     let guard = take(&lock).await;
     link.set(Faults { hold_requests: true, ..Faults::NONE });
     let error = guard.write_note(&note(1, "late")).await.unwrap_err();
@@ -217,7 +220,7 @@ async fn c5_a_late_note_does_nothing(env: Env) {
     let next = take(&env.lock(&healthy, "x", long())).await;
     assert_eq!(next.write_note(&note(1, "next")).await.unwrap(), Noted::Written);
     link.heal();
-    tokio::time::sleep(ms(500)).await;
+    tokio::time::sleep(env.patience()).await;
     assert_eq!(healthy.note(lock.name()).await.unwrap(), note(1, "next"), "C5: a late note was written");
     give_back(next).await;
     drop(guard);
@@ -286,7 +289,8 @@ async fn c14_the_store_tells_the_time(env: Env) {
     let (before, here) = (locker.time().await.unwrap(), SystemTime::now());
     let apart = before.duration_since(here).unwrap_or_else(|error| error.duration());
     assert!(apart < DAYS, "the store's clock is {apart:?} apart from this machine's");
-    tokio::time::sleep(ms(40)).await;
+    env.pause().await;
     let passed = locker.time().await.unwrap().duration_since(before).expect("time goes on");
-    assert!((ms(20)..soon()).contains(&passed), "{passed:?} passed on the store's clock in some 40 ms");
+    let least = env.moment() / 2;
+    assert!((least..soon()).contains(&passed), "{passed:?} passed on the store's clock in {:?}", least * 2);
 }

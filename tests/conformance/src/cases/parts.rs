@@ -9,12 +9,10 @@ use crate::{
     env::{Env, give_back, long, take_soon},
     harness::{Faults, Hook, Link},
     lock::AnyLock,
-    wait::{ms, soon},
+    wait::soon,
 };
 
 const NEEDS: Needs = Needs::MUTEX.hook(Hook::Parts);
-/// A part that answers so late does not take part in the grant, if the others are enough.
-const LATE: Faults = Faults { reply_delay: ms(400), ..Faults::NONE };
 /// Grants without the silent part: its own tokens stay behind by so many.
 const GRANTS: usize = 10;
 
@@ -29,12 +27,17 @@ cases! {
         "a silent part that makes observers see another term, or nobody";
 }
 
+/// A part that answers so late does not take part in the grant, if the others are enough.
+fn answers_late(env: &Env) -> Faults {
+    Faults { reply_delay: env.patience(), ..Faults::NONE }
+}
+
 fn heal(env: &Env) {
     env.harness().parts().iter().for_each(|part| part.heal());
 }
 
-fn options() -> LockOptions {
-    long().with_op_timeout(ms(3_000))
+fn options(env: &Env) -> LockOptions {
+    long().with_op_timeout(env.patience() * 10)
 }
 
 /// The tokens of this part stay behind those of the others.
@@ -49,7 +52,7 @@ async fn leave_behind(lock: &AnyLock, part: &dyn Link) {
 
 async fn c4_tokens_rise_whichever_part_joins_late(env: Env) {
     let locker = env.locker().await;
-    let (lock, mut last) = (env.lock(&locker, "x", options()), FencingToken::new(0));
+    let (lock, mut last) = (env.lock(&locker, "x", options(&env)), FencingToken::new(0));
     let parts = env.harness().parts();
     for _ in 0..2 {
         for part in &parts {
@@ -70,15 +73,15 @@ async fn c4_tokens_rise_whichever_part_joins_late(env: Env) {
 /// One part answers after the grant; then each of the others in turn does not answer an observer.
 async fn c14_no_other_token_is_shown_while_a_part_is_late_or_silent(env: Env) {
     let (locker, observer) = (env.locker().await, env.locker().await);
-    let lock = env.lock(&locker, "x", options());
-    let watch = env.lock(&observer, "x", options());
+    let lock = env.lock(&locker, "x", options(&env));
+    let watch = env.lock(&observer, "x", options(&env));
     let parts = env.harness().parts();
     let (late, others) = parts.split_last().expect("a store with parts");
     for silent in others {
         leave_behind(&lock, late.as_ref()).await;
-        late.set(LATE);
+        late.set(answers_late(&env));
         let guard = take_soon(&lock).await;
-        sleep(LATE.reply_delay * 2).await;
+        sleep(env.patience() * 2).await;
         silent.set(Faults::SILENCE);
         // An error says that it can't be told.
         if let Ok(seen) = watch.inspect().await {
@@ -92,8 +95,8 @@ async fn c14_no_other_token_is_shown_while_a_part_is_late_or_silent(env: Env) {
 
 async fn c14_a_held_lock_is_never_called_free_while_a_part_is_silent(env: Env) {
     let (locker, observer) = (env.locker().await, env.locker().await);
-    let lock = env.lock(&locker, "x", options());
-    let watch = env.lock(&observer, "x", options());
+    let lock = env.lock(&locker, "x", options(&env));
+    let watch = env.lock(&observer, "x", options(&env));
     let parts = env.harness().parts();
     for (place, silent) in parts.iter().enumerate() {
         // The next part has nothing of the grant, if the others are enough.
@@ -120,15 +123,17 @@ async fn c14_election_a_leader_has_one_term_whichever_part_is_silent(env: Env) {
     let (locker, observer) = (env.locker().await, env.locker().await);
     let parts = env.harness().parts();
     let late = parts.last().expect("a store with parts");
-    leave_behind(&env.lock(&locker, "y", options()), late.as_ref()).await;
-    late.set(LATE);
-    let leadership = election(&env, &locker, options()).campaign("a").await.unwrap();
-    sleep(LATE.reply_delay * 2).await;
+    leave_behind(&env.lock(&locker, "y", options(&env)), late.as_ref()).await;
+    late.set(answers_late(&env));
+    let leadership = election(&env, &locker, options(&env)).campaign("a").await.unwrap();
+    sleep(env.patience() * 2).await;
     heal(&env);
-    let mut watch = election(&env, &observer, options()).watch().with_interval(ms(20));
+    let mut watch = election(&env, &observer, options(&env)).watch().with_interval(env.moment());
     for silent in &parts {
         silent.set(Faults::SILENCE);
-        if let Ok(Ok(told)) = timeout(ms(4_000), watch.changed()).await {
+        if let Ok(Ok(told)) =
+            timeout(options(&env).op_timeout().unwrap() + env.patience(), watch.changed()).await
+        {
             assert_eq!(told.map(|leader| leader.term), Some(leadership.term()), "C14: of the one leader");
         }
         silent.heal();

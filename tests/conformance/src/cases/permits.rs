@@ -6,14 +6,14 @@ use lockkit_core::{
     ErrorKind, LockOptions, Semaphore,
     spi::{Mode, Released},
 };
-use tokio::{task::JoinSet, time::sleep};
+use tokio::task::JoinSet;
 
 use super::shares::{assert_shown, granted_by_a_retry};
 use crate::{
     case::{Needs, cases},
     doomed::dead_grant,
-    env::{Env, give_back, long},
-    wait::{eventually, ms, soon, within},
+    env::{Env, SHORT, give_back, long},
+    wait::{a_minute, eventually, soon, step, within},
     witness::{Stay, Witness},
 };
 
@@ -76,14 +76,14 @@ async fn c1_a_storm_on_permits_never_exceeds_the_limit(env: Env) {
                 let count = 1 + (task + round) % LIMIT;
                 let guard = semaphore.acquire_many(count).await.unwrap();
                 let mut stay = Stay::begin(&guard);
-                sleep(ms(1)).await;
+                step().await;
                 stay.look(&guard);
                 witness.record(stay);
                 if round % 2 == 0 { drop(guard) } else { give_back(guard).await }
             }
         });
     }
-    within(ms(60_000), "the end of the storm", tasks.join_all()).await;
+    within(a_minute(), "the end of the storm", tasks.join_all()).await;
     assert_eq!(witness.verify(), 80);
 }
 
@@ -134,15 +134,15 @@ async fn c8_a_waiter_gets_a_permit_that_comes_back(env: Env) {
         [a.try_acquire().await, a.try_acquire_many(2).await].map(|guard| guard.unwrap().unwrap());
     let waiting = tokio::spawn(async move { b.acquire_many(LIMIT).await });
     for guard in [one, other] {
-        sleep(ms(30)).await;
+        env.pause().await;
         assert!(!waiting.is_finished(), "C1: more permits than there are");
         give_back(guard).await;
     }
-    give_back(within(env.poll() + ms(200), "the waiter's grant", waiting).await.unwrap().unwrap()).await;
+    give_back(within(env.poll(), "the waiter's grant", waiting).await.unwrap().unwrap()).await;
 }
 
 async fn c9_a_dead_permit_frees_within_its_lease(env: Env) {
-    let (semaphore, short) = (semaphore(&env, long()).await, env.fleeting(400));
+    let (semaphore, short) = (semaphore(&env, long()).await, env.fleeting(SHORT));
     let ttl = short.ttl();
     dead_grant(&env, "x", short, mode(2)).await;
     let live = semaphore.try_acquire().await.unwrap().unwrap();

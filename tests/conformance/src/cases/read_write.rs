@@ -12,9 +12,9 @@ use super::shares::{assert_shown, granted_by_a_retry};
 use crate::{
     case::{Needs, cases},
     doomed::dead_grant,
-    env::{Env, give_back, long},
+    env::{Env, SHORT, give_back, long},
     judge::judged,
-    wait::{eventually, ms, soon, within},
+    wait::{a_minute, eventually, soon, step, within},
     witness::{Stay, Witness},
 };
 
@@ -74,14 +74,14 @@ async fn c1_a_storm_of_readers_and_writers_never_overlaps(env: Env) {
                 let writes = task % 3 == 0;
                 let guard = if writes { lock.write().await } else { lock.read().await }.unwrap();
                 let mut stay = Stay::begin(&guard);
-                sleep(ms(1)).await;
+                step().await;
                 stay.look(&guard);
                 witness.record(stay);
                 if writes { give_back(guard).await } else { drop(guard) }
             }
         });
     }
-    within(ms(60_000), "the end of the storm", tasks.join_all()).await;
+    within(a_minute(), "the end of the storm", tasks.join_all()).await;
     assert_eq!(witness.verify(), 90);
 }
 
@@ -130,21 +130,22 @@ async fn c8_a_writer_gets_it_after_the_last_reader(env: Env) {
     let readers = [a.try_read().await.unwrap().unwrap(), a.try_read().await.unwrap().unwrap()];
     let waiting = tokio::spawn(async move { b.write().await });
     for reader in readers {
-        sleep(ms(30)).await;
+        env.pause().await;
         assert!(!waiting.is_finished(), "C1: a writer beside a reader");
         give_back(reader).await;
     }
-    let writer = within(env.poll() + ms(200), "the writer's grant", waiting).await.unwrap().unwrap();
+    let writer = within(env.poll(), "the writer's grant", waiting).await.unwrap().unwrap();
     // And the readers after the writer.
+    let watch = a.clone();
     let waiting = tokio::spawn(async move { (a.read().await, a.read().await) });
-    sleep(ms(30)).await;
+    env.queued(1, async || watch.inspect().await).await;
     give_back(writer).await;
-    let readers = within(env.poll() + ms(200), "the readers' grants", waiting).await.unwrap();
+    let readers = within(env.poll(), "the readers' grants", waiting).await.unwrap();
     drop((readers.0.unwrap(), readers.1.unwrap()));
 }
 
 async fn c9_a_dead_reader_frees_within_its_lease(env: Env) {
-    let short = env.fleeting(400);
+    let short = env.fleeting(SHORT);
     let (a, b) = (rw(&env, long()).await, rw(&env, long()).await);
     let ttl = short.ttl();
     dead_grant(&env, "x", short, Mode::Shared).await;
@@ -163,7 +164,7 @@ async fn c9_a_dead_reader_frees_within_its_lease(env: Env) {
 }
 
 async fn c10_a_live_reader_keeps_it_for_many_leases(env: Env) {
-    judged(&env, 1_000, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let lock =
             |locker: Locker, options| locker.rw_lock(&turn.name).unwrap().with_options(options).unwrap();
         let (a, b) = (lock(turn.locker().await, turn.renewed()), lock(env.locker().await, long()));
@@ -184,25 +185,23 @@ async fn c10_a_live_reader_keeps_it_for_many_leases(env: Env) {
 
 async fn c12_writers_are_not_starved(env: Env) {
     let (a, b) = (rw(&env, long()).await, rw(&env, long()).await);
-    let mut readers = JoinSet::new();
-    // Each next reader comes before the one before it has left.
-    for _ in 0..2 {
-        let lock = a.clone();
-        readers.spawn(async move {
-            loop {
-                let guard = lock.read().await.unwrap();
-                sleep(ms(7)).await;
-                let next = lock.try_read().await.unwrap();
-                drop(guard);
-                sleep(ms(3)).await;
-                drop(next);
+    let mut guard = a.read().await.unwrap();
+    let readers = tokio::spawn(async move {
+        loop {
+            // The next reader comes before the last one leaves, for as long as the store lets readers in.
+            while let Some(next) = a.try_read().await.unwrap() {
+                guard = next;
+                step().await;
             }
-        });
-    }
+            drop(guard);
+            guard = a.read().await.unwrap();
+        }
+    });
     for _ in 0..3 {
-        give_back(within(ms(2_000), "the writer's grant", b.write()).await.unwrap()).await;
+        give_back(within(env.poll(), "the writer's grant", b.write()).await.unwrap()).await;
     }
-    readers.shutdown().await;
+    readers.abort();
+    assert!(readers.await.is_err_and(|error| error.is_cancelled()), "a reader failed");
 }
 
 async fn c14_all_readers_are_shown(env: Env) {

@@ -1,11 +1,8 @@
 //! An owner that takes the same mutex again.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
 use lockkit_core::{ErrorKind, LockOptions, Locker, Owner, ReentrantMutex, ReentrantReleased, spi::Released};
@@ -16,11 +13,11 @@ use tokio::{
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, becomes_free, give_back, long, take},
+    env::{Env, SHORT, becomes_free, give_back, long, take},
     faulty::Op,
     harness::{Faults, Link as _},
     judge::judged,
-    wait::{eventually, ms, soon, within},
+    wait::{STEP, STORM, eventually, soon, within},
 };
 
 cases! {
@@ -53,7 +50,7 @@ async fn c2_an_owner_takes_it_again_without_a_request(env: Env) {
     for _ in 0..3 {
         guards.push(lock.lock().await.unwrap());
         guards.push(mutex(&env, &owner.clone(), "x", long()).try_lock().await.unwrap().unwrap());
-        guards.push(lock.lock_timeout(ms(1)).await.unwrap().unwrap());
+        guards.push(lock.lock_timeout(STEP).await.unwrap().unwrap());
     }
     let token = guards[0].fencing_token();
     let last = guards.pop().unwrap();
@@ -97,7 +94,7 @@ async fn c1_a_reentrant_lock_excludes_all_others(env: Env) {
 }
 
 async fn c3_a_lost_hold_is_not_taken_again_under_its_guards(env: Env) {
-    judged(&env, 600, async |turn| {
+    judged(&env, SHORT, async |turn| {
         let (a, b) = (turn.locker().await, env.locker().await);
         let lock = mutex(&env, &a.owner(), &turn.name, turn.renewed());
         let (first, second) = (turn.answer(lock.lock()).await?, turn.answer(lock.lock()).await?);
@@ -127,9 +124,10 @@ async fn c8_of_two_calls_of_an_owner_one_asks_the_store(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let owner = locker.owner();
     let lock = mutex(&env, &owner, "x", long());
-    line.set(Faults { request_delay: ms(20), ..Faults::NONE });
-    let (first, second) = tokio::join!(lock.lock(), lock.lock());
-    line.heal();
+    line.set(Faults { hold_requests: true, ..Faults::NONE });
+    // Both have asked before the store answers.
+    let both = async { tokio::join!(biased; lock.lock(), lock.lock(), async { line.heal() }) };
+    let (first, second, ()) = within(soon(), "both grants", both).await;
     let (first, second) = (first.unwrap(), second.unwrap());
     assert_eq!(first.fencing_token(), second.fencing_token());
     let owners: Vec<_> = line.take_calls().iter().filter_map(|call| call.owner).collect();
@@ -154,7 +152,12 @@ async fn c6_a_cancelled_call_of_an_owner_leaves_the_others_going(env: Env) {
     let waits = call();
     let lock = mutex(&env, &owner, "x", long());
     assert!(lock.try_lock().await.unwrap().is_none());
-    assert!(within(ms(30), "the end at the bound", lock.lock_timeout(ms(30))).await.unwrap().is_none());
+    assert!(
+        within(env.moment(), "the end at the bound", lock.lock_timeout(env.moment()))
+            .await
+            .unwrap()
+            .is_none()
+    );
     asks.abort();
     assert!(asks.await.unwrap_err().is_cancelled());
     give_back(busy).await;
@@ -163,7 +166,6 @@ async fn c6_a_cancelled_call_of_an_owner_leaves_the_others_going(env: Env) {
 }
 
 const OWNERS: usize = 3;
-const STORM: Duration = Duration::from_secs(3);
 
 async fn c1_c6_owners_under_cancellations_exclude_each_other(env: Env) {
     let locker = env.locker().await;
@@ -176,13 +178,14 @@ async fn c1_c6_owners_under_cancellations_exclude_each_other(env: Env) {
         let lock = mutex(&env, &owners[me], "x", long());
         tasks.spawn(async move {
             let mut grants = 0_usize;
-            for round in 0..200_u64 {
+            for round in 0..200_u32 {
                 if std::time::Instant::now() > stop {
                     break;
                 }
                 // Some are patient, so that the storm gets on with a slow store.
                 let call = lock.lock();
-                let guard = if round % 3 == 0 { Ok(call.await) } else { timeout(ms(round % 11), call).await };
+                let guard =
+                    if round % 3 == 0 { Ok(call.await) } else { timeout(STEP * (round % 11), call).await };
                 let Ok(guard) = guard else { continue };
                 let guard = guard.unwrap();
                 inside[me].fetch_add(1, SeqCst);
