@@ -24,7 +24,7 @@ use crate::{
 /// A lease that ends several times during a case.
 pub(crate) const BRIEF: Duration = ms(60);
 /// A lease with time for several requests and renewals on a busy machine.
-pub(crate) const SHORT: Duration = ms(600);
+pub(crate) const SHORT: Duration = ms(1_000);
 /// A lease with time for requests that a fault delays. No case waits for its end.
 pub(crate) const AMPLE: Duration = ms(10_000);
 
