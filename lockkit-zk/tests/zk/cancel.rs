@@ -10,6 +10,14 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::support::*;
 
+/// Every so many calls, one waits for its turn: nothing of those who gave up stands in its way, and on a busy machine no
+/// more of them pile up than the server can serve.
+const CALLS_BEFORE_A_TURN: u64 = 20;
+
+fn waits_for_its_turn(round: u64) -> bool {
+    round % CALLS_BEFORE_A_TURN == CALLS_BEFORE_A_TURN - 1
+}
+
 /// From 0 to 3 ms.
 fn patience(round: u64, task: u64) -> Duration {
     Duration::from_micros((round * 37 + task * 11) % 3000)
@@ -35,8 +43,7 @@ async fn c6_claims_dropped_at_any_time_leave_no_node_and_no_watch() {
                 let name = LockName::new(kind, "a").unwrap();
                 let spec = ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT);
                 let mut claim = zk.claim(spec).unwrap();
-                // Now and then one waits for its turn: nothing of those who gave up stands in its way.
-                if round % 20 == 19 {
+                if waits_for_its_turn(round) {
                     lock(&mut claim).await;
                     continue;
                 }
@@ -101,7 +108,9 @@ async fn storm_of_lock_calls(query: &str) {
         let mutex = locker.mutex(if task < 3 { "contended" } else { "own" }).unwrap();
         tasks.spawn(async move {
             for round in 0..400_u64 {
-                if let Ok(guard) = timeout(patience(round, task), mutex.lock()).await {
+                if waits_for_its_turn(round) {
+                    mutex.lock().await.unwrap().release().await.unwrap();
+                } else if let Ok(guard) = timeout(patience(round, task), mutex.lock()).await {
                     drop(guard.unwrap());
                 }
             }
@@ -135,7 +144,9 @@ async fn c6_tries_dropped_at_any_time_leave_nothing() {
         let mutex = locker.mutex("a").unwrap();
         tasks.spawn(async move {
             for round in 0..400_u64 {
-                if let Ok(Ok(Some(guard))) = timeout(patience(round, task), mutex.try_lock()).await {
+                if waits_for_its_turn(round) {
+                    mutex.lock().await.unwrap().release().await.unwrap();
+                } else if let Ok(Ok(Some(guard))) = timeout(patience(round, task), mutex.try_lock()).await {
                     guard.release().await.unwrap();
                 }
             }

@@ -10,7 +10,7 @@ use lockkit::{FencingToken, LockGuard, LockOptions, Locker, Released};
 use lockkit_torture::site::{ServerFault, Site};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Start, all};
+use super::{Start, all, zookeeper::SESSION};
 
 /// Set: each fault of each site, for its longest time, instead of one for no time where that takes long.
 const ALL_FAULTS: &str = "LOCKKIT_TORTURE_ALL_FAULTS";
@@ -18,10 +18,13 @@ const ALL_FAULTS: &str = "LOCKKIT_TORTURE_ALL_FAULTS";
 const SLOW: [&str; 5] =
     ["redis-cluster", "redis-sentinel", "redis-sentinel-wait", "zookeeper-deposed", "zookeeper-ensemble"];
 
-const TTL: Duration = Duration::from_secs(3);
-const OP_TIMEOUT: Duration = Duration::from_secs(1);
+/// Less than a clock is stepped by, and more than a server stands still under stress.
+const TTL: Duration = Duration::from_secs(6);
+const OP_TIMEOUT: Duration = Duration::from_secs(2);
+/// The sessions of the rounds are short, to be lost. What is held here is to outlast a busy machine.
+const LONG_SESSION: &str = "12s";
 /// A store in trouble pauses, and looks for its servers again.
-const BACK: Duration = Duration::from_secs(15);
+const BACK: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -91,8 +94,13 @@ fn text(failed: &Failed) -> &str {
     failed.message().unwrap_or("failed")
 }
 
+fn in_url(session: &str) -> String {
+    format!("session_timeout={session}")
+}
+
 async fn connect(url: &str) -> lockkit::Result<Locker> {
-    let locker = lockkit::connect(url).await?;
+    let url = url.replace(&in_url(SESSION), &in_url(LONG_SESSION));
+    let locker = lockkit::connect(&url).await?;
     let ttl = TTL.max(locker.descriptor().min_ttl);
     locker.with_defaults(LockOptions::new().with_ttl(ttl).with_op_timeout(OP_TIMEOUT))
 }
