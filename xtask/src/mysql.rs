@@ -52,6 +52,16 @@ impl Availability {
     }
 }
 
+/// Whether there is a MySQL here already, or a server of the user's own.
+pub(crate) fn look() -> Availability {
+    let is_there = env::var_os(lockkit_fixture::MYSQL_URL_VARIABLE).is_some()
+        || lockkit_fixture::mysql_is_there().is_ok();
+    if is_there {
+        return Availability::There;
+    }
+    Availability::Missing("`cargo xtask test --all` fetches one, and a Valkey".to_owned())
+}
+
 /// As [`offer`], unless the tests are pointed at a server of the user's own.
 ///
 /// # Errors

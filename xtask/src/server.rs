@@ -114,8 +114,10 @@ pub(crate) const SHELLCHECK: Server = Server {
     only_for_root: false,
 };
 
+/// What the tests of every day need.
+pub(crate) const EVERYDAY: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB, &NETWORKS];
 /// All that the test suite needs.
-pub(crate) const ALL: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB, &GALERA, &CURATOR, &NETWORKS];
+pub(crate) const ALL: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB, &NETWORKS, &GALERA, &CURATOR];
 /// What serving a Redis needs.
 pub(crate) const FOR_REDIS: &[&Server] = &[&REDIS];
 /// What serving a MariaDB needs.

@@ -70,8 +70,8 @@ const THOROUGH: [(&str, &str); 13] = [
 ];
 /// Tests of the thorough tier in programs of everyday, by package, program and parts of their names: topologies, variants
 /// of a store, and on MySQL what is proved by the same statements on MariaDB.
-const THOROUGH_PARTS: [(&str, &str, &[&str]); 3] = [
-    ("lockkit-mysql", "mysql", &["mysql::"]),
+const THOROUGH_PARTS: [(&str, &str, &[&str]); 4] = [
+    ("lockkit-mysql", "mysql", &["galera::", "mysql::"]),
     ("lockkit-mysql", "pessimistic", &["mysql::"]),
     (
         "lockkit-stores",
@@ -83,6 +83,20 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 3] = [
             "-unfair::",
             "mysql::one_permit::",
             "mysql::writer::",
+        ],
+    ),
+    (
+        "lockkit-stores",
+        "torture",
+        &[
+            "-cluster::",
+            "-deposed::",
+            "-ensemble::",
+            "-sentinel::",
+            "-sentinel-wait::",
+            "galera::",
+            "mysql-clock::",
+            "mysql-pessimistic::",
         ],
     ),
 ];
@@ -115,12 +129,11 @@ pub(crate) enum Tier {
 /// # Errors
 /// A server is missing, a test fails, or none ran.
 pub(crate) fn run(tier: Tier, arguments: &[String]) -> Result<()> {
-    install::servers(server::ALL)?;
-    let mysql = mysql::offer_to_tests()?;
+    let is_chosen = arguments.iter().any(|argument| argument != LOCKED);
+    let mysql = install_servers(tier == Tier::Thorough || is_chosen)?;
     mysql.warn();
-    valkey::offer();
     let mut report = Report::default();
-    if arguments.iter().all(|argument| argument == LOCKED) {
+    if !is_chosen {
         run_programs(tier, arguments, &mut report)?;
     } else {
         let mut command = cargo(&CHOSEN);
@@ -130,6 +143,17 @@ pub(crate) fn run(tier: Tier, arguments: &[String]) -> Result<()> {
     // Once more: what was said before the tests has long scrolled away.
     mysql.warn();
     report.end()
+}
+
+/// What Debian has no package of is fetched for `all` alone; where it is there, it is tested every day.
+fn install_servers(all: bool) -> Result<mysql::Availability> {
+    if !all {
+        install::servers(server::EVERYDAY)?;
+        return Ok(mysql::look());
+    }
+    install::servers(server::ALL)?;
+    valkey::offer();
+    mysql::offer_to_tests()
 }
 
 /// The tests of everyday, or those of `arguments`, so many times, while the machine is kept busy and the servers stand still now and then.
