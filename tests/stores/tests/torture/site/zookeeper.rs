@@ -26,7 +26,8 @@ struct ZooKeeper {
 }
 
 pub(super) fn start(queue: Queue) -> Result<Box<dyn Site>, Failed> {
-    let server = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_durable().with_config(SESSIONS))?;
+    let server =
+        ZooKeeperServer::start_with(ZooKeeperOptions::default().with_durable().with_config(SESSIONS))?;
     let name = match queue {
         Queue::Fair => "zookeeper",
         Queue::Unfair => "zookeeper-unfair",
