@@ -52,14 +52,15 @@ impl Availability {
     }
 }
 
-/// Whether there is a MySQL here already, or a server of the user's own.
+/// Whether the tests have a MySQL already: one that can be started, or a server of the user's own.
 pub(crate) fn look() -> Availability {
-    let is_there = env::var_os(lockkit_fixture::MYSQL_URL_VARIABLE).is_some()
-        || lockkit_fixture::mysql_is_there().is_ok();
-    if is_there {
+    if env::var_os(lockkit_fixture::MYSQL_URL_VARIABLE).is_some() {
         return Availability::There;
     }
-    Availability::Missing("`cargo xtask test --all` fetches one, and a Valkey".to_owned())
+    match lockkit_fixture::mysql_is_there() {
+        Ok(()) => Availability::There,
+        Err(_) => Availability::Missing("`cargo xtask test --all` fetches one.".to_owned()),
+    }
 }
 
 /// As [`offer`], unless the tests are pointed at a server of the user's own.
@@ -67,10 +68,10 @@ pub(crate) fn look() -> Availability {
 /// # Errors
 /// As for [`offer`].
 pub(crate) fn offer_to_tests() -> Result<Availability> {
-    if env::var_os(lockkit_fixture::MYSQL_URL_VARIABLE).is_some() {
-        return Ok(Availability::There);
+    match look() {
+        Availability::There => Ok(Availability::There),
+        Availability::Missing(_) => offer(),
     }
-    offer()
 }
 
 /// Makes sure that MySQL can be started, and fetches it if it is missing. Where it can't be had, tests go on without.

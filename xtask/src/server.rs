@@ -114,9 +114,9 @@ pub(crate) const SHELLCHECK: Server = Server {
     only_for_root: false,
 };
 
-/// What the tests of every day need.
+/// What the everyday tier of the tests needs.
 pub(crate) const EVERYDAY: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB, &NETWORKS];
-/// All that the test suite needs.
+/// What the whole test suite needs.
 pub(crate) const ALL: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB, &NETWORKS, &GALERA, &CURATOR];
 /// What serving a Redis needs.
 pub(crate) const FOR_REDIS: &[&Server] = &[&REDIS];

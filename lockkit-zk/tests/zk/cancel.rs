@@ -3,19 +3,25 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use lockkit_core::{
-    Kind, LockName, OwnerId,
+    Kind, LockName, Mutex, OwnerId,
     spi::{Attempt, Backend as _, ClaimSpec, Mode, Wait},
 };
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::support::*;
 
-/// Every so many calls, one waits for its turn: nothing of those who gave up stands in its way, and on a busy machine no
-/// more of them pile up than the server can serve.
+/// Of so many calls, the last one waits until it is granted. It proves that the cancelled calls before it do not block it.
+/// It also gives a busy server time to undo them: otherwise they pile up faster than the server removes them.
 const CALLS_BEFORE_A_TURN: u64 = 20;
 
 fn waits_for_its_turn(round: u64) -> bool {
     round % CALLS_BEFORE_A_TURN == CALLS_BEFORE_A_TURN - 1
+}
+
+/// Fails unless the lock is granted soon.
+async fn take_a_turn(mutex: &Mutex) {
+    let guard = timeout(SOON, mutex.lock()).await.unwrap().unwrap();
+    guard.release().await.unwrap();
 }
 
 /// From 0 to 3 ms.
@@ -109,7 +115,7 @@ async fn storm_of_lock_calls(query: &str) {
         tasks.spawn(async move {
             for round in 0..400_u64 {
                 if waits_for_its_turn(round) {
-                    mutex.lock().await.unwrap().release().await.unwrap();
+                    take_a_turn(&mutex).await;
                 } else if let Ok(guard) = timeout(patience(round, task), mutex.lock()).await {
                     drop(guard.unwrap());
                 }
@@ -120,7 +126,7 @@ async fn storm_of_lock_calls(query: &str) {
         task.unwrap();
     }
     // Nothing stands in the way of the next.
-    timeout(SOON, locker.mutex("contended").unwrap().lock()).await.unwrap().unwrap().release().await.unwrap();
+    take_a_turn(&locker.mutex("contended").unwrap()).await;
     timeout(SOON, locker.shutdown()).await.unwrap().unwrap();
     bed.assert_clean().await;
 }
@@ -145,7 +151,7 @@ async fn c6_tries_dropped_at_any_time_leave_nothing() {
         tasks.spawn(async move {
             for round in 0..400_u64 {
                 if waits_for_its_turn(round) {
-                    mutex.lock().await.unwrap().release().await.unwrap();
+                    take_a_turn(&mutex).await;
                 } else if let Ok(Ok(Some(guard))) = timeout(patience(round, task), mutex.try_lock()).await {
                     guard.release().await.unwrap();
                 }

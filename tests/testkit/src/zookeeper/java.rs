@@ -101,47 +101,7 @@ fn class_path(folder: &Path, jars: &[&str]) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
-    use super::{super::server::ZooKeeperServer, *};
-
-    const CURATOR_LOCK: &str = r#"
-        import org.apache.curator.framework.*;
-        import org.apache.curator.framework.recipes.locks.*;
-        import org.apache.curator.retry.*;
-
-        class Lock {
-            public static void main(String[] args) throws Exception {
-                try (var client = CuratorFrameworkFactory.newClient(args[0], new RetryOneTime(100))) {
-                    client.start();
-                    var lock = new InterProcessMutex(client, "/lock");
-                    lock.acquire();
-                    System.out.println(client.getChildren().forPath("/lock"));
-                    lock.release();
-                }
-            }
-        }
-    "#;
-
-    #[test]
-    fn a_program_that_uses_curator_compiles_and_runs() {
-        let server = ZooKeeperServer::start().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("Lock.java"), CURATOR_LOCK).unwrap();
-        let jars = curator_classpath().unwrap();
-        let compiled = Command::new(java_compiler().unwrap())
-            .args(["-cp", &jars, "Lock.java"])
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-        let ran = Command::new(java_runtime().unwrap())
-            .args(["-cp", &format!("{}:{jars}", folder.path().display()), "Lock", &server.addr().to_string()])
-            .output()
-            .unwrap();
-        let children = String::from_utf8_lossy(&ran.stdout);
-        assert!(children.contains("-lock-0000000000"), "{children}{}", String::from_utf8_lossy(&ran.stderr));
-    }
+    use super::*;
 
     #[test]
     fn the_first_jar_that_is_missing_is_named() {

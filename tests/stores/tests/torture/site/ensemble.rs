@@ -7,7 +7,7 @@ use lockkit_torture::site::{BoxError, ServerFault, Site};
 use super::{
     Rounds, choose, lasting, left_out,
     network::Servers,
-    zookeeper::{SESSION, SESSIONS, leaks},
+    zookeeper::{LONGEST_SESSION, SESSION, leaks},
 };
 
 const CUT_FOLLOWER: &str = "cut-follower";
@@ -35,7 +35,7 @@ enum Struck {
 }
 
 pub(super) fn start() -> Result<Box<dyn Site>, Failed> {
-    let options = ZooKeeperOptions::default().with_config(SESSIONS);
+    let options = ZooKeeperOptions::default().with_config(LONGEST_SESSION);
     let servers = match NamespacedEnsemble::is_possible() {
         Ok(()) => Servers::Apart(NamespacedEnsemble::start(NODES, options)?),
         Err(reason) => {

@@ -18,10 +18,10 @@ const ALL_FAULTS: &str = "LOCKKIT_TORTURE_ALL_FAULTS";
 const SLOW: [&str; 5] =
     ["redis-cluster", "redis-sentinel", "redis-sentinel-wait", "zookeeper-deposed", "zookeeper-ensemble"];
 
-/// Less than a clock is stepped by, and more than a server stands still under stress.
+/// Shorter than the step of `clock-forward`, which ends this lease. Longer than a server stands still under stress.
 const TTL: Duration = Duration::from_secs(6);
 const OP_TIMEOUT: Duration = Duration::from_secs(2);
-/// The sessions of the rounds are short, to be lost. What is held here is to outlast a busy machine.
+/// The rounds use short sessions, so that workers lose them. A trial loses none, even on a busy machine.
 const LONG_SESSION: &str = "12s";
 /// A store in trouble pauses, and looks for its servers again.
 const BACK: Duration = Duration::from_secs(60);
@@ -94,6 +94,7 @@ fn text(failed: &Failed) -> &str {
     failed.message().unwrap_or("failed")
 }
 
+/// How the URL of a ZooKeeper asks for a session.
 fn in_url(session: &str) -> String {
     format!("session_timeout={session}")
 }

@@ -8,8 +8,8 @@ use super::server::{Alone, Server, kill, stop};
 
 /// Short, so that the dead are followed soon; long enough for heartbeats on a busy machine.
 pub(super) const SESSION: &str = "1500ms";
-/// Longer ones can be had, too.
-pub(super) const SESSIONS: &str = "maxSessionTimeout=60000";
+/// A line of `zoo.cfg`: the server grants sessions up to a minute. By default it grants at most 20 ticks.
+pub(super) const LONGEST_SESSION: &str = "maxSessionTimeout=60000";
 
 /// Whether waiters are served in their order.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ struct ZooKeeper {
 
 pub(super) fn start(queue: Queue) -> Result<Box<dyn Site>, Failed> {
     let server =
-        ZooKeeperServer::start_with(ZooKeeperOptions::default().with_durable().with_config(SESSIONS))?;
+        ZooKeeperServer::start_with(ZooKeeperOptions::default().with_durable().with_config(LONGEST_SESSION))?;
     let name = match queue {
         Queue::Fair => "zookeeper",
         Queue::Unfair => "zookeeper-unfair",
