@@ -1,7 +1,6 @@
 //! A folder, a client in this process, and client processes.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -66,10 +65,8 @@ pub(crate) fn eventually(what: &str, is_so: impl Fn() -> Result<bool, Failed>) -
 /// Stops a client outside of the gate of its lock: from inside it would keep out everybody.
 pub(crate) fn stop(client: &Peer, store: &Store) -> Result<(), Failed> {
     let gate = gate_of(store.path())?;
-    let stat = format!("/proc/{}/stat", client.id());
     eventually("it is always inside the gate", || {
         client.signal(Signal::SIGSTOP)?;
-        eventually("it does not stop", || Ok(fs::read_to_string(&stat)?.contains(") T ")))?;
         if gate.try_lock().is_ok() {
             gate.unlock()?;
             return Ok(true);

@@ -16,6 +16,8 @@ use nix::{
     unistd::Pid,
 };
 
+use crate::process::pause;
+
 /// A process that says nothing for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -69,12 +71,15 @@ impl Peer {
         self.process.id()
     }
 
-    /// Sends it a signal.
+    /// Sends it a signal. After SIGSTOP it returns when the process no longer runs.
     ///
     /// # Errors
-    /// It has ended.
+    /// It has ended, or does not stop.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let id = Pid::from_raw(self.process.id().try_into()?);
+        if signal == Signal::SIGSTOP {
+            return pause(id);
+        }
         kill(id, signal).with_context(|| format!("{signal} can't be sent to {id}"))
     }
 

@@ -156,16 +156,7 @@ impl Leashed {
     /// When the server has ended, or does not stop.
     pub fn pause(&self) -> Result<()> {
         *self.state() = State::Paused;
-        self.signal(Signal::SIGSTOP)?;
-        // The signal is only on its way yet: on a busy machine a thread may answer one more request meanwhile.
-        let deadline = Instant::now() + PAUSE_TIMEOUT;
-        while !self.is_stopped()? {
-            if Instant::now() > deadline {
-                bail!("{} did not stop within {PAUSE_TIMEOUT:?}", self.server);
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        pause(self.server)
     }
 
     /// Lets a paused server go on.
@@ -181,21 +172,6 @@ impl Leashed {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether every thread is stopped; where there is no `/proc`, that is taken for granted.
-    fn is_stopped(&self) -> Result<bool> {
-        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.server)) else { return Ok(true) };
-        for thread in threads {
-            // A thread that ends meanwhile doesn't run either.
-            let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
-            // The name, in parentheses, may hold anything.
-            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-            if !matches!(state, Some('T' | 't' | 'Z' | 'X')) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// Kills the server (SIGKILL), paused or not, and waits until it is gone.
@@ -248,6 +224,38 @@ impl Drop for Leashed {
         // A process that can't be waited for is nothing a test could react to.
         let _ = self.kill();
     }
+}
+
+/// Stops a process (SIGSTOP), and returns when none of its threads runs any more.
+///
+/// # Errors
+/// The process has ended, or does not stop.
+pub(crate) fn pause(process: Pid) -> Result<()> {
+    kill(process, Signal::SIGSTOP).with_context(|| format!("{process} can't be stopped"))?;
+    // The signal is only on its way yet: on a busy machine a thread may send or answer one more request meanwhile.
+    let deadline = Instant::now() + PAUSE_TIMEOUT;
+    while !is_stopped(process)? {
+        if Instant::now() > deadline {
+            bail!("{process} did not stop within {PAUSE_TIMEOUT:?}");
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Whether every thread is stopped; where there is no `/proc`, that is taken for granted.
+fn is_stopped(process: Pid) -> Result<bool> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return Ok(true) };
+    for thread in threads {
+        // A thread that ends meanwhile doesn't run either.
+        let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
+        // The name, in parentheses, may hold anything.
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        if !matches!(state, Some('T' | 't' | 'Z' | 'X')) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -306,14 +314,14 @@ mod tests {
         let state = Arc::downgrade(&server.state);
         assert_eq!(parent_of(pid), Some(parent));
         let stalling = thread::spawn(move || stall_now_and_then(pid, parent, &state));
-        while !server.is_stopped().unwrap() {
+        while !is_stopped(server.server).unwrap() {
             thread::sleep(Duration::from_millis(5));
         }
         // It waits until the stall is over, and then nobody lets the server go on.
         server.pause().unwrap();
         let until = Instant::now() + Duration::from_secs(6);
         while Instant::now() < until {
-            assert!(server.is_stopped().unwrap());
+            assert!(is_stopped(server.server).unwrap());
             thread::sleep(Duration::from_millis(20));
         }
         drop(server);
