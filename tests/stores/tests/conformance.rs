@@ -11,13 +11,16 @@ mod shared;
 #[path = "support/zookeeper.rs"]
 mod zookeeper;
 
-use std::{error::Error, process::ExitCode, sync::Arc};
+use std::{env, error::Error, process::ExitCode, sync::Arc};
 
 use lockkit::Need;
 use lockkit_conformance::{
-    Store,
+    Locks, Store,
     stores::{MemoryStore, QuorumStore},
 };
+
+/// Set by `cargo xtask test` where each case is to be run on one lock of a store only.
+const ONE_LOCK: &str = "LOCKKIT_TEST_ONE_LOCK";
 
 /// A store, and whether it may be stopped and restarted: some cases need that.
 type Found = (Arc<dyn Store>, bool);
@@ -31,7 +34,8 @@ fn main() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
     let is_complete = found.iter().all(|(_, is_ours)| *is_ours);
     let stores = found.into_iter().map(|(store, _)| store);
     Ok(if is_complete {
-        lockkit_conformance::main_covering_all(stores)
+        let locks = if env::var_os(ONE_LOCK).is_some() { Locks::InTurn } else { Locks::All };
+        lockkit_conformance::main_covering_all(stores, locks)
     } else {
         lockkit_conformance::main(stores)
     })
