@@ -167,7 +167,7 @@ impl Env {
 
     /// A locker with a connection of its own.
     pub(crate) async fn locker(&self) -> Locker {
-        Locker::from_dyn(self.backend().await)
+        patient(Locker::from_dyn(self.backend().await))
     }
 
     pub(crate) async fn backend(&self) -> Arc<dyn Backend> {
@@ -179,7 +179,7 @@ impl Env {
     pub(crate) async fn faulty_locker(&self) -> (Locker, Arc<dyn Link>) {
         let connected = in_the_end(async || self.harness().connect_through_faults().await).await;
         let (backend, link) = connected.expect("the store can be reached");
-        let locker = Locker::from_dyn(backend);
+        let locker = patient(Locker::from_dyn(backend));
         self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner).push(locker.clone());
         give_back(take(&self.lock(&locker, "used before", long())).await).await;
         (locker, link)
@@ -202,7 +202,7 @@ impl Env {
     pub(crate) async fn spied_locker(&self) -> (Locker, Arc<Line>) {
         let faulty = Faulty::new(self.backend().await);
         let line = faulty.line();
-        (Locker::new(faulty), line)
+        (patient(Locker::new(faulty)), line)
     }
 
     /// The lock of this case's flavor.
@@ -290,6 +290,11 @@ impl fmt::Debug for Env {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Env").field(&self.0.harness).finish()
     }
+}
+
+/// What an operator asks has the locker's own bound.
+fn patient(locker: Locker) -> Locker {
+    locker.with_defaults(long()).expect("good options")
 }
 
 /// A lease that no case outlives, with requests that a store may be late for.
