@@ -60,6 +60,8 @@ pub mod faulty;
 mod harness;
 mod judge;
 mod lock;
+#[doc(hidden)]
+pub mod mutant;
 mod oracle;
 mod pinger;
 pub mod proxy;

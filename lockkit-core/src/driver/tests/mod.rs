@@ -8,7 +8,6 @@ mod churn;
 mod clean_up;
 mod expiring;
 mod extend;
-mod fakes;
 mod gate;
 mod gate_edges;
 mod gate_faults;
@@ -29,7 +28,6 @@ mod renewal;
 mod runtimes;
 mod shutdown;
 mod shutdown_races;
-mod store;
 mod tokens;
 mod traits;
 mod trouble;
@@ -39,14 +37,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, task::JoinSet, time};
 
-use self::{
-    fakes::{Fake, Kind},
-    store::Store,
-};
 use crate::{
     Clock, Locker, Mutex,
     driver::acquire::Request,
     error::ErrorKind,
+    fake::{Fake, Kind, Store},
     options::{CheckedOptions, LockOptions, Renewal},
     spi::Mode,
 };
@@ -86,7 +81,7 @@ impl World {
     }
 
     fn tuned(kind: Kind, tune: impl FnOnce(Fake) -> Fake) -> Self {
-        let store = Arc::new(Store::default());
+        let store = Store::new(0);
         store.set_latency(ms(2));
         let locker = Locker::new(tune(Fake::new(Arc::clone(&store), kind))).with_clock(Clock::Tokio);
         // Each task talks to the store by itself, but where the gate is what is tested.

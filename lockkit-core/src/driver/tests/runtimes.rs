@@ -7,14 +7,10 @@ use tokio::{
     time,
 };
 
-use super::{
-    World,
-    fakes::{KINDS, Kind},
-    ms, options, secs,
-    store::{Fault, Op},
-};
+use super::{World, ms, options, secs};
 use crate::{
     Clock,
+    fake::{Fault, KINDS, Kind, Op},
     observe::{Event, Observer},
     options::Renewal,
     spi::Released,
@@ -233,7 +229,7 @@ fn a_clean_up_cut_off_by_its_runtime_is_adopted() {
 #[test]
 fn a_caller_whose_runtime_ends_leaves_nothing_with_a_keeper_elsewhere() {
     for kind in KINDS {
-        for fault in [Fault::Late(Duration::from_millis(100)), Fault::HangAfter] {
+        for fault in [Fault::SlowReply(Duration::from_millis(100)), Fault::HangAfter] {
             let world = world(kind);
             let home = threads();
             home.block_on(async { drop(world.mutex("x").lock().await.unwrap()) });
