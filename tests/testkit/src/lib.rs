@@ -9,6 +9,7 @@ pub mod claims;
 mod clock;
 mod mysql;
 pub mod names;
+mod namespaced;
 mod network;
 mod peer;
 mod ports;
@@ -23,6 +24,7 @@ pub use self::{
         GALERA_LIBRARIES, GaleraCluster, MYSQL_HOME_VARIABLE, MYSQL_URL_VARIABLE, SqlFlavor, SqlServer,
         TestSql, has_mysql, mysql_home, mysql_is_there, sql_servers_from_env_or_start, unpacked_mysql,
     },
+    namespaced::Namespaced,
     peer::Peer,
     process::{Leashed, STALLS_VARIABLE},
     redis::{
