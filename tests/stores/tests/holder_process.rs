@@ -1,10 +1,9 @@
 //! C9, C3 and C4 with real processes: a holder that is killed, and one that is stopped past its lease.
 //!
-//! The test binary starts itself again as the holder; a variable with the store's URL tells it so.
+//! The test binary starts itself again as the holder.
 
 use std::{
     any::Any,
-    env,
     time::{Duration, Instant},
 };
 
@@ -12,14 +11,12 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use lockkit::{LockOptions, Locker, Mutex, Released};
 use lockkit_conformance::StallMeter;
 use lockkit_fixture::{
-    Peer, SqlFlavor, SqlServer, ZooKeeperOptions, ZooKeeperServer, mysql_is_there, redis_from_env_or_start,
-    slack,
+    Peer, SqlFlavor, SqlServer, ZooKeeperOptions, ZooKeeperServer, mysql_is_there, next_line,
+    redis_from_env_or_start, role, slack,
 };
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 
-const HOLDER_URL: &str = "LOCKKIT_HOLDER_URL";
-const HOLDER_TTL: &str = "LOCKKIT_HOLDER_TTL_MS";
 const TTL: Duration = Duration::from_secs(1);
 /// How many times longer the lease becomes at most, if the machine was too slow for a shorter one.
 const MOST: u32 = 8;
@@ -27,9 +24,9 @@ const MOST: u32 = 8;
 const LONG: Duration = Duration::from_secs(30);
 
 fn main() -> Result<(), Failed> {
-    if let Ok(url) = env::var(HOLDER_URL) {
-        let ttl = Duration::from_millis(env::var(HOLDER_TTL)?.parse()?);
-        return Ok(Runtime::new()?.block_on(hold(&url, ttl))?);
+    if let Some([url, ttl]) = role().as_deref() {
+        let ttl = Duration::from_millis(ttl.parse()?);
+        return Ok(Runtime::new()?.block_on(hold(url, ttl))?);
     }
     let mut trials = trials("redis", redis);
     trials.extend(self::trials("zookeeper", zookeeper));
@@ -99,7 +96,7 @@ async fn hold(url: &str, ttl: Duration) -> lockkit::Result<()> {
     println!("{} {}", guard.fencing_token(), locker.descriptor().takeover_delay.as_millis());
     // The runtime goes on renewing on its other threads.
     tokio::task::block_in_place(|| {
-        for _ in std::io::stdin().lines() {
+        while next_line().is_some() {
             println!("{}", guard.is_held());
         }
     });
@@ -193,7 +190,7 @@ struct Holder {
 
 impl Holder {
     fn start(place: &Place, ttl: Duration) -> Result<Self, Failed> {
-        let process = Peer::start([(HOLDER_URL, place.url(ttl)), (HOLDER_TTL, ttl.as_millis().to_string())])?;
+        let process = Peer::start(&format!("{} {}", place.url(ttl), ttl.as_millis()))?;
         let told = process.hear()?;
         let (token, delay) = told.split_once(' ').ok_or("the holder told no delay")?;
         let takeover_delay = Duration::from_millis(delay.parse()?);

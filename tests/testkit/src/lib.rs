@@ -25,7 +25,7 @@ pub use self::{
         TestSql, has_mysql, mysql_home, mysql_is_there, sql_servers_from_env_or_start, unpacked_mysql,
     },
     namespaced::Namespaced,
-    peer::Peer,
+    peer::{Peer, end_with_parent, next_line, role},
     process::{Leashed, STALLS_VARIABLE},
     redis::{
         ClientCertificates, NamespacedSentinels, REDIS_URL_VARIABLE, RedisCluster, RedisClusterOptions,
