@@ -7,10 +7,12 @@ use lockkit::{Election, ErrorKind, Leadership, LockOptions, Released};
 use lockkit_fixture::end_with_parent;
 use lockkit_torture::{
     clock::now,
-    history::{Event, Holder, Lock, Mode, Op, Outcome, Patience, Renewal, Writer},
+    history::{Event, Holder, Lock, Mode, Op, Outcome, Patience, Refusal, Renewal, Writer},
 };
 use rand::RngExt as _;
 use tokio::{runtime::Builder, time::sleep};
+
+use crate::settled;
 
 pub(crate) const ELECTION: &str = "storm";
 pub(crate) const CANDIDATE: &str = "candidate";
@@ -29,7 +31,13 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failed> {
     let ttl = Duration::from_millis(ttl.parse()?);
     let history = Writer::create(&Path::new(folder).join(format!("{process}.jsonl")), process)?;
     Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let locker = lockkit::connect(url).await?;
+        let locker = loop {
+            match lockkit::connect(url).await {
+                // On a busy machine a session ends before it is granted; there will be another one.
+                Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                locker => break locker?,
+            }
+        };
         let election = locker.election(ELECTION)?.with_options(LockOptions::new().with_ttl(ttl))?;
         history.write(Event::Begins { backend: locker.descriptor().name.to_owned() });
         if role == OBSERVER {
@@ -44,7 +52,11 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failed> {
 async fn observe(election: &Election, history: &Writer) -> Result<(), Failed> {
     let mut watch = election.watch();
     loop {
-        let leader = watch.changed().await?;
+        let leader = match watch.changed().await {
+            // As above.
+            Err(error) if error.kind() == ErrorKind::Unavailable => continue,
+            leader => leader?,
+        };
         let holders =
             leader.map(|leader| Holder { op: None, token: Some(leader.term.get()), mode: Mode::Exclusive });
         let answered = now();
@@ -76,7 +88,15 @@ impl Candidate {
     async fn by_hand(&self) -> Result<(), Failed> {
         loop {
             self.asks();
-            let leadership = self.election.campaign(&self.process.to_string()).await?;
+            let leadership = match self.election.campaign(&self.process.to_string()).await {
+                // As above.
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    self.history
+                        .write(Event::Refused { op: self.op(), why: Refusal::Unknown(error.to_string()) });
+                    continue;
+                }
+                leadership => leadership?,
+            };
             if self.leads(&leadership).await {
                 let outcome = match leadership.resign().await {
                     Ok(Released::Freed) => Outcome::Freed,
@@ -136,11 +156,11 @@ impl Candidate {
             self.asks();
         }
         let op = self.op();
-        let stay = Duration::from_millis(match rand::rng().random_range(0..4) {
-            0 => rand::rng().random_range(0..100),
-            1 => rand::rng().random_range(300..1_000),
-            _ => 3_000,
-        });
+        let stay = match rand::rng().random_range(0..4) {
+            0 => Duration::from_millis(rand::rng().random_range(0..100)),
+            1 => Duration::from_millis(rand::rng().random_range(300..1_000)),
+            _ => settled() * 2,
+        };
         let end = now() + nanos(stay);
         loop {
             // Before it asks: what is true then, was true now.

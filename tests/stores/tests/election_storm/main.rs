@@ -29,10 +29,15 @@ use crate::child::{CANDIDATE, ELECTION, OBSERVER};
 const CANDIDATES: usize = 5;
 const OBSERVERS: usize = 3;
 const BLOWS: u64 = 8;
-/// A leader that has stood for so long, should have been seen by all.
-const SETTLED: Duration = Duration::from_millis(1_600);
+/// Observers look four times a second, or a little less often.
+const LOOKS: Duration = Duration::from_millis(313);
 /// A storm takes half a minute.
 const LONGEST: Duration = Duration::from_secs(60);
+
+/// A leader that has led for so long has been seen by all observers.
+fn settled() -> Duration {
+    LOOKS + slack() / 2
+}
 
 fn main() -> Result<(), Failed> {
     if let Some(words) = role() {
@@ -84,8 +89,7 @@ fn storm(place: Place) -> Result<(), Failed> {
         locker.shutdown().await?;
         Ok::<_, Failed>(descriptor)
     })?;
-    let settled = descriptor.poll.max.min(Duration::from_millis(250)).mul_f64(1.25);
-    check::verify(&read(folder.path())?, &Terms::of(&descriptor, slack()), settled)
+    check::verify(&read(folder.path())?, &Terms::of(&descriptor, slack()))
 }
 
 /// A process of ours, which writes what it believes into the folder.
@@ -134,7 +138,8 @@ async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<(), Fa
                 },
             };
             let settles = fault % 2 == 0;
-            let stay = if settles { SETTLED } else { Duration::from_millis(chance.random_range(0..300)) };
+            let brief = Duration::from_millis(chance.random_range(0..300));
+            let stay = if settles { settled() } else { brief };
             if timeout(stay, watch.changed()).await.is_err() {
                 break leader;
             }
