@@ -1,7 +1,7 @@
 //! A client process. It says when it is ready, does as each line from its parent says, and ends with its input.
 
 use std::{
-    env, fs,
+    fs,
     fs::File,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
@@ -15,18 +15,16 @@ use lockkit_core::{LockGuard, Locker};
 use lockkit_file::{Config, FileStore};
 use tokio::runtime::Runtime;
 
-/// The folder of the store, then what to do.
-pub(crate) const ROLE: &str = "LOCKKIT_FILE_ROLE";
 /// The lock that all compete for.
 pub(crate) const NAME: &str = "a";
 
-pub(crate) fn run_if_asked() -> Option<Result<(), Failed>> {
-    let role = env::var(ROLE).ok()?;
-    let words: Vec<_> = role.split(' ').collect();
-    Some(Runtime::new().map_err(Failed::from).and_then(|runtime| runtime.block_on(run(&words))))
+/// The role is the folder of the store, then what to do.
+pub(crate) fn run(role: &[String]) -> Result<(), Failed> {
+    let words: Vec<_> = role.iter().map(String::as_str).collect();
+    Runtime::new()?.block_on(play(&words))
 }
 
-async fn run(words: &[&str]) -> Result<(), Failed> {
+async fn play(words: &[&str]) -> Result<(), Failed> {
     let folder = PathBuf::from(words[0]);
     let locker = connect(&folder)?;
     match words[1..] {
@@ -48,7 +46,7 @@ pub(crate) fn connect(folder: &Path) -> Result<Locker, Failed> {
 }
 
 fn next_line() -> Option<String> {
-    tokio::task::block_in_place(|| std::io::stdin().lines().next()?.ok())
+    tokio::task::block_in_place(lockkit_fixture::next_line)
 }
 
 async fn take(locker: &Locker) -> Result<LockGuard, Failed> {

@@ -1,6 +1,6 @@
 //! Locks among real processes: who dies, who is stopped, who comes next, and what a grant costs.
 //!
-//! The test binary starts itself again as a client process; a variable tells it so.
+//! The test binary starts itself again as a client process.
 
 mod child;
 mod crash;
@@ -9,12 +9,13 @@ mod queue;
 mod stopped;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use lockkit_fixture::role;
 
 type Case = fn() -> Result<(), Failed>;
 
 fn main() -> Result<(), Failed> {
-    if let Some(result) = child::run_if_asked() {
-        return result;
+    if let Some(role) = role() {
+        return child::run(&role);
     }
     let mut arguments = Arguments::from_args();
     // They measure time.

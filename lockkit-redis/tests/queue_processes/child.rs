@@ -1,13 +1,6 @@
 //! A client process. It says when it is ready, does as each line from its parent says, and ends with its input.
 
-use std::{
-    env, fs,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{fs, sync::Arc, time::Duration};
 
 use libtest_mimic::Failed;
 use lockkit_core::{LockGuard, LockOptions, Locker, Mutex, RwLock, Semaphore, url::StoreUrl};
@@ -18,21 +11,18 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// The URL of the store, then what to do.
-pub(crate) const ROLE: &str = "LOCKKIT_QUEUE_ROLE";
 /// The op_timeout is below the shortest claim window, 500 ms.
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_millis(300);
 
-pub(crate) fn run_if_asked() -> Option<Result<(), Failed>> {
-    let role = env::var(ROLE).ok()?;
-    let words: Vec<_> = role.split(' ').collect();
-    Some(Runtime::new().map_err(Failed::from).and_then(|runtime| runtime.block_on(run(&words))))
+/// The role is the URL of the store, then what to do.
+pub(crate) fn run(role: &[String]) -> Result<(), Failed> {
+    let words: Vec<_> = role.iter().map(String::as_str).collect();
+    Runtime::new()?.block_on(play(&words))
 }
 
-async fn run(words: &[&str]) -> Result<(), Failed> {
+async fn play(words: &[&str]) -> Result<(), Failed> {
     let locker = connect(words[0]).await?;
     match words[1..] {
-        ["compete", tasks, hold] => compete(&locker, tasks.parse()?, hold.parse()?).await?,
         ["write"] => wait_for_one(rw_lock(&locker)?.write()).await?,
         ["acquire", permits] => wait_for_one(semaphore(&locker)?.acquire_many(permits.parse()?)).await?,
         ["wait", waiters] => wait(&locker, waiters.parse()?).await?,
@@ -79,35 +69,7 @@ pub(crate) fn semaphore(locker: &Locker) -> Result<Semaphore, Failed> {
 }
 
 fn next_line() -> Option<String> {
-    tokio::task::block_in_place(|| std::io::stdin().lines().next()?.ok())
-}
-
-/// Tasks that take the lock again and again, until told to stop. Says how often each of them got it.
-async fn compete(locker: &Locker, tasks: u64, hold: u64) -> Result<(), Failed> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let (mut running, hold) = (JoinSet::new(), Duration::from_millis(hold));
-    println!("ready");
-    next_line();
-    for _ in 0..tasks {
-        let (mutex, stop) = (locker.mutex("a")?, Arc::clone(&stop));
-        running.spawn(async move {
-            let mut grants = 0_u64;
-            while !stop.load(Ordering::Relaxed) {
-                let guard = mutex.lock().await.unwrap();
-                grants += 1;
-                if !hold.is_zero() {
-                    sleep(hold).await;
-                }
-                guard.release().await.unwrap();
-            }
-            grants
-        });
-    }
-    next_line();
-    stop.store(true, Ordering::Relaxed);
-    let grants: Vec<_> = running.join_all().await.iter().map(u64::to_string).collect();
-    println!("{}", grants.join(" "));
-    Ok(())
+    tokio::task::block_in_place(lockkit_fixture::next_line)
 }
 
 /// Waits for the lock, tells each token, and lets go when told.

@@ -1,22 +1,22 @@
 //! C9, C3 and C4 with real processes: a holder that is killed, and one that is stopped past its lease.
 //!
-//! The test binary starts itself again as the holder; a variable with the store's URL tells it so.
+//! The test binary starts itself again as the holder.
 
 use std::{
     any::Any,
-    env,
     time::{Duration, Instant},
 };
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockkit::{LockOptions, Locker, Mutex, Released};
 use lockkit_conformance::StallMeter;
-use lockkit_fixture::{Peer, SqlFlavor, SqlServer, mysql_is_there, redis_from_env_or_start, slack};
+use lockkit_fixture::{
+    Peer, SqlFlavor, SqlServer, ZooKeeperOptions, ZooKeeperServer, mysql_is_there, next_line,
+    redis_from_env_or_start, role, slack,
+};
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 
-const HOLDER_URL: &str = "LOCKKIT_HOLDER_URL";
-const HOLDER_TTL: &str = "LOCKKIT_HOLDER_TTL_MS";
 const TTL: Duration = Duration::from_secs(1);
 /// How many times longer the lease becomes at most, if the machine was too slow for a shorter one.
 const MOST: u32 = 8;
@@ -24,11 +24,12 @@ const MOST: u32 = 8;
 const LONG: Duration = Duration::from_secs(30);
 
 fn main() -> Result<(), Failed> {
-    if let Ok(url) = env::var(HOLDER_URL) {
-        let ttl = Duration::from_millis(env::var(HOLDER_TTL)?.parse()?);
-        return Ok(Runtime::new()?.block_on(hold(&url, ttl))?);
+    if let Some([url, ttl]) = role().as_deref() {
+        let ttl = Duration::from_millis(ttl.parse()?);
+        return Ok(Runtime::new()?.block_on(hold(url, ttl))?);
     }
     let mut trials = trials("redis", redis);
+    trials.extend(self::trials("zookeeper", zookeeper));
     for flavor in [SqlFlavor::MariaDb, SqlFlavor::MySql] {
         if flavor == SqlFlavor::MySql && mysql_is_there().is_err() {
             continue; // the conformance suite says it loudly
@@ -42,18 +43,37 @@ fn main() -> Result<(), Failed> {
 /// A store for one case, for as long as the value lives.
 struct Place {
     url: String,
+    /// Where leases are those of sessions, they are asked for in the URL, and not by each lock.
+    has_sessions: bool,
     _server: Box<dyn Any>,
+}
+
+impl Place {
+    /// Where a client connects that holds with this lease.
+    fn url(&self, ttl: Duration) -> String {
+        match self.has_sessions {
+            true => format!("{}?session_timeout={}ms", self.url, ttl.as_millis()),
+            false => self.url.clone(),
+        }
+    }
 }
 
 fn redis() -> Result<Place, Failed> {
     let redis = redis_from_env_or_start()?;
     let url = format!("{}?prefix=lockkit-test-{}", redis.url, std::process::id());
-    Ok(Place { url, _server: Box::new(redis) })
+    Ok(Place { url, has_sessions: false, _server: Box::new(redis) })
+}
+
+fn zookeeper() -> Result<Place, Failed> {
+    let longest = format!("maxSessionTimeout={}", LONG.as_millis());
+    let server = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_config(&longest))?;
+    Ok(Place { url: server.url(), has_sessions: true, _server: Box::new(server) })
 }
 
 fn sql(flavor: SqlFlavor, strategy: &str) -> Result<Place, Failed> {
     let server = SqlServer::start(flavor)?;
-    Ok(Place { url: format!("{}?strategy={strategy}", server.url()), _server: Box::new(server) })
+    let url = format!("{}?strategy={strategy}", server.url());
+    Ok(Place { url, has_sessions: false, _server: Box::new(server) })
 }
 
 fn trials(store: &str, place: impl Fn() -> Result<Place, Failed> + Clone + Send + 'static) -> Vec<Trial> {
@@ -68,13 +88,15 @@ fn trials(store: &str, place: impl Fn() -> Result<Place, Failed> + Clone + Send 
     ]
 }
 
-/// The holder's side: takes the lock, tells its token, and answers each line with whether it still holds it.
+/// The holder's side: takes the lock, tells its token and what the store may take beyond its lease, and answers each line
+/// with whether it still holds it.
 async fn hold(url: &str, ttl: Duration) -> lockkit::Result<()> {
-    let guard = mutex(&lockkit::connect(url).await?, ttl)?.lock().await?;
-    println!("{}", guard.fencing_token());
+    let locker = lockkit::connect(url).await?;
+    let guard = mutex(&locker, ttl)?.lock().await?;
+    println!("{} {}", guard.fencing_token(), locker.descriptor().takeover_delay.as_millis());
     // The runtime goes on renewing on its other threads.
     tokio::task::block_in_place(|| {
-        for _ in std::io::stdin().lines() {
+        while next_line().is_some() {
             println!("{}", guard.is_held());
         }
     });
@@ -100,8 +122,8 @@ fn run(place: Place, case: impl AsyncFn(Locker, Holder) -> Result<Holds, Failed>
         let mut times = 1;
         loop {
             let meter = StallMeter::start();
-            let holder = Holder::start(&place.url, TTL * times)?;
-            let locker = lockkit::connect(&place.url).await?;
+            let holder = Holder::start(&place, TTL * times)?;
+            let locker = lockkit::connect(&place.url(LONG)).await?;
             let asked = Instant::now();
             let holds = match mutex(&locker, LONG)?.try_lock().await? {
                 None => case(locker.clone(), holder).await?,
@@ -138,7 +160,7 @@ async fn killed(locker: Locker, holder: Holder) -> Result<Holds, Failed> {
     let guard = waiter.await??;
     let took = start.elapsed();
     println!("granted {took:?} after the kill, ttl {ttl:?}");
-    let bound = ttl + locker.descriptor().takeover_delay + slack();
+    let bound = ttl + holder.takeover_delay + slack();
     assert!(took <= bound, "granted only {took:?} after the kill");
     assert!(guard.fencing_token().get() > holder.token, "the token must rise");
     assert_eq!(guard.release().await?, Released::Freed);
@@ -163,12 +185,15 @@ struct Holder {
     process: Peer,
     token: u64,
     ttl: Duration,
+    takeover_delay: Duration,
 }
 
 impl Holder {
-    fn start(url: &str, ttl: Duration) -> Result<Self, Failed> {
-        let process = Peer::start([(HOLDER_URL, url.to_owned()), (HOLDER_TTL, ttl.as_millis().to_string())])?;
-        let token = process.hear()?.parse()?;
-        Ok(Self { process, token, ttl })
+    fn start(place: &Place, ttl: Duration) -> Result<Self, Failed> {
+        let process = Peer::start(&format!("{} {}", place.url(ttl), ttl.as_millis()))?;
+        let told = process.hear()?;
+        let (token, delay) = told.split_once(' ').ok_or("the holder told no delay")?;
+        let takeover_delay = Duration::from_millis(delay.parse()?);
+        Ok(Self { process, token: token.parse()?, ttl, takeover_delay })
     }
 }
