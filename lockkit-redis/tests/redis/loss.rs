@@ -254,6 +254,9 @@ async fn c5_a_reply_lost_with_its_connection_is_unknown_and_can_be_asked_for_or_
         assert_eq!(store.admin.keys().await, [fence_key("a")]);
         store.pass(OP_TIMEOUT);
         assert_eq!(finally_released(claim).await, Released::NotHeld);
+        // So that it knows what time it is on the server now.
+        granted(claim.attempt(Wait::Queue).await);
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
     };
     let fence = lost(&mut claim).await;
     let token = granted(claim.attempt(Wait::Queue).await).token;

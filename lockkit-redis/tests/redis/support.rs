@@ -116,7 +116,7 @@ impl Store {
 
     /// Ends the leases of all who hold it.
     pub(crate) async fn end_leases(&self, name: &LockName) {
-        let base = format!("lockkit:{}:{{{name}}}", name.kind());
+        let base = format!("lockkit:{}:{{{}}}", name.kind(), name.as_str());
         match name.kind() {
             Kind::RwLock | Kind::Semaphore => {
                 let holders = format!("{base}:holders");
@@ -130,7 +130,7 @@ impl Store {
 
     /// Until when the store takes each waiter for alive, in µs.
     pub(crate) async fn lives(&self, name: &LockName) -> BTreeMap<String, i64> {
-        let key = format!("lockkit:{}:{{{name}}}:live", name.kind());
+        let key = format!("lockkit:{}:{{{}}}:live", name.kind(), name.as_str());
         self.admin.ask(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]).await
     }
 
