@@ -16,9 +16,7 @@ fn main() -> Result<(), Failed> {
     if let Some(result) = child::run_if_asked() {
         return result;
     }
-    let mut arguments = Arguments::from_args();
-    // They count, and some take all of the machine.
-    arguments.test_threads = Some(1);
+    let arguments = Arguments::from_args();
     let trials: [(&str, Case); 11] = [
         ("c12_64_tasks_of_one_process_that_hold_for_0_ms", || cost::compete(1, 64, 0, 2.1)),
         ("c12_64_tasks_of_one_process_that_hold_for_2_ms", || cost::compete(1, 64, 2, 2.1)),

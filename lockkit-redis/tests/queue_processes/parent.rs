@@ -8,7 +8,7 @@ use lockkit_fixture::{Peer, RedisReply, RedisServer, until};
 use crate::child::ROLE;
 
 /// What must happen, happens within this.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) struct Store(pub(crate) RedisServer);
 
@@ -32,6 +32,13 @@ impl Store {
 
     pub(crate) fn calls(&self, command: &str) -> Result<u64, Failed> {
         self.figure("commandstats", &format!("cmdstat_{command}:calls="))
+    }
+
+    /// In µs, as tokens count.
+    pub(crate) fn time(&self) -> Result<u64, Failed> {
+        let time = self.0.ask(["TIME"])?;
+        let [seconds, micros] = time.elements() else { return Err(format!("{time:?}").into()) };
+        Ok(seconds.text().parse::<u64>()? * 1_000_000 + micros.text().parse::<u64>()?)
     }
 
     pub(crate) fn dataset(&self) -> Result<u64, Failed> {
