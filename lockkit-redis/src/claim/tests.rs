@@ -1,19 +1,23 @@
 //! Requests that come late, by a wrong idea of the server's time or by right.
 
 use lockkit_core::{Kind, LockName, OwnerId, spi::Mode};
-use lockkit_fixture::RedisServer;
+use lockkit_fixture::{ClockDirection, RedisServer};
 
 use super::*;
 use crate::config::Config;
 
+/// A server may stand still for seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+const OP_TIMEOUT: Duration = Duration::from_secs(20);
+const TTL: Duration = Duration::from_secs(600);
+
 /// A claim, and its server, which has seen the scripts.
 async fn claim() -> (RedisClaim, RedisServer) {
-    let server = RedisServer::start().unwrap();
-    let config = Config::new("127.0.0.1", server.port());
+    let server = RedisServer::start_with_clock().unwrap();
+    let config = Config::new("127.0.0.1", server.port()).with_connect_timeout(PATIENCE).unwrap();
     let name = LockName::new(Kind::Mutex, "a").unwrap();
     let keys = config.keyspace().keys(&name).unwrap();
-    let (ttl, op_timeout) = (Duration::from_secs(30), Duration::from_secs(3));
-    let spec = ClaimSpec::new(name, OwnerId::random(), Mode::Exclusive, ttl, op_timeout);
+    let spec = ClaimSpec::new(name, OwnerId::random(), Mode::Exclusive, TTL, OP_TIMEOUT);
     let mut claim = RedisClaim::new(Arc::new(Store::new(config)), keys, spec).unwrap();
     assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
@@ -57,11 +61,11 @@ async fn c5_a_late_note_is_not_written_and_a_wrong_idea_of_the_servers_time_is_n
     believe_it_is_earlier(&claim).await;
     assert_eq!(claim.write_note(&first).await.unwrap(), Noted::Written);
     server.pause().unwrap();
-    claim.spec.op_timeout = Duration::from_millis(20);
     let late = first.next("late");
-    assert!(tokio::time::timeout(Duration::from_secs(1), claim.write_note(&late)).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_millis(20), claim.write_note(&late)).await.is_err());
+    // By the server's clock, it comes after its time.
+    server.clock().unwrap().step(OP_TIMEOUT * 2, ClockDirection::Forward).unwrap();
     server.resume().unwrap();
-    claim.spec.op_timeout = Duration::from_secs(3);
     assert_eq!(claim.write_note(&first.next("b")).await.unwrap(), Noted::Written, "the late one was written");
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }

@@ -264,10 +264,12 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    const SOON: Duration = Duration::from_secs(10);
+    const SOON: Duration = Duration::from_secs(60);
+    /// A server may stand still for seconds.
+    const PATIENCE: Duration = Duration::from_secs(30);
 
     fn pool(server: &RedisServer) -> Pool {
-        let config = Config::new("127.0.0.1", server.port());
+        let config = Config::new("127.0.0.1", server.port()).with_connect_timeout(PATIENCE).unwrap();
         let seat = Seat::At(config.address_of("127.0.0.1", server.port()));
         Pool::new(Arc::new(Shared::new(config)), seat)
     }

@@ -69,7 +69,7 @@ mod tests {
     const OWNER: &str = "0123456789abcdef0123456789abcdef";
 
     fn message(at: i64) -> Handover {
-        let text = format!("{OWNER} 7 {at} 3000");
+        let text = format!("{OWNER} 7 {at} 10000");
         Handover::from_message(text.as_bytes(), 1).unwrap().1.unwrap()
     }
 
@@ -98,7 +98,7 @@ mod tests {
         let sighting = seen(1_000_000);
         std::thread::sleep(Duration::from_millis(20));
         let lease = message(1_015_000).proved_by(sighting).unwrap();
-        assert_eq!(lease, Lease::Proven { at: sighting.sent, lasts: Duration::from_millis(3015) });
+        assert_eq!(lease, Lease::Proven { at: sighting.sent, lasts: Duration::from_millis(10_015) });
     }
 
     #[test]

@@ -206,7 +206,9 @@ mod tests {
     #[tokio::test]
     async fn c8_an_answer_from_before_a_disturbance_does_not_calm_the_waiters() {
         let server = RedisServer::start().unwrap();
-        let config = Config::new("127.0.0.1", server.port());
+        // A server may stand still for seconds.
+        let patience = Duration::from_secs(30);
+        let config = Config::new("127.0.0.1", server.port()).with_connect_timeout(patience).unwrap();
         let keys = Arc::new(config.keyspace().keys(&LockName::new(Kind::Mutex, "a").unwrap()).unwrap());
         let store = Store::new(config);
         let (rooms, link) = (store.rooms(), store.route(0).next().await.unwrap().link);

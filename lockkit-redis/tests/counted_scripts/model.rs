@@ -1,8 +1,14 @@
 //! The scripts against a model of what they are to do, step by step, at random.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    thread,
+};
 
 use crate::support::{Answer, Claim, EVERYTHING, Holder, LIVENESS, NEVER, Store, WINDOW};
+
+const STEPS: u64 = 2_500;
 
 /// What a name is to look like, by the rules alone.
 #[derive(Debug, Default)]
@@ -191,13 +197,22 @@ impl Chance {
     }
 }
 
-fn walk(seed: u64, limit: u64, steps: u64, new_claim: fn(&mut Chance, u64) -> Claim) {
+/// Each on a server of its own, which takes most of the time.
+fn walks(seeds: Range<u64>, limit: u64, new_claim: fn(&mut Chance, u64) -> Claim) {
+    thread::scope(|scope| {
+        for seed in seeds {
+            scope.spawn(move || walk(seed, limit, new_claim));
+        }
+    });
+}
+
+fn walk(seed: u64, limit: u64, new_claim: fn(&mut Chance, u64) -> Claim) {
     let (mut store, mut chance) = (Store::new(limit), Chance(seed));
     let mut model = Model::default();
     let mut numbers = 1..;
     let mut claims: Vec<Claim> = (0..7).map(|_| new_claim(&mut chance, numbers.next().unwrap())).collect();
     let (mut granted, mut tokens, mut busy, mut limits) = (0_u64, BTreeMap::new(), 0_u64, 0_u64);
-    for step in 0..steps {
+    for step in 0..STEPS {
         store.advance_micros(1 + chance.below(2) * chance.below(300_000));
         model.now = store.now;
         let at = usize::try_from(chance.below(7)).unwrap();
@@ -253,9 +268,7 @@ fn walk(seed: u64, limit: u64, steps: u64, new_claim: fn(&mut Chance, u64) -> Cl
         told.0.sort();
         told.1.sort();
         assert_eq!(told.0, told.1, "{context}");
-        for key in store.keys() {
-            store.lapses_after(&key);
-        }
+        store.assert_all_lapse();
     }
     for claim in &claims {
         store.advance_micros(1);
@@ -269,19 +282,15 @@ fn walk(seed: u64, limit: u64, steps: u64, new_claim: fn(&mut Chance, u64) -> Cl
 
 #[test]
 fn c1_c4_a_semaphore_does_what_the_model_does() {
-    for seed in 0..4 {
-        walk(seed, 5, 4000, |chance, number| {
-            Claim::new(number, chance.one_of(&[1, 1, 2, 5])).of(chance.one_of(&["a", "a", "nobody", "-"]))
-        });
-    }
+    walks(0..4, 5, |chance, number| {
+        Claim::new(number, chance.one_of(&[1, 1, 2, 5])).of(chance.one_of(&["a", "a", "nobody", "-"]))
+    });
 }
 
 #[test]
 fn c1_c4_readers_and_writers_do_what_the_model_does() {
-    for seed in 10..14 {
-        walk(seed, EVERYTHING, 4000, |chance, number| {
-            let claim = chance.one_of(&[Claim::writer(number), Claim::reader(number), Claim::reader(number)]);
-            claim.of(chance.one_of(&["a", "a", "nobody", "-"]))
-        });
-    }
+    walks(10..14, EVERYTHING, |chance, number| {
+        let claim = chance.one_of(&[Claim::writer(number), Claim::reader(number), Claim::reader(number)]);
+        claim.of(chance.one_of(&["a", "a", "nobody", "-"]))
+    });
 }

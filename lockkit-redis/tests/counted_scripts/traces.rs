@@ -4,9 +4,6 @@ use redis::Commands as _;
 
 use crate::support::{Claim, DAY, LEASE, LIVENESS, NEVER, Store};
 
-/// A busy machine, in ms.
-const SOON: i64 = 5_000;
-
 #[test]
 fn c9_nothing_is_kept_for_ever_and_nothing_ends_before_the_longest_lease() {
     let mut store = Store::new(2);
@@ -23,11 +20,11 @@ fn c9_nothing_is_kept_for_ever_and_nothing_ends_before_the_longest_lease() {
     let hours = i64::try_from(hours).unwrap();
     assert!(store.lapses_after("fence") > hours + DAY, "a day after the longest lease");
     for key in ["grants", "holders"] {
-        assert!((hours - SOON..=hours).contains(&store.ttl(key)), "{key}");
+        assert_eq!(store.ttl(key), hours, "{key}");
     }
     assert_eq!(store.extend(&long, 60 * 3_600_000), 216_000_000);
     for key in ["grants", "holders"] {
-        assert!((216_000_000 - SOON..=216_000_000).contains(&store.ttl(key)), "{key}");
+        assert_eq!(store.ttl(key), 216_000_000, "{key}");
     }
     assert!(store.lapses_after("fence") > 216_000_000 + DAY);
     assert_eq!(store.keys(), ["fence", "grants", "holders"]);
@@ -39,15 +36,14 @@ fn c9_a_waiter_keeps_the_keys_that_it_needs() {
     let (holder, waiter) = (Claim::new(1, 1), Claim::new(2, 1).of("a"));
     store.acquire_with(&holder, 10, NEVER, 1).fence();
     for ask in ["acquire", "refresh"] {
-        let _: () = store.connection.pexpire("grants", 1000).unwrap();
+        let _: () = store.connection.hset("asked", "grants", 10).unwrap();
         store.advance(1);
         match ask {
             "acquire" => assert!(store.acquire(&waiter).is_busy()),
             _ => assert_eq!(store.refresh(&[&waiter]).1, [true]),
         }
         for key in ["grants", "queue", "live"] {
-            let liveness = i64::try_from(LIVENESS).unwrap();
-            assert!((liveness - SOON..=liveness).contains(&store.ttl(key)), "{key} after {ask}");
+            assert_eq!(store.ttl(key), i64::try_from(LIVENESS).unwrap(), "{key} after {ask}");
         }
     }
     store.advance(10);
@@ -92,7 +88,7 @@ fn on_the_servers_own_clock() {
     let token = store.acquire_with(&holder, 50, NEVER, 1).fence();
     let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut store.connection).unwrap();
     let now = seconds * 1_000_000 + micros;
-    assert!(now - 1_000_000 < token && token <= now);
+    assert!(now - 60_000_000 < token && token <= now);
     let mut answer = store.acquire_with(&next, LEASE, NEVER, 1);
     while answer.is_busy() {
         answer = store.acquire_with(&next, LEASE, NEVER, 1);

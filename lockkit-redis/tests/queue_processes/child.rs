@@ -11,8 +11,14 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// The op_timeout is below the shortest claim window, 500 ms.
-pub(crate) const OP_TIMEOUT: Duration = Duration::from_millis(300);
+use crate::parent::SOON;
+
+/// A server may stand still for seconds.
+const TRUST: Duration = Duration::from_secs(30);
+/// The claim window of a waiter of which nothing more is heard, who keeps its place for twice as long.
+pub(crate) const WINDOW: Duration = Duration::from_secs(6);
+/// Nobody waits for its end, and nobody has to renew it in time.
+const TTL: Duration = Duration::from_secs(600);
 
 /// The role is the URL of the store, then what to do.
 pub(crate) fn run(role: &[String]) -> Result<(), Failed> {
@@ -34,7 +40,7 @@ async fn play(words: &[&str]) -> Result<(), Failed> {
     drop(locker);
     // The driver's own task ends when its connection does.
     let tasks = || Handle::current().metrics().num_alive_tasks();
-    timeout(Duration::from_secs(5), async {
+    timeout(SOON, async {
         while tasks() > 0 {
             sleep(Duration::from_millis(1)).await
         }
@@ -45,27 +51,24 @@ async fn play(words: &[&str]) -> Result<(), Failed> {
 }
 
 pub(crate) async fn connect(url: &str) -> Result<Locker, Failed> {
-    let redis = Redis::connect(Config::from_url(StoreUrl::parse(url)?)?).await?;
+    let config = Config::from_url(StoreUrl::parse(url)?)?.with_connect_timeout(TRUST)?;
+    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(TRUST);
     // The store's own queue is what is tested.
-    Ok(Locker::new(redis).with_process_gate(false))
+    Ok(Locker::new(Redis::connect(config).await?).with_process_gate(false).with_defaults(options)?)
 }
 
 pub(crate) fn mutex(locker: &Locker) -> Result<Mutex, Failed> {
-    Ok(locker.mutex("a")?.with_options(LockOptions::new().with_op_timeout(OP_TIMEOUT))?)
-}
-
-/// The claim window is as long as the store has it: the place of a waiter who dies stays for 20 s.
-fn patient() -> LockOptions {
-    LockOptions::new().with_ttl(Duration::from_secs(60)).with_op_timeout(Duration::from_secs(10))
+    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(WINDOW);
+    Ok(locker.mutex("a")?.with_options(options)?)
 }
 
 pub(crate) fn rw_lock(locker: &Locker) -> Result<RwLock, Failed> {
-    Ok(locker.rw_lock("a")?.with_options(patient())?)
+    Ok(locker.rw_lock("a")?)
 }
 
 /// Of three permits.
 pub(crate) fn semaphore(locker: &Locker) -> Result<Semaphore, Failed> {
-    Ok(locker.semaphore("a", 3)?.with_options(patient())?)
+    Ok(locker.semaphore("a", 3)?)
 }
 
 fn next_line() -> Option<String> {
@@ -149,7 +152,7 @@ async fn crowd(locker: &Locker, waiters: u64) -> Result<(), Failed> {
     next_line();
     go.close();
     holder.release().await?;
-    let outcomes = timeout(Duration::from_secs(60), tasks.join_all()).await?;
+    let outcomes = timeout(SOON, tasks.join_all()).await?;
     let mut tokens: Vec<_> = outcomes.iter().flatten().collect();
     let granted = tokens.len();
     tokens.sort();

@@ -16,16 +16,9 @@ use tokio::{
 };
 
 use crate::{
-    child::{connect, mutex, rw_lock, semaphore},
+    child::{WINDOW, connect, mutex, rw_lock, semaphore},
     parent::{SOON, Store, eventually},
 };
-
-/// Of waiters whose op_timeout is shorter.
-const WINDOW: Duration = Duration::from_millis(500);
-/// For how long the place of one who died stays.
-const LIVENESS: Duration = WINDOW.saturating_mul(2);
-/// What a thing may take longer on a busy machine.
-const SLACK: Duration = Duration::from_secs(2);
 
 /// The lock is held here; a client process waits first, and then a task of ours.
 fn behind(
@@ -51,7 +44,7 @@ fn behind(
         runtime.block_on(async {
             let start = Instant::now();
             holder.release().await?;
-            let guard = ours.await??;
+            let guard = timeout(SOON, ours).await.map_err(|_| "the dead or stopped keep the lock")???;
             Ok((guard, start.elapsed()))
         })
     };
@@ -59,9 +52,7 @@ fn behind(
     drop(client);
     runtime.block_on(locker.shutdown())?;
     // The places of the dead go by themselves.
-    let start = Instant::now();
     store.wait_for_waiters(0)?;
-    assert!(start.elapsed() <= LIVENESS + SLACK, "{:?}", start.elapsed());
     store.assert_clean()
 }
 
@@ -75,8 +66,6 @@ pub(crate) fn killed() -> Result<(), Failed> {
         client.signal(Signal::SIGKILL)?;
         let (guard, took) = release()?;
         println!("granted {took:?} after the release, a killed process waiting first");
-        // Nothing at all, if the server knew by then that the connection was closed.
-        assert!(took <= WINDOW + SLACK, "{took:?}");
         let_go(guard)
     })
 }
@@ -88,7 +77,6 @@ pub(crate) fn many_killed() -> Result<(), Failed> {
         eventually("its channel stays", || Ok(store.channels()? == 1))?;
         let (guard, took) = release()?;
         println!("granted {took:?} after the release, 100 waiters of a killed process waiting first");
-        assert!(took < SLACK, "{took:?}");
         let_go(guard)
     })
 }
@@ -98,7 +86,7 @@ pub(crate) fn stopped() -> Result<(), Failed> {
         client.signal(Signal::SIGSTOP)?;
         let (guard, took) = release()?;
         println!("granted {took:?} after the release, a stopped process waiting first");
-        assert!((WINDOW..=WINDOW + SLACK).contains(&took), "{took:?}");
+        assert!(took >= WINDOW, "{took:?}");
         // It goes on, finds that its turn has passed, and waits for the next one.
         client.signal(Signal::SIGCONT)?;
         let token = guard.fencing_token().get();

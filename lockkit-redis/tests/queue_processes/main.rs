@@ -16,9 +16,7 @@ fn main() -> Result<(), Failed> {
     if let Some(role) = role() {
         return child::run(&role);
     }
-    let mut arguments = Arguments::from_args();
-    // They count, and some take all of the machine.
-    arguments.test_threads = Some(1);
+    let arguments = Arguments::from_args();
     let trials: [(&str, Case); 7] = [
         ("c9_a_killed_waiter_at_the_head_delays_for_a_claim_window_at_most", crash::killed),
         ("c9_a_stopped_waiter_at_the_head_delays_for_a_claim_window", crash::stopped),

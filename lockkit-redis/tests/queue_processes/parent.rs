@@ -6,7 +6,7 @@ use libtest_mimic::Failed;
 use lockkit_fixture::{Peer, RedisReply, RedisServer, until};
 
 /// What must happen, happens within this.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) struct Store(pub(crate) RedisServer);
 

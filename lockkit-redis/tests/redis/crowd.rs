@@ -29,7 +29,7 @@ fn kinds() -> [(Kind, Mode, Mode, &'static str); 4] {
 }
 
 fn spec_of(kind: Kind, mode: Mode) -> ClaimSpec {
-    ClaimSpec::new(LockName::new(kind, "a").unwrap(), OwnerId::random(), mode, TTL, WINDOW)
+    ClaimSpec::new(LockName::new(kind, "a").unwrap(), OwnerId::random(), mode, TTL, OP_TIMEOUT)
 }
 
 fn key(kind: Kind, part: &str) -> String {
@@ -80,7 +80,7 @@ async fn c8_c9_a_crowd_of_the_dead_costs_no_request_more_than_a_bounded_amount()
 
             // Those who live have it soon, by requests that are bounded, too.
             let mut requests = 0;
-            timeout(SOON * 3, async {
+            timeout(SOON, async {
                 loop {
                     store.admin.reset_calls().await;
                     let answer = living.attempt(Wait::Queue).await.unwrap();
@@ -126,7 +126,7 @@ async fn c9_waiters_that_lapsed_are_forgotten_while_the_lock_is_held() {
         let looks = async {
             while left().await == before {
                 busy(living.attempt(Wait::Queue).await);
-                sleep(WINDOW / 10).await;
+                sleep(PERIOD / 4).await;
             }
         };
         timeout(SOON, looks).await.unwrap_or_else(|_| panic!("{kind:?} {waits:?}: all are still there"));
@@ -193,7 +193,7 @@ async fn c9_a_look_at_many_names_forgets_a_bounded_number_of_waiters() {
         waiters.push((waiter, bell));
     }
     // It is time to look after all of them.
-    sleep(WINDOW).await;
+    sleep(PERIOD).await;
     store.admin.reset_calls().await;
     let [(waiter, bell), ..] = &mut waiters[..] else { panic!("no waiters") };
     wait_for(waiter, bell).await;
@@ -210,7 +210,7 @@ async fn c8_hundreds_of_readers_behind_a_writer_are_served_by_requests_that_are_
     let name = LockName::new(Kind::RwLock, "a").unwrap();
     let mut readers = Vec::new();
     for _ in 0..300 {
-        let spec = ClaimSpec::new(name.clone(), OwnerId::random(), Mode::Shared, TTL, OP_TIMEOUT * 5);
+        let spec = ClaimSpec::new(name.clone(), OwnerId::random(), Mode::Shared, TTL, OP_TIMEOUT);
         let (mut claim, bell) = ring_for(&store, spec);
         assert!(busy(claim.attempt(Wait::Queue).await).0);
         readers.push((claim, bell));

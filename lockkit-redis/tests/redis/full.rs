@@ -25,10 +25,12 @@ fn holds() -> [(Kind, Mode); 5] {
     ]
 }
 
-/// A claim with a short claim window.
-fn hasty(kind: Kind, mode: Mode) -> ClaimSpec {
-    let name = LockName::new(kind, "a").unwrap();
-    ClaimSpec::new(name, OwnerId::random(), mode, TTL, WINDOW)
+fn name(kind: Kind) -> LockName {
+    LockName::new(kind, "a").unwrap()
+}
+
+fn spec_of(kind: Kind, mode: Mode) -> ClaimSpec {
+    ClaimSpec::new(name(kind), OwnerId::random(), mode, TTL, OP_TIMEOUT)
 }
 
 /// How many of its bytes a name that was released keeps, as the documents say: docs/guarantees/redis.md, docs/operations.md
@@ -47,11 +49,18 @@ async fn fill(store: &Store) {
     assert_eq!(refused.code(), Some("OOM"), "{refused}");
 }
 
-/// Without that of connections: their buffers come and go.
+/// Without that of connections: their buffers come and go. The server counts these once a second, and what it says meanwhile
+/// is wrong by their size.
 async fn used_memory(store: &Store) -> u64 {
-    let info: String = store.admin.ask(&["INFO", "memory"]).await;
-    let figure = |name| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-    figure("used_memory:").unwrap() - figure("mem_clients_normal:").unwrap()
+    let mut last = [0; 3];
+    while last[0] == 0 || last != [last[0]; 3] {
+        sleep(PERIOD).await;
+        let info: String = store.admin.ask(&["INFO", "memory"]).await;
+        let figure = |name| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        last.rotate_left(1);
+        last[2] = figure("used_memory:").unwrap() - figure("mem_clients_normal:").unwrap();
+    }
+    last[0]
 }
 
 async fn make_room(store: &Store) {
@@ -62,7 +71,7 @@ async fn make_room(store: &Store) {
 async fn c7_c10_a_full_server_ends_no_hold_of_any_kind() {
     let store = Store::start().await;
     for (kind, mode) in holds() {
-        let mut holder = store.redis.claim(hasty(kind, mode)).unwrap();
+        let mut holder = store.redis.claim(spec_of(kind, mode)).unwrap();
         let token = granted(holder.attempt(Wait::No).await).token;
         fill(&store).await;
         for renewal in 0..3 {
@@ -127,7 +136,7 @@ async fn c13_a_full_server_refuses_a_free_lock_and_says_what_to_do() {
     fill(&store).await;
     for (kind, mode) in holds() {
         for wait in [Wait::No, Wait::Queue] {
-            let mut claim = store.redis.claim(hasty(kind, mode)).unwrap();
+            let mut claim = store.redis.claim(spec_of(kind, mode)).unwrap();
             let refused = claim.attempt(wait).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::StoreFull, "{kind:?} {mode:?}: {refused}");
             assert!(refused.is_temporary() && !refused.is_outcome_unknown(), "{refused}");
@@ -143,7 +152,7 @@ async fn c13_a_full_server_refuses_a_free_lock_and_says_what_to_do() {
 async fn c4_a_full_server_raises_the_token_of_a_hold_of_any_kind() {
     let store = Store::start().await;
     for (kind, mode) in holds() {
-        let mut holder = store.redis.claim(hasty(kind, mode)).unwrap();
+        let mut holder = store.redis.claim(spec_of(kind, mode)).unwrap();
         let token = granted(holder.attempt(Wait::No).await).token;
         fill(&store).await;
         let floor = FencingToken::new(token.get() + 1);
@@ -157,23 +166,27 @@ async fn c4_a_full_server_raises_the_token_of_a_hold_of_any_kind() {
 async fn c8_a_full_server_keeps_the_places_of_waiters_and_hands_over_to_them() {
     let store = Store::start().await;
     for (kind, mode) in holds() {
-        let mut holder = store.redis.claim(hasty(kind, mode)).unwrap();
+        let mut holder = store.redis.claim(spec_of(kind, mode)).unwrap();
         granted(holder.attempt(Wait::No).await);
         let mut waiters = Vec::new();
         for _ in 0..2 {
-            let (mut claim, bell) = ring_for(&store, hasty(kind, behind(mode)));
+            let (mut claim, bell) = ring_for(&store, spec_of(kind, behind(mode)));
             assert!(busy(claim.attempt(Wait::Queue).await).0);
             waiters.push((claim, bell));
         }
         fill(&store).await;
-        // For longer than a waiter lives of which nothing is heard.
-        for _ in 0..10 {
-            for (claim, _) in &mut waiters {
-                let answer = claim.attempt(Wait::Queue).await;
-                assert!(matches!(answer, Ok(Attempt::Busy { .. })), "{kind:?} {mode:?}: {answer:?}");
+        let before = store.lives(&name(kind)).await;
+        assert_eq!(before.len(), waiters.len());
+        let kept = async {
+            while !store.live_longer(&name(kind), &before).await {
+                for (claim, _) in &mut waiters {
+                    let answer = claim.attempt(Wait::Queue).await;
+                    assert!(matches!(answer, Ok(Attempt::Busy { .. })), "{kind:?} {mode:?}: {answer:?}");
+                }
+                sleep(PERIOD / 4).await;
             }
-            sleep(WINDOW / 4).await;
-        }
+        };
+        timeout(SOON, kept).await.unwrap_or_else(|_| panic!("{kind:?} {mode:?}: they are not kept alive"));
         // A waiter whose connection breaks asks by itself, and keeps its place.
         kill_clients(&store).await;
         for (claim, bell) in &mut waiters {
@@ -181,7 +194,7 @@ async fn c8_a_full_server_keeps_the_places_of_waiters_and_hands_over_to_them() {
             let answer = claim.attempt(Wait::Queue).await;
             assert!(matches!(answer, Ok(Attempt::Busy { .. })), "{kind:?} {mode:?}: {answer:?}");
         }
-        let mut newcomer = store.redis.claim(hasty(kind, behind(mode))).unwrap();
+        let mut newcomer = store.redis.claim(spec_of(kind, behind(mode))).unwrap();
         let refused = newcomer.attempt(Wait::Queue).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::StoreFull, "{kind:?} {mode:?}: {refused}");
         assert!(refused.is_temporary() && !refused.is_outcome_unknown(), "{refused}");
@@ -201,12 +214,11 @@ async fn c8_a_full_server_keeps_the_places_of_waiters_and_hands_over_to_them() {
 async fn c9_a_full_server_hands_a_lapsed_lock_of_any_kind_to_the_first_waiter() {
     let store = Store::start().await;
     for (kind, mode) in holds() {
-        let name = LockName::new(kind, "a").unwrap();
-        let spec = ClaimSpec::new(name, OwnerId::random(), mode, WINDOW, WINDOW);
-        let mut holder = store.redis.claim(spec).unwrap();
+        let mut holder = store.redis.claim(spec_of(kind, mode)).unwrap();
         granted(holder.attempt(Wait::No).await);
-        let (mut claim, bell) = ring_for(&store, hasty(kind, behind(mode)));
+        let (mut claim, bell) = ring_for(&store, spec_of(kind, behind(mode)));
         assert!(busy(claim.attempt(Wait::Queue).await).0);
+        store.end_leases(&name(kind)).await;
         fill(&store).await;
         let grant = timeout(SOON, wait_for_long_or_err(&mut claim, &bell)).await.expect("it waits on");
         grant.unwrap_or_else(|error| panic!("{kind:?} {mode:?}: {error}"));

@@ -1,19 +1,17 @@
 //! Requests that arrive after their owner gave up.
 
-use std::time::Duration;
-
 use lockkit_core::{
     ErrorKind,
-    spi::{Backend as _, Claim, Released, Wait},
+    spi::{Claim, Released, Wait},
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::support::*;
 
 /// Makes an attempt that is applied, and whose answer nobody waits for.
 async fn unanswered(store: &Store, claim: &mut Box<dyn Claim>) {
     store.server.pause().unwrap();
-    assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await.is_err());
+    assert!(timeout(MOMENT, claim.attempt(Wait::Queue)).await.is_err());
     store.server.resume().unwrap();
     store.settle().await;
 }
@@ -44,14 +42,12 @@ async fn c5_a_request_that_comes_after_its_time_does_nothing() {
 
 #[tokio::test]
 async fn c5_an_attempt_that_a_paused_server_finds_after_the_give_up_does_nothing() {
-    let store = Store::start().await;
-    store.settle().await;
-    let op_timeout = Duration::from_millis(100);
-    let mut claim = store.redis.claim(spec_for("a", TTL, op_timeout)).unwrap();
+    let store = Store::start_with_clock().await;
+    let mut claim = store.claim("a");
     store.server.pause().unwrap();
-    assert!(timeout(op_timeout, claim.attempt(Wait::Queue)).await.is_err());
+    assert!(timeout(MOMENT, claim.attempt(Wait::Queue)).await.is_err());
     // The server reads it only after its time, which it counts itself.
-    sleep(Duration::from_millis(20)).await;
+    store.pass(OP_TIMEOUT + WINDOW);
     store.server.resume().unwrap();
     store.settle().await;
     assert!(store.admin.keys().await.is_empty());
@@ -65,7 +61,7 @@ async fn c5_giving_up_undoes_an_attempt_that_was_applied() {
     let store = Store::start().await;
     let mut claim = store.claim("a");
     store.server.pause().unwrap();
-    assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await.is_err());
+    assert!(timeout(MOMENT, claim.attempt(Wait::Queue)).await.is_err());
     store.server.resume().unwrap();
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
@@ -97,13 +93,13 @@ async fn c5_a_grant_whose_reply_was_lost_is_found_on_a_server_that_is_full_since
     let store = Store::start().await;
     let mut claim = store.claim("a");
     unanswered(&store, &mut claim).await;
-    store.admin.ask::<()>(&["PEXPIRE", &lock_key("a"), "20000"]).await;
+    store.admin.ask::<()>(&["PEXPIRE", &lock_key("a"), "30000"]).await;
     store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "1mb"]).await;
     let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
     let grant = granted(claim.attempt(Wait::Queue).await);
     assert!(fence.starts_with(&format!("{}:", grant.token)));
     assert_eq!(lasts(grant.lease), TTL);
-    assert!(store.admin.ask::<u64>(&["PTTL", &lock_key("a")]).await > 20_000);
+    assert!(store.admin.ask::<u64>(&["PTTL", &lock_key("a")]).await > 30_000);
 }
 
 #[tokio::test]
@@ -123,7 +119,7 @@ async fn c5_an_unknown_release_is_known_when_asked_again() {
     let mut claim = store.claim("a");
     granted(claim.attempt(Wait::Queue).await);
     store.server.pause().unwrap();
-    assert!(timeout(Duration::from_millis(20), claim.release()).await.is_err());
+    assert!(timeout(MOMENT, claim.release()).await.is_err());
     store.server.resume().unwrap();
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
     assert_eq!(store.admin.keys().await, [fence_key("a")]);

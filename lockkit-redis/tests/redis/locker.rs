@@ -2,10 +2,17 @@
 
 use std::time::Duration;
 
-use lockkit_core::Locker;
+use lockkit_core::{LockOptions, Locker};
+use lockkit_redis::Redis;
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::support::*;
+
+fn locker(redis: Redis) -> Locker {
+    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
+    // The store's own queue is what is tested.
+    Locker::new(redis).with_process_gate(false).with_defaults(options).unwrap()
+}
 
 async fn assert_clean(store: &Admin) {
     // The server learns of a closed connection in its own time.
@@ -17,8 +24,7 @@ async fn assert_clean(store: &Admin) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c6_lock_calls_dropped_at_any_time_leave_nothing() {
     let Store { redis, admin, server } = Store::start().await;
-    // The store's own queue is what is tested.
-    let locker = Locker::new(redis).with_process_gate(false);
+    let locker = locker(redis);
     let mut tasks = JoinSet::new();
     for task in 0..4_u64 {
         let mutex = locker.mutex(if task < 3 { "contended" } else { "own" }).unwrap();
@@ -40,8 +46,7 @@ async fn c6_lock_calls_dropped_at_any_time_leave_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_tasks_that_compete_are_served_one_by_one_with_rising_tokens() {
     let Store { redis, admin, server } = Store::start().await;
-    // The store's own queue is what is tested.
-    let locker = Locker::new(redis).with_process_gate(false);
+    let locker = locker(redis);
     let last = std::sync::Arc::new(tokio::sync::Mutex::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..64 {

@@ -111,7 +111,7 @@ async fn c14_many_names_are_listed_page_by_page() {
     let store = Store::start().await;
     let all: BTreeSet<_> = (0..3000).map(|n| format!("job {n}")).collect();
     for name in &all {
-        store.admin.ask::<()>(&["SET", &lock_key(name), "x", "PX", "60000"]).await;
+        store.admin.ask::<()>(&["SET", &lock_key(name), "x", "EX", "600"]).await;
     }
     store.admin.reset_calls().await;
     assert_eq!(names(&store.redis, Kind::Mutex, "job").await, all);

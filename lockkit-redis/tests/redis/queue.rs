@@ -2,9 +2,10 @@
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
+use futures_util::future::join_all;
 use lockkit_core::{
     Kind, LockName, OwnerId,
     spi::{Backend as _, ClaimSpec, Hint, Mode, Released, Wait},
@@ -17,6 +18,9 @@ use tokio::{
 
 use crate::{proxy::Proxy, support::*};
 
+/// In ms, for how long another client has the lock.
+const LAPSE: &str = "6000";
+
 /// Waits in the queue of "a" as a client of its own.
 async fn waiter_of(redis: &Redis) -> Waiter {
     let bell = Arc::new(Bell::default());
@@ -25,31 +29,6 @@ async fn waiter_of(redis: &Redis) -> Waiter {
     let mut claim = redis.claim(spec).unwrap();
     assert!(busy(claim.attempt(Wait::Queue).await).0);
     (claim, bell)
-}
-
-#[tokio::test]
-async fn c12_the_lock_goes_round_in_the_order_of_arrival_over_all_clients() {
-    let store = Store::start().await;
-    let (second, third) =
-        (connect(&store.server.url()).await.unwrap(), connect(&store.server.url()).await.unwrap());
-    let mut holder = holder(&store, "a").await;
-    let mut waiters = Vec::new();
-    for redis in [&store.redis, &second, &third, &third, &second, &store.redis, &second, &third] {
-        waiters.push(waiter_of(redis).await);
-    }
-    holder.release().await.unwrap();
-    for (claim, bell) in &mut waiters {
-        // A newcomer does not get in between, whether it waits or not.
-        busy(store.claim("a").attempt(Wait::No).await);
-        let (mut late, late_bell) = waiter_of(&second).await;
-        bell.heard().await;
-        granted(claim.attempt(Wait::Queue).await);
-        assert_eq!(late.release().await.unwrap(), Released::NotHeld);
-        claim.release().await.unwrap();
-        assert_eq!(late_bell.rings(), 0);
-    }
-    assert_eq!(rings(&waiters), [1; 8]);
-    assert_clean(&store, "a").await;
 }
 
 #[tokio::test]
@@ -76,7 +55,7 @@ async fn c12_readers_and_writers_of_all_clients_are_served_in_the_order_of_their
     let mut last = 0;
     for together in [0..1, 1..3, 3..4, 4..5, 5..6] {
         for (claim, bell) in &mut waiters[together.clone()] {
-            let token = lock(claim, bell).await.token.get();
+            let token = lock_when_rung(claim, bell).await.token.get();
             assert!(token > last, "{together:?}");
             last = token;
         }
@@ -208,16 +187,16 @@ async fn c8_a_message_lost_with_its_connection_costs_no_turn() {
 #[tokio::test]
 async fn c1_a_foreign_lock_is_waited_for_to_its_end_and_not_beyond() {
     let store = Store::start().await;
-    let lease = Duration::from_millis(700);
-    let start = Instant::now();
     let foreign = async || {
-        store.admin.ask::<Option<String>>(&["SET", &lock_key("a"), "me", "NX", "PX", "700"]).await.is_some()
+        store.admin.ask::<Option<String>>(&["SET", &lock_key("a"), "me", "NX", "PX", LAPSE]).await.is_some()
     };
     assert!(foreign().await);
-    let mut waiters = hasty_queue(&store, "a", 2).await;
+    let lapses: u64 = store.admin.ask(&["PEXPIRETIME", &lock_key("a")]).await;
+    let mut waiters = queue(&store, "a", 2).await;
     let (first, bell) = &mut waiters[0];
-    wait_for(first, bell).await;
-    assert!((lease..=lease + SLACK).contains(&start.elapsed()), "{:?}", start.elapsed());
+    // The token is not below the server's time at the grant.
+    let token = wait_for(first, bell).await.token.get();
+    assert!(token >= lapses * 1000, "{token} is before the end of the lease at {lapses} ms");
     assert!(!foreign().await);
     first.release().await.unwrap();
     // It has passed on at once: a foreign client finds no gap.
@@ -232,9 +211,10 @@ async fn c1_a_foreign_lock_is_waited_for_to_its_end_and_not_beyond() {
 async fn c12_a_foreign_lock_taken_behind_the_queues_back_costs_nobody_a_place() {
     let store = Store::start().await;
     let _past = holder(&store, "a").await;
-    let mut waiters = hasty_queue(&store, "a", 2).await;
-    store.admin.ask::<()>(&["SET", &lock_key("a"), "me", "PX", "600"]).await;
-    let (mut late, _) = hasty_queue(&store, "a", 1).await.remove(0);
+    let mut waiters = queue(&store, "a", 2).await;
+    store.admin.ask::<()>(&["SET", &lock_key("a"), "me", "EX", "60"]).await;
+    let (mut late, _) = queue(&store, "a", 1).await.remove(0);
+    store.end_leases(&mutex("a")).await;
     for (waiter, bell) in &mut waiters {
         wait_for(waiter, bell).await;
         waiter.release().await.unwrap();
@@ -246,24 +226,22 @@ async fn c12_a_foreign_lock_taken_behind_the_queues_back_costs_nobody_a_place() 
 async fn c6_a_queue_of_the_dead_is_passed_over_and_goes_by_itself() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
-    drop(hasty_queue(&store, "a", 5).await);
+    drop(queue(&store, "a", 5).await);
+    // With nobody who looks, the server forgets them.
     for key in [queue_key("a"), live_key("a")] {
         let left: i64 = store.admin.ask(&["PTTL", &key]).await;
         assert!((1..=i64::try_from((WINDOW * 2).as_millis()).unwrap()).contains(&left), "{left}");
     }
     // While one lives, they are skipped when their time has come.
+    let dead: Vec<String> = store.admin.ask(&["ZRANGE", &live_key("a"), "0", "-1"]).await;
     let (mut living, bell) = queue(&store, "a", 1).await.remove(0);
-    sleep(WINDOW * 2).await;
+    for waiter in dead {
+        store.admin.ask::<()>(&["ZADD", &live_key("a"), "XX", "1", &waiter]).await;
+    }
     holder.release().await.unwrap();
     bell.heard().await;
     granted(living.attempt(Wait::Queue).await);
     assert_eq!(store.admin.ask::<u64>(&["EXISTS", &queue_key("a"), &live_key("a")]).await, 0);
-    // With nobody who looks, the server forgets them.
-    drop(hasty_queue(&store, "a", 5).await);
-    let start = Instant::now();
-    let queued = async || store.admin.ask::<u64>(&["EXISTS", &queue_key("a"), &live_key("a")]).await > 0;
-    timeout(SOON, async { while queued().await {} }).await.unwrap();
-    assert!(start.elapsed() <= WINDOW * 2 + SLACK);
     living.release().await.unwrap();
     assert_clean(&store, "a").await;
 }
@@ -281,7 +259,7 @@ fn waiting(waiters: Vec<Waiter>) -> JoinSet<Waiter> {
 async fn c8_the_end_of_a_lease_costs_each_client_one_request_and_the_winner_one_more() {
     let store = Store::start().await;
     let other = connect(&store.server.url()).await.unwrap();
-    store.admin.ask::<()>(&["SET", &lock_key("a"), "somebody", "PX", "600"]).await;
+    store.admin.ask::<()>(&["SET", &lock_key("a"), "somebody", "PX", LAPSE]).await;
     let mut waiters = queue(&store, "a", 50).await;
     for _ in 0..50 {
         waiters.push(waiter_of(&other).await);
@@ -291,9 +269,10 @@ async fn c8_the_end_of_a_lease_costs_each_client_one_request_and_the_winner_one_
     let start = Instant::now();
     let (winner, _bell) = tasks.join_next().await.unwrap().unwrap();
     let requests = store.admin.requests().await;
-    // The server rounds the time that is left, so that the first may look a moment too early.
-    assert!((2..=2 * 2 + 1).contains(&requests), "{requests} requests");
-    assert!(start.elapsed() < Duration::from_millis(600) + SLACK);
+    // The server rounds the time that is left, so that the first may look a moment too early. Until then, each client keeps
+    // its waiters alive.
+    let periods = 1 + start.elapsed().as_secs();
+    assert!((2..=2 * 2 + 1 + 2 * periods).contains(&requests), "{requests} requests");
     drop((winner, tasks));
 }
 
@@ -301,10 +280,10 @@ async fn c8_the_end_of_a_lease_costs_each_client_one_request_and_the_winner_one_
 async fn c6_one_who_looks_after_all_and_is_dropped_leaves_that_to_another() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
-    let mut waiters = hasty_queue(&store, "a", 3).await;
-    let asks =
-        async |(claim, _): &mut Waiter| timeout(Duration::from_millis(20), claim.attempt(Wait::Queue)).await;
-    sleep(WINDOW / 3).await;
+    let mut waiters = queue(&store, "a", 3).await;
+    let asks = async |(claim, _): &mut Waiter| timeout(MOMENT, claim.attempt(Wait::Queue)).await;
+    let before = store.lives(&mutex("a")).await;
+    sleep(PERIOD).await;
     store.server.pause().unwrap();
     assert!(asks(&mut waiters[0]).await.is_err());
     let (mut first, _) = waiters.remove(0);
@@ -312,10 +291,8 @@ async fn c6_one_who_looks_after_all_and_is_dropped_leaves_that_to_another() {
     assert!(asks(&mut waiters[0]).await.is_err());
     store.server.resume().unwrap();
     assert!(busy(waiters[1].0.attempt(Wait::Queue).await).0);
-    let now: Vec<u64> = store.admin.ask(&["TIME"]).await;
-    let living: u64 =
-        store.admin.ask(&["ZCOUNT", &live_key("a"), &format!("{}000000", now[0]), "+inf"]).await;
-    assert_eq!(living, 3);
+    assert_eq!(before.len(), 3);
+    assert!(store.live_longer(&mutex("a"), &before).await);
     first.release().await.unwrap();
     holder.release().await.unwrap();
     for (claim, bell) in &mut waiters {
@@ -329,24 +306,27 @@ async fn c6_one_who_looks_after_all_and_is_dropped_leaves_that_to_another() {
 async fn c8_a_thousand_waiters_of_one_client_are_kept_alive_by_two_requests_a_period() {
     let store = Store::start().await;
     let _holder = holder(&store, "a").await;
-    let mut waiters = Vec::new();
-    for _ in 0..1000 {
-        waiters.extend(hasty_queue(&store, "a", 1).await);
+    let mut waiters: Vec<_> = (0..1000).map(|_| store.waiter("a")).collect();
+    for attempt in join_all(waiters.iter_mut().map(|(claim, _)| claim.attempt(Wait::Queue))).await {
+        assert!(busy(attempt).0);
     }
     let tasks = waiting(waiters);
-    let period = WINDOW / 3;
-    sleep(period).await;
-    store.admin.reset_calls().await;
-    let start = Instant::now();
-    // Twice as long as they live without it.
-    sleep(WINDOW * 4).await;
-    let requests = store.admin.requests().await;
-    let periods = start.elapsed().div_duration_f64(period);
-    println!("{requests} requests in {periods:.1} periods of {period:?} for 1000 waiters");
+    let mut requests = 0;
+    for _ in 0..3 {
+        store.admin.reset_calls().await;
+        let (start, before) = (Instant::now(), store.lives(&mutex("a")).await);
+        let kept = async {
+            while !store.live_longer(&mutex("a"), &before).await {
+                sleep(PERIOD / 4).await;
+            }
+        };
+        timeout(SOON, kept).await.expect("they are not kept alive");
+        requests = store.admin.requests().await;
+        let periods = start.elapsed().div_duration_f64(PERIOD);
+        println!("{requests} requests in {periods:.1} periods for 1000 waiters");
+        assert!(f64::from(u32::try_from(requests).unwrap()) <= 2.0 * (periods + 1.0), "{requests} requests");
+    }
     assert!(requests > 0);
-    assert!(f64::from(u32::try_from(requests).unwrap()) <= 2.0 * (periods + 1.0), "{requests} requests");
-    let living: u64 = store.admin.ask(&["ZCARD", &live_key("a")]).await;
-    let seen = store.redis.inspect(&mutex("a")).await.unwrap();
-    assert_eq!((living, seen.waiters), (1000, Some(1000)));
+    assert_eq!(store.redis.inspect(&mutex("a")).await.unwrap().waiters, Some(1000));
     assert_eq!(tasks.len(), 1000);
 }

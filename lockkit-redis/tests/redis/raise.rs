@@ -1,6 +1,6 @@
 //! Tokens that are raised, and leases of another length.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::num::NonZeroU32;
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId,
@@ -97,7 +97,7 @@ async fn c4_a_raise_whose_reply_is_lost_is_found_again_and_not_forgotten_by_rene
         let token = granted(claim.attempt(Wait::No).await).token;
         let floor = above(token, 10 * DAY);
         store.server.pause().unwrap();
-        assert!(timeout(Duration::from_millis(50), claim.raise_fence(floor)).await.is_err());
+        assert!(timeout(MOMENT, claim.raise_fence(floor)).await.is_err());
         store.server.resume().unwrap();
         assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
         assert!(fence_ttl(&store, &spec).await > 11 * DAY - 60_000);

@@ -19,6 +19,9 @@ use tokio::{
 
 use crate::{proxy::Proxy, support::*};
 
+/// The op_timeout, and the claim window, of a waiter whose window shall pass.
+const HASTY: Duration = Duration::from_secs(6);
+
 fn permits(count: u32, limit: u32, op_timeout: Duration) -> ClaimSpec {
     let permits = |number| NonZeroU32::new(number).unwrap();
     let mode = Mode::Permits { count: permits(count), limit: permits(limit) };
@@ -55,7 +58,7 @@ async fn c8_a_patient_waiter_outlives_a_hasty_one_that_was_handed_the_permits() 
     let other = connect(&store.server.url()).await.unwrap();
     let mut holder = store.redis.claim(permits(1, 1, OP_TIMEOUT)).unwrap();
     granted(holder.attempt(Wait::No).await);
-    let mut hasty = other.claim(permits(1, 1, Duration::from_millis(300))).unwrap();
+    let mut hasty = other.claim(permits(1, 1, HASTY)).unwrap();
     assert!(busy(hasty.attempt(Wait::Queue).await).0);
     let (mut patient, bell) = ring_for(&store, permits(1, 1, OP_TIMEOUT));
     assert!(busy(patient.attempt(Wait::Queue).await).0);
@@ -69,7 +72,7 @@ async fn c8_a_waiter_outlives_the_keys_of_its_queue() {
     for lost in ["queue", "live"] {
         let store = Store::start().await;
         let mut holder = holder(&store, "a").await;
-        let (mut waiter, bell) = ring_for(&store, spec_for("a", TTL, Duration::from_millis(300)));
+        let (mut waiter, bell) = store.waiter("a");
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
         store.admin.ask::<()>(&["DEL", &format!("lockkit:mutex:{{a}}:{lost}")]).await;
         holder.release().await.unwrap();
@@ -77,10 +80,9 @@ async fn c8_a_waiter_outlives_the_keys_of_its_queue() {
     }
     for lost in ["queue", "live", "grants", "holders"] {
         let store = Store::start().await;
-        let op_timeout = Duration::from_millis(300);
-        let mut holder = store.redis.claim(permits(2, 2, op_timeout)).unwrap();
+        let mut holder = store.redis.claim(permits(2, 2, OP_TIMEOUT)).unwrap();
         granted(holder.attempt(Wait::No).await);
-        let (mut waiter, bell) = ring_for(&store, permits(1, 2, op_timeout));
+        let (mut waiter, bell) = ring_for(&store, permits(1, 2, OP_TIMEOUT));
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
         store.admin.ask::<()>(&["DEL", &semaphore_key(lost)]).await;
         holder.release().await.unwrap();
@@ -91,8 +93,7 @@ async fn c8_a_waiter_outlives_the_keys_of_its_queue() {
 #[tokio::test]
 async fn c13_a_waiter_is_told_that_there_are_no_fences_left() {
     let store = Store::start().await;
-    let op_timeout = Duration::from_millis(300);
-    let specs = || [spec_for("a", TTL, op_timeout), permits(1, 1, op_timeout)];
+    let specs = || [spec("a"), permits(1, 1, OP_TIMEOUT)];
     for ((held, waits), key) in specs().into_iter().zip(specs()).zip([fence_key("a"), semaphore_key("fence")])
     {
         let mut holder = store.redis.claim(held).unwrap();
@@ -132,17 +133,18 @@ async fn c13_a_cluster_that_says_nothing_is_unavailable() {
 async fn c8_a_waiter_is_not_held_up_by_a_more_patient_one_on_a_dead_connection() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::to(server.port()).await;
-    let redis = connect(&proxy.url("?connect_timeout=1s")).await.unwrap();
-    let mut holder = redis.claim(spec_for("a", Duration::from_secs(1), OP_TIMEOUT)).unwrap();
+    let redis = connect(&proxy.url(TRUSTING)).await.unwrap();
+    let mut holder = redis.claim(spec("a")).unwrap();
     granted(holder.attempt(Wait::No).await);
-    let (long, short) = (Duration::from_secs(100), Duration::from_millis(300));
+    let long = SOON * 2;
     let mut waiters = Vec::new();
-    for op_timeout in [long, short] {
+    for op_timeout in [long, HASTY] {
         let mut claim = redis.claim(spec_for("a", 2 * long, op_timeout)).unwrap();
         assert!(busy(claim.attempt(Wait::Queue).await).0);
         waiters.push((claim, op_timeout));
     }
     proxy.hold.store(true, Ordering::SeqCst);
+    server.ask(["DEL", &lock_key("a")]).unwrap();
     let mut waiting = JoinSet::new();
     for (mut claim, op_timeout) in waiters {
         waiting.spawn(async move {
@@ -177,10 +179,10 @@ async fn c8_waiters_beside_a_broken_name_are_kept_alive_together() {
     store.admin.ask::<()>(&["DEL", &live_key(&names[0])]).await;
     store.admin.ask::<()>(&["SET", &live_key(&names[0]), "no zset"]).await;
     // All rooms are due by then.
-    sleep(Duration::from_secs(2)).await;
+    sleep(PERIOD * 2).await;
     store.admin.reset_calls().await;
     proxy.slow.store(1000, Ordering::SeqCst);
-    let attempt = timeout(Duration::from_secs(30), waiters[1].attempt(Wait::Queue)).await;
+    let attempt = timeout(SOON / 2, waiters[1].attempt(Wait::Queue)).await;
     assert!(busy(attempt.expect("the rooms are refreshed one after the other")).0);
     assert_eq!(store.admin.requests().await, 1 + 64);
     proxy.slow.store(0, Ordering::SeqCst);
@@ -194,7 +196,7 @@ async fn c8_a_very_patient_waiter_looks_as_often_as_others() {
     let other = connect(&store.server.url()).await.unwrap();
     let minute = Duration::from_secs(60);
     let mut holder = holder(&store, "a").await;
-    let mut hasty = other.claim(spec_for("a", TTL, Duration::from_millis(300))).unwrap();
+    let mut hasty = other.claim(spec_for("a", TTL, HASTY)).unwrap();
     assert!(busy(hasty.attempt(Wait::Queue).await).0);
     let (mut patient, bell) = ring_for(&store, spec_for("a", 5 * minute, 2 * minute));
     assert!(busy(patient.attempt(Wait::Queue).await).0);

@@ -1,24 +1,38 @@
 //! A server, a backend on it, and a second client that looks behind its back.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lockkit_core::{
-    Result,
-    spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Lease, Wait},
+    Kind, LockName, Result,
+    spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Lease, Released, Wait},
     url::StoreUrl,
 };
 pub(crate) use lockkit_fixture::claims::{Bell, busy, granted, mutex, spec as spec_for};
-use lockkit_fixture::{RedisServer, claims};
+use lockkit_fixture::{ClockDirection, RedisServer, claims};
 use lockkit_redis::{
     Config, Redis,
     redis::{Client, Cmd, FromRedisValue, RedisResult, aio::MultiplexedConnection},
 };
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-pub(crate) const TTL: Duration = Duration::from_secs(30);
-pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
+/// Far longer than servers stand still in these tests, as the next ones. Where a lease has to end, the store ends it.
+pub(crate) const TTL: Duration = Duration::from_secs(60);
+pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(20);
+/// The claim window of whoever is so patient: the longest one.
+pub(crate) const WINDOW: Duration = Duration::from_secs(10);
+/// So often a waiter keeps all waiters of its client alive, and looks whether the lock is free.
+pub(crate) const PERIOD: Duration = Duration::from_secs(1);
 /// What must happen, happens within this, or a test fails. No test waits for it to pass.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+/// The patience of who wants to see that a server which is paused, or out of reach, does not answer.
+pub(crate) const MOMENT: Duration = Duration::from_millis(50);
+/// How long a connection is trusted that has fallen silent, where a test waits for the end of that: longer than a server
+/// stands still.
+pub(crate) const TRUSTING: &str = "?connect_timeout=6s";
+/// A little longer than that.
+pub(crate) const TRUST: Duration = Duration::from_millis(6_500);
+/// Where no test waits for the end of that.
+const LONG_TRUST: Duration = Duration::from_secs(30);
 
 macro_rules! script {
     ($($part:literal),+) => {
@@ -64,6 +78,11 @@ impl Store {
         Self::on(RedisServer::start_with(args.iter().copied()).unwrap(), query).await
     }
 
+    /// On a server whose clock can be set: see [`pass`](Self::pass).
+    pub(crate) async fn start_with_clock() -> Self {
+        Self::on(RedisServer::start_with_clock().unwrap(), "").await
+    }
+
     pub(crate) async fn on(server: RedisServer, query: &str) -> Self {
         let redis = connect(&format!("{}{query}", server.url())).await.unwrap();
         let admin = Admin::to(&server).await;
@@ -90,6 +109,37 @@ impl Store {
         channel.clone()
     }
 
+    /// So much time passes at once, by the server's clock.
+    pub(crate) fn pass(&self, time: Duration) {
+        self.server.clock().unwrap().step(time, ClockDirection::Forward).unwrap();
+    }
+
+    /// Ends the leases of all who hold it.
+    pub(crate) async fn end_leases(&self, name: &LockName) {
+        let base = format!("lockkit:{}:{{{}}}", name.kind(), name.as_str());
+        match name.kind() {
+            Kind::RwLock | Kind::Semaphore => {
+                let holders = format!("{base}:holders");
+                for holder in self.admin.ask::<Vec<String>>(&["ZRANGE", &holders, "0", "-1"]).await {
+                    self.admin.ask::<()>(&["ZADD", &holders, "XX", "1", &holder]).await;
+                }
+            }
+            _ => self.admin.ask::<()>(&["DEL", &base]).await,
+        }
+    }
+
+    /// Until when the store takes each waiter for alive, in µs.
+    pub(crate) async fn lives(&self, name: &LockName) -> BTreeMap<String, i64> {
+        let key = format!("lockkit:{}:{{{}}}:live", name.kind(), name.as_str());
+        self.admin.ask(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]).await
+    }
+
+    /// True if all waiters were kept alive since then.
+    pub(crate) async fn live_longer(&self, name: &LockName, before: &BTreeMap<String, i64>) -> bool {
+        let now = self.lives(name).await;
+        before.iter().all(|(waiter, until)| now.get(waiter).is_some_and(|now| now > until))
+    }
+
     /// Waits until the server has handled all that the backend has sent so far.
     pub(crate) async fn settle(&self) {
         self.redis.inspect(&mutex("settle")).await.unwrap();
@@ -97,7 +147,12 @@ impl Store {
 }
 
 pub(crate) async fn connect(url: &str) -> Result<Redis> {
-    Redis::connect(Config::from_url(StoreUrl::parse(url).unwrap())?).await
+    let mut config = Config::from_url(StoreUrl::parse(url).unwrap())?;
+    // A failover is waited for no longer than a user would.
+    if url.starts_with("redis://") && !url.contains("connect_timeout") {
+        config = config.with_connect_timeout(LONG_TRUST)?;
+    }
+    Redis::connect(config).await
 }
 
 pub(crate) fn spec(name: &str) -> ClaimSpec {
@@ -127,11 +182,6 @@ pub(crate) fn lasts(lease: Lease) -> Duration {
     }
 }
 
-/// A short claim window. It is the op_timeout, which a busy machine must be able to keep.
-pub(crate) const WINDOW: Duration = Duration::from_secs(1);
-/// What a thing may take longer than promised on a busy machine.
-pub(crate) const SLACK: Duration = Duration::from_secs(2);
-
 pub(crate) type Waiter = (Box<dyn Claim>, Arc<Bell>);
 
 /// A claim of this shape that waits, and its bell.
@@ -141,18 +191,9 @@ pub(crate) fn ring_for(store: &Store, spec: ClaimSpec) -> Waiter {
 
 /// Waiters in the order in which they came.
 pub(crate) async fn queue(store: &Store, name: &str, length: usize) -> Vec<Waiter> {
-    queue_of(store, length, || spec(name)).await
-}
-
-/// Those of a short claim window.
-pub(crate) async fn hasty_queue(store: &Store, name: &str, length: usize) -> Vec<Waiter> {
-    queue_of(store, length, || spec_for(name, TTL, WINDOW)).await
-}
-
-async fn queue_of(store: &Store, length: usize, spec: impl Fn() -> ClaimSpec) -> Vec<Waiter> {
     let mut waiters = Vec::new();
     for _ in 0..length {
-        let (mut claim, bell) = ring_for(store, spec());
+        let (mut claim, bell) = store.waiter(name);
         assert!(busy(claim.attempt(Wait::Queue).await).0);
         waiters.push((claim, bell));
     }
@@ -196,10 +237,30 @@ pub(crate) async fn wait_for_long_or_err(claim: &mut Box<dyn Claim>, bell: &Bell
     }
 }
 
+/// Asks again until nothing of its owner can arrive any more.
+pub(crate) async fn finally_released(claim: &mut Box<dyn Claim>) -> Released {
+    let released = async {
+        loop {
+            match claim.release().await {
+                Ok(released) => return released,
+                Err(error) => assert!(error.is_temporary(), "{error}"),
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(SOON, released).await.unwrap()
+}
+
 /// All connections but the admin's.
 pub(crate) async fn kill_clients(store: &Store) {
     store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
     store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await;
+}
+
+/// Asks when it is rung, and not before, as requests are counted.
+pub(crate) async fn lock_when_rung(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
+    bell.heard().await;
+    granted(claim.attempt(Wait::Queue).await)
 }
 
 /// Attempts until granted, and between attempts waits for the bell alone: without a ring it fails.

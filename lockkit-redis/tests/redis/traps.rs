@@ -40,7 +40,7 @@ async fn c13_a_full_server_still_hands_the_lock_over() {
     let store = Store::start().await;
     let fill = async |limit: &str| store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", limit]).await;
     let mut holder = holder(&store, "a").await;
-    let mut waiters = hasty_queue(&store, "a", 3).await;
+    let mut waiters = queue(&store, "a", 3).await;
     fill("1mb").await;
     // A release frees memory, so that the rest of it is not refused, and who is told has the lock.
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
@@ -69,14 +69,14 @@ async fn c13_a_full_server_still_hands_the_lock_over() {
 
 #[tokio::test]
 async fn c13_a_loading_server_is_waited_for_and_keeps_the_queue() {
-    let args = ["--enable-debug-command", "yes", "--key-load-delay", "400"];
+    let args = ["--enable-debug-command", "yes", "--key-load-delay", "4000"];
     let store =
         Store::start_with(&[&args[..], &["--loading-process-events-interval-bytes", "1024"]].concat(), "")
             .await;
     let filler = "for i = 1, 1000 do redis.call('SET', 'filler' .. i, string.rep('x', 100)) end";
     store.admin.ask::<()>(&["EVAL", filler, "0"]).await;
     let mut holder = holder(&store, "a").await;
-    let waiters = hasty_queue(&store, "a", 2).await;
+    let waiters = queue(&store, "a", 2).await;
     let loader = Admin::to(&store.server).await;
     let reload = tokio::spawn(async move { loader.ask::<()>(&["DEBUG", "RELOAD"]).await });
     let refused = async {
@@ -97,13 +97,12 @@ async fn c13_a_loading_server_is_waited_for_and_keeps_the_queue() {
 
 #[tokio::test]
 async fn c13_a_primary_that_follows_a_dead_one_is_left_and_keeps_the_queue() {
-    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     for stale in ["yes", "no"] {
         // With "no" it answers MASTERDOWN, with "yes" READONLY.
         let store = Store::start_with(&["--replica-serve-stale-data", stale], "").await;
         let mut holder = holder(&store, "a").await;
-        let mut waiters = hasty_queue(&store, "a", 2).await;
-        store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", &dead]).await;
+        let mut waiters = queue(&store, "a", 2).await;
+        store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
         let error = holder.release().await.unwrap_err();
         assert!(!error.is_outcome_unknown(), "{error}");
         assert!(matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Unavailable), "{error}");
@@ -120,7 +119,7 @@ async fn c13_a_primary_that_follows_a_dead_one_is_left_and_keeps_the_queue() {
 async fn c13_a_password_that_was_changed_under_way_is_an_authentication_error() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
-    let mut waiters = hasty_queue(&store, "a", 1).await;
+    let mut waiters = queue(&store, "a", 1).await;
     store.admin.ask::<()>(&["CONFIG", "SET", "requirepass", "hunter2"]).await;
     kill_clients(&store).await;
     waiters[0].1.heard().await;
@@ -137,9 +136,9 @@ async fn c13_a_helper_key_of_another_type_stops_the_waiters_of_its_name_alone() 
     let store = Store::start().await;
     for key in [queue_key("a"), live_key("a"), fence_key("a")] {
         let _past = holder(&store, "a").await;
-        let mut waiters = hasty_queue(&store, "a", 1).await;
+        let mut waiters = queue(&store, "a", 1).await;
         let mut holder = holder(&store, "b").await;
-        let mut others = hasty_queue(&store, "b", 2).await;
+        let mut others = queue(&store, "b", 2).await;
         store.admin.ask::<()>(&["DEL", &key, &lock_key("a")]).await;
         store.admin.ask::<()>(&["RPUSH", &key, "x"]).await;
         // Looks after both names in one request.
@@ -159,8 +158,8 @@ async fn c13_a_helper_key_of_another_type_stops_the_waiters_of_its_name_alone() 
 async fn c13_waiters_of_a_broken_name_hear_of_it_though_others_look_first() {
     let store = Store::start().await;
     let (_a, _b) = (holder(&store, "a").await, holder(&store, "b").await);
-    let others = hasty_queue(&store, "b", 3).await;
-    let (mut waiter, bell) = hasty_queue(&store, "a", 1).await.remove(0);
+    let others = queue(&store, "b", 3).await;
+    let (mut waiter, bell) = queue(&store, "a", 1).await.remove(0);
     store.admin.ask::<()>(&["DEL", &live_key("a")]).await;
     store.admin.ask::<()>(&["RPUSH", &live_key("a"), "x"]).await;
     let mut tasks = tokio::task::JoinSet::new();
@@ -173,7 +172,7 @@ async fn c13_waiters_of_a_broken_name_hear_of_it_though_others_look_first() {
                 Err(error) => break error,
                 Ok(Attempt::Busy { retry_after, .. }) => {
                     // It comes a moment later than the others, each time.
-                    let _ = timeout(retry_after.unwrap() + WINDOW / 20, bell.heard()).await;
+                    let _ = timeout(retry_after.unwrap() + MOMENT, bell.heard()).await;
                 }
                 Ok(granted) => panic!("{granted:?}"),
             }
@@ -189,7 +188,7 @@ async fn c8_waiters_whose_queue_vanished_queue_again() {
     let store = Store::start().await;
     for key in [queue_key("a"), live_key("a")] {
         let mut holder = holder(&store, "a").await;
-        let mut waiters = hasty_queue(&store, "a", 3).await;
+        let mut waiters = queue(&store, "a", 3).await;
         store.admin.ask::<()>(&["DEL", &key]).await;
         for waiter in &mut waiters {
             assert!(matches!(next_look(waiter).await.unwrap(), Attempt::Busy { .. }));
@@ -211,7 +210,7 @@ async fn c8_waiters_whose_queue_vanished_queue_again() {
 async fn c8_a_server_that_forgot_everything_serves_its_waiters() {
     let mut store = Store::start().await;
     let past = holder(&store, "a").await;
-    let waiters = hasty_queue(&store, "a", 3).await;
+    let waiters = queue(&store, "a", 3).await;
     store.server.restart().unwrap();
     for (_, bell) in &waiters {
         bell.heard().await;
