@@ -138,8 +138,8 @@ impl Bed {
         assert!(clean.await.is_ok(), "{:#?}", self.left());
     }
 
-    /// What the server says of each connection of this prefix's sessions.
-    pub(crate) fn connected(&self) -> Vec<String> {
+    /// What the server says of the connection of each of this prefix's sessions, which have a node each for their heartbeats.
+    fn statistics(&self) -> Vec<String> {
         let path = format!("/{}/", self.prefix);
         let dump = self.server.four_letter("dump").unwrap();
         let mut sessions = HashSet::new();
@@ -157,7 +157,11 @@ impl Bed {
         all.lines().filter(ours).map(str::to_owned).collect()
     }
 
-    /// How many sessions of this prefix are connected; each has a node that its heartbeats write to.
+    /// The addresses from which this prefix's sessions are connected.
+    pub(crate) fn connected(&self) -> Vec<String> {
+        self.statistics().iter().filter_map(|line| Some(line.split_once('[')?.0.to_owned())).collect()
+    }
+
     pub(crate) fn connections(&self) -> usize {
         self.connected().len()
     }
@@ -169,7 +173,8 @@ impl Bed {
             let (digits, _) = rest.split_once(',')?;
             digits.parse::<u64>().ok()
         };
-        self.connected().iter().map(|line| figure(line).unwrap_or_else(|| panic!("no figure: {line}"))).sum()
+        let figures = self.statistics();
+        figures.iter().map(|line| figure(line).unwrap_or_else(|| panic!("no figure: {line}"))).sum()
     }
 
     pub(crate) async fn admin(&self) -> Admin {
