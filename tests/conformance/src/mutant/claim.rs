@@ -22,7 +22,7 @@ use super::{Flaw, Mutation, free_all, lock};
 
 /// Larger than what any store has given.
 const MADE_UP: u64 = u64::MAX / 2;
-/// Too long for a renewal of the leases of the cases, however quick all else is.
+/// How long a store that is away keeps the thread of whoever asks.
 const SLOW: Duration = Duration::from_millis(1_500);
 
 #[derive(Debug)]
@@ -132,7 +132,8 @@ impl MutantClaim {
             }
             Flaw::NeverRenewed => return Err(unknown("there is no answer")),
             Flaw::RenewsOnce if self.renewals > 1 => return Err(unknown("the connection is used up")),
-            Flaw::SlowRenewal => sleep(SLOW).await,
+            // However long the lease is, and however quick all else.
+            Flaw::SlowRenewal => sleep(self.spec.ttl.mul_f64(1.5)).await,
             _ => {}
         }
         Ok(None)
