@@ -203,7 +203,7 @@ impl Claim for MutantClaim {
         let pulse = self.inner.keep_alive().await?;
         let took = sent.until(self.spec.clock.now());
         match (self.flaw(), pulse) {
-            (Flaw::SlowRenewalIgnored, Pulse::Alive(_)) if took >= self.spec.ttl / 6 => {
+            (Flaw::SlowRenewalIgnored, Pulse::Alive(_)) if took >= self.spec.ttl / 12 => {
                 return Err(unknown("it took too long"));
             }
             (Flaw::ExtendThatShortens, Pulse::Alive(_)) => self.set_end(self.spec.ttl),

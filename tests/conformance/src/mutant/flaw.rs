@@ -92,7 +92,7 @@ flaws! {
     RetryReportsWholeLease,
     /// A renewal takes longer than a short lease.
     SlowRenewal,
-    /// A renewal whose answer took a sixth of the lease is not counted.
+    /// A renewal whose answer took a twelfth of the lease is not counted.
     SlowRenewalIgnored,
     /// Permits that are held together have one token.
     TokenSharedByPermits,

@@ -80,12 +80,15 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             "c3_a_hold_ends_at_its_max_and_is_freed",
         ],
     ),
-    (Flaw::ReplyLostIsFailed, &["c5_a_failed_try_removes_what_it_left"]),
+    (
+        Flaw::ReplyLostIsFailed,
+        &["c5_a_storm_of_faults_breaks_nothing", "c7_a_release_whose_reply_is_lost_is_freed"],
+    ),
     (Flaw::RetryReportsWholeLease, &["c5_a_retry_reports_a_lease_that_the_store_has"]),
     (Flaw::SlowRenewal, &["c10_a_live_holder_keeps_it_for_many_leases"]),
-    (Flaw::SlowRenewalIgnored, &["c10_a_live_holder_keeps_it_for_many_leases"]),
+    (Flaw::SlowRenewalIgnored, &["c10_slow_round_trips_end_no_hold"]),
     (Flaw::TokenSharedByPermits, &["c4_no_two_permits_share_a_token"]),
-    (Flaw::UnreleasedOnTrouble, &["c7_a_release_whose_reply_is_lost_is_freed"]),
+    (Flaw::UnreleasedOnTrouble, &["c5_a_storm_of_faults_breaks_nothing", "c7_a_release_is_idempotent"]),
 ];
 
 /// Each flaw of a store with sessions, and the cases that must fail on it.

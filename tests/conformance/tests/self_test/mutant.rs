@@ -57,7 +57,7 @@ struct MutantHarness {
 impl Harness for MutantHarness {
     async fn connect(&self) -> Result<Arc<dyn Backend>, BoxError> {
         let mut right = self.right.connect().await?;
-        if matches!(self.flaw, Flaw::DeadlineFromReply | Flaw::SlowRenewalIgnored) {
+        if self.flaw == Flaw::DeadlineFromReply {
             let slow = Faulty::new(right);
             slow.line().set(Faults { reply_delay: A_SLOW_REPLY, ..Faults::NONE });
             right = Arc::new(slow);
@@ -66,8 +66,15 @@ impl Harness for MutantHarness {
     }
 
     async fn connect_through_faults(&self) -> Result<(Arc<dyn Backend>, Arc<dyn Link>), BoxError> {
-        if matches!(self.flaw, Flaw::BlocksWhileAway | Flaw::ReplyLostIsFailed | Flaw::UnreleasedOnTrouble) {
-            // In front of the faults, it meets their errors.
+        let meets_errors = matches!(
+            self.flaw,
+            Flaw::BlocksWhileAway
+                | Flaw::ReplyLostIsFailed
+                | Flaw::SlowRenewalIgnored
+                | Flaw::UnreleasedOnTrouble
+        );
+        if meets_errors {
+            // In front of the faults, it meets their errors and their delays.
             let (right, link) = self.right.connect_through_faults().await?;
             return Ok((self.mutation.wrap(right), link));
         }
