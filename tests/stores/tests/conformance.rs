@@ -8,6 +8,8 @@ mod mysql;
 mod redis;
 #[path = "support/shared.rs"]
 mod shared;
+#[path = "support/sql_leaks.rs"]
+mod sql_leaks;
 #[path = "support/zookeeper.rs"]
 mod zookeeper;
 
