@@ -30,7 +30,6 @@ async fn play(words: &[&str]) -> Result<(), Failed> {
     match words[1..] {
         ["hold"] => hold(&locker).await?,
         ["hold-with-child"] => hold_with_child(&locker).await?,
-        ["increment", times] => increment(&locker, &folder, times.parse()?).await?,
         ["storm"] => storm(&locker, &folder).await?,
         ["gate"] => gate(&folder)?,
         ["tell-loss"] => tell_loss(&locker).await?,
@@ -114,18 +113,6 @@ impl Register {
 
 pub(crate) fn count(folder: &Path) -> Result<u64, Failed> {
     Ok(Register::open(folder)?.read()?.1)
-}
-
-async fn increment(locker: &Locker, folder: &Path, times: u32) -> Result<(), Failed> {
-    let register = Register::open(folder)?;
-    println!("ready");
-    next_line();
-    for _ in 0..times {
-        let guard = take(locker).await?;
-        register.turn(guard.fencing_token().get(), Duration::ZERO)?;
-        guard.release().await?;
-    }
-    Ok(())
 }
 
 async fn storm(locker: &Locker, folder: &Path) -> Result<(), Failed> {

@@ -26,7 +26,7 @@ pub use self::{
     },
     namespaced::Namespaced,
     peer::{Peer, end_with_parent, next_line, role},
-    process::{Leashed, STALLS_VARIABLE},
+    process::{Leashed, STALLS_VARIABLE, is_alive, state_of},
     redis::{
         ClientCertificates, NamespacedSentinels, REDIS_URL_VARIABLE, RedisCluster, RedisClusterOptions,
         RedisOptions, RedisReply, RedisServer, RedisTls, SentinelGroup, SentinelOptions, SlotMigration,
