@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{
     Test, good, json,
-    support::{Running, bare, run, said, until},
+    support::{PATIENT, Running, bare, run, said, until},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -42,7 +42,7 @@ fn mysql() -> Result<(), Failed> {
 
 fn redis() -> Result<(), Failed> {
     let server = RedisServer::start()?;
-    all(&server.url())
+    all(&format!("{}{PATIENT}", server.url()))
 }
 
 fn zookeeper() -> Result<(), Failed> {
@@ -83,7 +83,7 @@ fn all(url: &str) -> Result<(), Failed> {
     assert_eq!(next.end().code(), Some(0), "{url}");
 
     fs::remove_file(&up)?;
-    let mut killed = Running::start(lockkit(&["run", "--ttl=5s", "--grace=200ms", &name, "-c", &line]));
+    let mut killed = Running::start(lockkit(&["run", "--ttl=9s", "--grace=200ms", &name, "-c", &line]));
     // The command does not wait for its history.
     until("the next holder", || {
         let history = json(&good(lockkit(&["--format=json", "history", &name])));

@@ -114,7 +114,7 @@ fn stopped() -> Result<(), Failed> {
     lockkit.signal(Signal::CONT);
     assert_eq!(lockkit.end().code(), Some(123));
     // And the lock is free.
-    assert_eq!(run(place.lockkit(["run", "-w", "5s", "job", "true"])).status.code(), Some(0));
+    assert_eq!(run(place.lockkit(["run", "-w", "30s", "job", "true"])).status.code(), Some(0));
     Ok(())
 }
 
