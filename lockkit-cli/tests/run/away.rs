@@ -170,7 +170,10 @@ fn stays_away() -> Result<(), Failed> {
         (&["once", "--ttl=2s", "job", "--slot=v1", "true"], "2s"),
         (&["elect", "--ttl=2s", "job", "true"], "2s"),
     ] {
-        let (output, took) = timed(place.lockkit(line));
+        let mut command = place.lockkit(line);
+        // The longer of its op_timeouts would be waited for.
+        command.env("LOCKKIT_URL", place.redis.url());
+        let (output, took) = timed(command);
         let said = said(&output);
         assert_eq!(output.status.code(), Some(125), "{line:?}: {said}");
         let last = said.lines().last().unwrap();

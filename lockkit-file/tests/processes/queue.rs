@@ -6,7 +6,7 @@ use libtest_mimic::Failed;
 
 use crate::{child::count, parent::Store};
 
-const TIMES: u64 = 5_000;
+const TIMES: u64 = 2_000;
 
 pub(crate) fn in_order() -> Result<(), Failed> {
     let store = Store::new()?;
