@@ -1,4 +1,4 @@
-//! Each store has all commands.
+//! Each store has all commands. What tells of a run is given up after three seconds, so that no server stands still here.
 
 use std::{fs, process::Command};
 
@@ -29,7 +29,8 @@ fn file() -> Result<(), Failed> {
 }
 
 fn mysql() -> Result<(), Failed> {
-    for server in sql_servers_from_env_or_start()? {
+    for mut server in sql_servers_from_env_or_start()? {
+        server.server.iter_mut().for_each(|server| server.never_stall());
         let joined = if server.url.contains('?') { '&' } else { '?' };
         for strategy in ["optimistic", "pessimistic"] {
             // Two strategies don't share their tables.
@@ -41,12 +42,14 @@ fn mysql() -> Result<(), Failed> {
 }
 
 fn redis() -> Result<(), Failed> {
-    let server = RedisServer::start()?;
+    let mut server = RedisServer::start()?;
+    server.never_stall();
     all(&format!("{}{PATIENT}", server.url()))
 }
 
 fn zookeeper() -> Result<(), Failed> {
-    let server = zookeeper_from_env_or_start(ZooKeeperOptions::default())?;
+    let mut server = zookeeper_from_env_or_start(ZooKeeperOptions::default())?;
+    server.server.iter_mut().for_each(|server| server.never_stall());
     all(&server.url)
 }
 
