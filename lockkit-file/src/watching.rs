@@ -297,7 +297,7 @@ mod tests {
             drop(watcher);
             done.send(()).unwrap();
         });
-        is_done.recv_timeout(Duration::from_secs(5)).expect("it waits for the child");
+        is_done.recv_timeout(Duration::from_secs(60)).expect("it waits for the child");
         ending.join().unwrap();
         drop(childs);
     }

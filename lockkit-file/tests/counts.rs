@@ -1,19 +1,24 @@
 //! What a pair of lock and release costs, in files: no time is measured.
 #![cfg(target_os = "linux")]
 
-use std::{cell::RefCell, fs, mem::MaybeUninit, os::fd::OwnedFd, path::Path, rc::Rc};
+use std::{cell::RefCell, fs, mem::MaybeUninit, os::fd::OwnedFd, path::Path, rc::Rc, time::Duration};
 
-use lockkit_core::{Locker, Mutex};
+use lockkit_core::{LockOptions, Locker, Mutex};
 use lockkit_file::{Config, FileStore};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tempfile::TempDir;
 use tokio::task::LocalSet;
 
 const PAIRS: usize = 200;
+/// What must happen, happens within this.
+const SOON: Duration = Duration::from_secs(60);
 
 fn locker(folder: &Path) -> Locker {
     // Its watcher opens files when the system tells it of changes, and those are not counted here.
-    Locker::new(FileStore::open(Config::new(folder).with_polling()).unwrap())
+    let locker = Locker::new(FileStore::open(Config::new(folder).with_polling()).unwrap());
+    // However slow the disk is.
+    let options = LockOptions::new().with_ttl(SOON * 4).with_op_timeout(SOON);
+    locker.with_defaults(options).unwrap()
 }
 
 async fn pair(mutex: &Mutex) {

@@ -7,15 +7,15 @@ use std::{
 };
 
 use lockkit_core::{
-    ErrorKind, Kind, LockName, Locker, OwnerId,
+    ErrorKind, Kind, LockName, LockOptions, Locker, OwnerId,
     spi::{Attempt, Backend as _, Claim, ClaimSpec, Mode, Wait},
 };
 use lockkit_file::{Config, FileStore};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// It tries once a second.
-const SOON: Duration = Duration::from_secs(5);
+/// What must happen, happens within this. It tries once a second.
+const SOON: Duration = Duration::from_secs(60);
 
 fn store(folder: &Path) -> FileStore {
     FileStore::open(Config::new(folder)).unwrap()
@@ -25,10 +25,10 @@ fn name() -> LockName {
     LockName::new(Kind::Mutex, "a").unwrap()
 }
 
-/// A claim that is patient for 150 ms.
+/// A claim that is patient for a moment, with a gate that somebody stands in as with a slow disk.
 fn claim(store: &FileStore) -> Box<dyn Claim> {
-    let (ttl, op_timeout) = (Duration::from_secs(30), Duration::from_millis(200));
-    let spec = ClaimSpec::new(name(), OwnerId::random(), Mode::Exclusive, ttl, op_timeout);
+    let op_timeout = Duration::from_secs(6);
+    let spec = ClaimSpec::new(name(), OwnerId::random(), Mode::Exclusive, SOON * 4, op_timeout);
     store.claim(spec).unwrap()
 }
 
@@ -48,8 +48,14 @@ fn stand_in(folder: &Path) -> File {
     inside
 }
 
+/// Nobody waits for the end of a lease.
+fn locker(folder: &Path) -> Locker {
+    let options = LockOptions::new().with_ttl(SOON * 4).with_op_timeout(SOON);
+    Locker::new(store(folder)).with_defaults(options).unwrap()
+}
+
 async fn assert_free_soon(folder: &Path) {
-    let other = Locker::new(store(folder));
+    let other = locker(folder);
     let guard = other.mutex("a").unwrap().lock_timeout(SOON).await.unwrap();
     guard.expect("it is held for ever").release().await.unwrap();
 }
@@ -72,7 +78,7 @@ async fn c7_a_lock_that_could_not_be_released_is_free_once_it_can_be() {
 #[tokio::test(flavor = "multi_thread")]
 async fn c7_a_lock_whose_release_failed_for_good_is_free_once_that_is_put_right() {
     let folder = TempDir::new().unwrap();
-    let ours = Locker::new(store(folder.path()));
+    let ours = locker(folder.path());
     let guard = ours.mutex("a").unwrap().lock().await.unwrap();
     let gate = gate(folder.path());
     let aside = gate.with_extension("aside");

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use lockkit_core::{Error, ErrorKind, FencingToken, Kind, LockName, Locker, Note, OwnerId};
+use lockkit_core::{Error, ErrorKind, FencingToken, Kind, LockName, LockOptions, Locker, Note, OwnerId};
 use lockkit_file::{Config, FileStore};
 use tempfile::TempDir;
 
@@ -15,7 +15,7 @@ const NOTE: &str = include_str!("format/stored-1.note");
 /// The last token of the record.
 const LAST: u64 = 4_102_444_800_000_007;
 /// Longer than a waiter that lets its turn pass keeps the others back.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 struct Scene {
     root: TempDir,
@@ -27,7 +27,9 @@ impl Scene {
     /// A folder in which the mutex `orders` was used.
     async fn new() -> Self {
         let root = TempDir::new().unwrap();
+        let options = LockOptions::new().with_ttl(SOON * 4).with_op_timeout(SOON);
         let locker = Locker::new(FileStore::open(Config::new(root.path())).unwrap());
+        let locker = locker.with_defaults(options).unwrap();
         locker.mutex("orders").unwrap().lock().await.unwrap().release().await.unwrap();
         let files = fs::read_dir(root.path().join("names/mutex")).unwrap().map(|file| file.unwrap().path());
         let record = files.filter(|path| path.extension().is_some_and(|end| end == "json")).last().unwrap();

@@ -16,11 +16,16 @@ use lockkit_file::{Config, FileStore};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// Far less than the ttl: without the watcher, a holder would look after ten seconds.
-const AT_ONCE: Duration = Duration::from_secs(6);
+/// Far less than the ttl: without the watcher, a holder would look after a third of that.
+const AT_ONCE: Duration = Duration::from_secs(60);
 
 fn locker(folder: &Path) -> Locker {
-    Locker::new(FileStore::open(Config::new(folder)).unwrap())
+    on(Config::new(folder))
+}
+
+fn on(config: Config) -> Locker {
+    let options = LockOptions::new().with_ttl(AT_ONCE * 10).with_op_timeout(AT_ONCE);
+    Locker::new(FileStore::open(config).unwrap()).with_defaults(options).unwrap()
 }
 
 async fn take(locker: &Locker, name: &str) -> LockGuard {
@@ -262,7 +267,8 @@ async fn c14_who_looks_while_it_changes_sees_a_whole_record() {
     for round in 0..3_000 {
         // Records of different lengths.
         let label = "x".repeat(round % 200 + 1);
-        let mutex = ours.mutex("a").unwrap().with_options(LockOptions::new().with_label(label)).unwrap();
+        let options = LockOptions::new().with_ttl(AT_ONCE * 10).with_op_timeout(AT_ONCE).with_label(label);
+        let mutex = ours.mutex("a").unwrap().with_options(options).unwrap();
         mutex.lock().await.unwrap().release().await.unwrap();
     }
     stop.store(true, Ordering::Relaxed);
@@ -274,7 +280,7 @@ async fn c14_who_looks_while_it_changes_sees_a_whole_record() {
 #[tokio::test(flavor = "multi_thread")]
 async fn c8_waiters_are_served_where_the_system_tells_nothing() {
     let folder = TempDir::new().unwrap();
-    let polling = || Locker::new(FileStore::open(Config::new(folder.path()).with_polling()).unwrap());
+    let polling = || on(Config::new(folder.path()).with_polling());
     let held = take(&polling(), "a").await;
     let name = LockName::new(Kind::Mutex, "a").unwrap();
     let waiting = tokio::spawn({

@@ -75,7 +75,7 @@ fn full() -> Result<(), Failed> {
         let mut command = Command::new("sh");
         let script = "trap '' XFSZ; ulimit -f 0; exec \"$@\"";
         command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_lockkit")]).args(arguments);
-        command.env("LOCKKIT_URL", place.redis.url()).stderr(Stdio::piped());
+        command.env("LOCKKIT_URL", place.url()).stderr(Stdio::piped());
         command.stdout(std::fs::File::create(place.path("full"))?);
         let output = run(command);
         assert_eq!(output.status.code(), Some(125), "{arguments:?}: {}", said(&output));
@@ -92,7 +92,7 @@ fn unlock() -> Result<(), Failed> {
         let line = format!("touch {}; exec sleep 60", up.display());
         let holder = Running::start(place.lockkit([
             "run",
-            "--ttl=2s",
+            "--ttl=9s",
             "--grace=200ms",
             "--permits=1/2",
             "job",

@@ -20,7 +20,7 @@ use rustix::process::Signal;
 use crate::{
     Test, good, json,
     pace::{Pace, children},
-    support::{Place, Running, run, said, until},
+    support::{PATIENT, Place, Running, run, said, until},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -68,7 +68,7 @@ impl Proxy {
 
     fn lockkit(&self, place: &Place, arguments: &[&str]) -> Command {
         let mut command = place.lockkit(arguments);
-        command.env("LOCKKIT_URL", format!("redis://{}/", self.address));
+        command.env("LOCKKIT_URL", format!("redis://{}/{PATIENT}", self.address));
         command
     }
 
@@ -177,7 +177,8 @@ fn once_ends() -> Result<(), Failed> {
 
 /// The store answers again as soon as the signal is there.
 fn gives_back() -> Result<(), Failed> {
-    let place = Place::new();
+    // It tries to give back for a moment, in which the store must answer indeed.
+    let place = Place::steady();
     let line = line(&place);
     let (mut stalled, mut tries) = (0, 0);
     for stalls_at in 1.. {
@@ -237,30 +238,47 @@ fn run_ends() -> Result<(), Failed> {
     Ok(())
 }
 
+/// They sleep for most of the time.
+const AT_ONCE: usize = 6;
+
+/// True if there was something to stall at.
+fn outlasts_its_lease(place: &Place, stalls_at: usize) -> bool {
+    let proxy = Proxy::start(place, stalls_at);
+    // No name begins as another one.
+    let name = format!("{stalls_at:03}");
+    let job = ["run", &name, "--ttl=6s", "--grace=200ms", "-c", "exit 7"];
+    let mut lockkit = Running::start(proxy.lockkit(place, &job));
+    if !stalls(&proxy, &mut lockkit) {
+        return false;
+    }
+    until("the end of the lease", || {
+        json(&good(place.lockkit(["--format=json", "ls", &name]))).is_empty().then_some(())
+    });
+    proxy.open();
+    let output = lockkit.output();
+    assert_eq!(output.status.code(), Some(7), "stalled at {stalls_at}: {}", said(&output));
+    true
+}
+
 /// The store is away for longer than the lease, at each moment in turn. The command has ended long before.
 fn late() -> Result<(), Failed> {
     let place = Place::new();
-    let mut stalled = 0;
-    for stalls_at in 1.. {
-        let proxy = Proxy::start(&place, stalls_at);
-        let job = ["run", "job", "--ttl=2s", "--grace=200ms", "-c", "exit 7"];
-        let mut lockkit = Running::start(proxy.lockkit(&place, &job));
-        if !stalls(&proxy, &mut lockkit) {
-            break;
-        }
-        stalled += 1;
-        until("the end of the lease", || {
-            json(&good(place.lockkit(["--format=json", "ls"]))).is_empty().then_some(())
+    let (mut begun, mut stalled) = (0, 0);
+    while stalled == begun {
+        let next = begun + 1..=begun + AT_ONCE;
+        begun += AT_ONCE;
+        stalled += thread::scope(|scope| {
+            let place = &place;
+            let all: Vec<_> =
+                next.map(|stalls_at| scope.spawn(move || outlasts_its_lease(place, stalls_at))).collect();
+            all.into_iter().map(|one| usize::from(one.join().unwrap())).sum::<usize>()
         });
-        proxy.open();
-        let output = lockkit.output();
-        assert_eq!(output.status.code(), Some(7), "stalled at {stalls_at}: {}", said(&output));
     }
     assert!(stalled > 5, "{stalled}");
     // One that was taken away while the command ran is a loss all the same.
     let line = format!(
-        "LOCKKIT_URL={} {} unlock job --force --now --reason=x",
-        place.redis.url(),
+        "LOCKKIT_URL='{}' {} unlock job --force --now --reason=x",
+        place.url(),
         env!("CARGO_BIN_EXE_lockkit")
     );
     assert_eq!(run(place.lockkit(["run", "job", "-c", &line])).status.code(), Some(123));

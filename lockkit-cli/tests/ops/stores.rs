@@ -1,4 +1,4 @@
-//! Each store has all commands.
+//! Each store has all commands. What tells of a run is given up after three seconds, so that no server stands still here.
 
 use std::{fs, process::Command};
 
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{
     Test, good, json,
-    support::{Running, bare, run, said, until},
+    support::{PATIENT, Running, bare, run, said, until},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -29,7 +29,8 @@ fn file() -> Result<(), Failed> {
 }
 
 fn mysql() -> Result<(), Failed> {
-    for server in sql_servers_from_env_or_start()? {
+    for mut server in sql_servers_from_env_or_start()? {
+        server.server.iter_mut().for_each(|server| server.never_stall());
         let joined = if server.url.contains('?') { '&' } else { '?' };
         for strategy in ["optimistic", "pessimistic"] {
             // Two strategies don't share their tables.
@@ -41,12 +42,14 @@ fn mysql() -> Result<(), Failed> {
 }
 
 fn redis() -> Result<(), Failed> {
-    let server = RedisServer::start()?;
-    all(&server.url())
+    let mut server = RedisServer::start()?;
+    server.never_stall();
+    all(&format!("{}{PATIENT}", server.url()))
 }
 
 fn zookeeper() -> Result<(), Failed> {
-    let server = zookeeper_from_env_or_start(ZooKeeperOptions::default())?;
+    let mut server = zookeeper_from_env_or_start(ZooKeeperOptions::default())?;
+    server.server.iter_mut().for_each(|server| server.never_stall());
     all(&server.url)
 }
 
@@ -83,7 +86,7 @@ fn all(url: &str) -> Result<(), Failed> {
     assert_eq!(next.end().code(), Some(0), "{url}");
 
     fs::remove_file(&up)?;
-    let mut killed = Running::start(lockkit(&["run", "--ttl=5s", "--grace=200ms", &name, "-c", &line]));
+    let mut killed = Running::start(lockkit(&["run", "--ttl=9s", "--grace=200ms", &name, "-c", &line]));
     // The command does not wait for its history.
     until("the next holder", || {
         let history = json(&good(lockkit(&["--format=json", "history", &name])));

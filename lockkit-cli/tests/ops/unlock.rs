@@ -51,7 +51,7 @@ fn library_waiter() -> Result<(), Failed> {
     let place = Place::new();
     let mut holder = holder(&place);
     let hearts = Hearts::of(&place);
-    let (runtime, url) = (runtime(), place.redis.url());
+    let (runtime, url) = (runtime(), place.url());
     let waiter = runtime.spawn(async move {
         let locker = lockkit::connect(&url).await.unwrap();
         let guard = locker.mutex("job").unwrap().lock().await.unwrap();
@@ -204,7 +204,8 @@ fn free() -> Result<(), Failed> {
 }
 
 fn interrupted() -> Result<(), Failed> {
-    let place = Place::new();
+    // It tries to take the ask back for less than a second.
+    let place = Place::steady();
     let runtime = runtime();
     let locker = runtime.block_on(place.locker());
     let guard = runtime.block_on(locker.mutex("job")?.lock())?;

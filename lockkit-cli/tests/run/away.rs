@@ -36,7 +36,7 @@ pub(crate) fn trials() -> Vec<Test> {
 }
 
 /// Nothing is tried for so long in vain by one that does not wait.
-const AT_ONCE: Duration = Duration::from_secs(5);
+const AT_ONCE: Duration = Duration::from_secs(20);
 
 fn timed(command: Command) -> (Output, Duration) {
     let began = Instant::now();
@@ -97,7 +97,7 @@ fn comes_back() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches a lockkit that bounds its first attempt by nothing but `connect_timeout`, which is 15 s here.
+/// Catches a lockkit that bounds its first attempt by nothing but `connect_timeout`, which is 30 s here.
 fn silent() -> Result<(), Failed> {
     let place = Place::new();
     place.redis.pause()?;
@@ -109,7 +109,7 @@ fn silent() -> Result<(), Failed> {
         "{}",
         said(&output)
     );
-    assert!(took < Duration::from_secs(12), "{took:?}");
+    assert!(took < AT_ONCE, "{took:?}");
     Ok(())
 }
 
@@ -170,7 +170,10 @@ fn stays_away() -> Result<(), Failed> {
         (&["once", "--ttl=2s", "job", "--slot=v1", "true"], "2s"),
         (&["elect", "--ttl=2s", "job", "true"], "2s"),
     ] {
-        let (output, took) = timed(place.lockkit(line));
+        let mut command = place.lockkit(line);
+        // The longer of its op_timeouts would be waited for.
+        command.env("LOCKKIT_URL", place.redis.url());
+        let (output, took) = timed(command);
         let said = said(&output);
         assert_eq!(output.status.code(), Some(125), "{line:?}: {said}");
         let last = said.lines().last().unwrap();
@@ -179,28 +182,26 @@ fn stays_away() -> Result<(), Failed> {
             "{line:?}: {said}"
         );
         assert!(last.contains("127.0.0.1"), "{line:?}: {said}");
-        assert!(
-            (Duration::from_millis(1_400)..Duration::from_secs(10)).contains(&took),
-            "{line:?}: {took:?}"
-        );
+        assert!((Duration::from_millis(1_400)..AT_ONCE).contains(&took), "{line:?}: {took:?}");
     }
     Ok(())
 }
 
 /// The lock is another's all the time.
 fn less_for_the_lock() -> Result<(), Failed> {
-    let place = Place::new();
+    // Which is not away for a second time.
+    let place = Place::steady();
     let (output, took, told) = runtime().block_on(async {
         let locker = place.locker().await;
         let guard = locker.mutex("job").unwrap().lock().await.unwrap();
         place.redis.pause().unwrap();
         // The first attempt has no answer within its second.
-        let mut command = bare(["run", "-w", "6s", "job", "true"]);
+        let mut command = bare(["run", "-w", "15s", "job", "true"]);
         command.env("LOCKKIT_URL", format!("{}?connect_timeout=1s", place.redis.url()));
         let began = Instant::now();
         let mut waiting = Running::start(command);
         let told = line_of(&mut waiting);
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
         place.redis.resume().unwrap();
         let ended = (waiting.output(), began.elapsed(), told);
         guard.release().await.unwrap();
@@ -209,10 +210,11 @@ fn less_for_the_lock() -> Result<(), Failed> {
     let said = said(&output);
     assert_eq!(output.status.code(), Some(75), "{said}");
     assert!(told.contains("the store is away"), "{told}");
-    // Two seconds and more are gone by then.
+    // Five seconds and more are gone by then.
     let left = said.split_once("; gives up in ").and_then(|(_, rest)| rest.split_once("s\n"));
-    assert!(left.is_some_and(|(left, _)| left.parse::<u64>().unwrap() <= 3), "{said}");
-    assert!(took < Duration::from_secs(8), "{took:?} of 6s");
+    assert!(left.is_some_and(|(left, _)| left.parse::<u64>().unwrap() <= 9), "{said}");
+    // Without what the store took off, it would be 20 s.
+    assert!(took < Duration::from_secs(19), "{took:?} of 15s");
     Ok(())
 }
 

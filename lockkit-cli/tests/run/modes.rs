@@ -119,7 +119,7 @@ fn nested() -> Result<(), Failed> {
         "{}",
         said(&output)
     );
-    fs::write(place.path("url"), place.redis.url())?;
+    fs::write(place.path("url"), place.url())?;
     let mut command = crate::support::bare(["run", "outer", "-c", &inner]);
     command.env("LOCKKIT_URL_FILE", place.path("url"));
     let output = run(command);
@@ -174,7 +174,7 @@ fn environment() -> Result<(), Failed> {
 /// Catches an option that loses against the environment.
 fn url_files() -> Result<(), Failed> {
     let (place, other) = (Place::new(), Place::new());
-    fs::write(place.path("url"), format!("  {}  \nanother line\n", place.redis.url()))?;
+    fs::write(place.path("url"), format!("  {}  \nanother line\n", place.url()))?;
     let file = place.path("url");
     let held = holding(&place, &[]);
     let busy = |mut command: std::process::Command| {

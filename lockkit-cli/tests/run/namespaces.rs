@@ -30,7 +30,7 @@ fn unshare(options: &[&str]) -> Command {
 fn lockkit(place: &Place, options: &[&str], line: &str) -> Command {
     let mut command = unshare(options);
     command.args([env!("CARGO_BIN_EXE_lockkit"), "run", "job", "-c", line]);
-    command.env("LOCKKIT_URL", place.redis.url());
+    command.env("LOCKKIT_URL", place.url());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

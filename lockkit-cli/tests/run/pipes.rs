@@ -67,15 +67,15 @@ fn own_words() -> Result<(), Failed> {
 
 /// No claim about speed: it is bounded so that nothing on the way waits for a timer. That would hold up each of them.
 fn soon() -> Result<(), Failed> {
-    let place = Place::new();
-    run(place.lockkit(["run", "job", "true"]));
-    let times: Vec<_> = (0..10)
-        .map(|_| {
-            let begun = Instant::now();
-            assert_eq!(run(place.lockkit(["run", "job", "true"])).status.code(), Some(0));
-            begun.elapsed()
-        })
-        .collect();
-    assert!(*times.iter().min().unwrap() < Duration::from_millis(500), "{times:?}");
+    let place = Place::steady();
+    let time = |arguments: &[&str]| {
+        let begun = Instant::now();
+        assert_eq!(run(place.lockkit(arguments)).status.code(), Some(0));
+        begun.elapsed()
+    };
+    // A process that does nothing tells how slow the machine is.
+    let times: Vec<_> = (0..10).map(|_| (time(&["--version"]), time(&["run", "job", "true"]))).collect();
+    let is_soon = |(idle, run): &(Duration, Duration)| *run < Duration::from_millis(500) + *idle * 8;
+    assert!(times.iter().any(is_soon), "{times:?}");
     Ok(())
 }

@@ -102,7 +102,7 @@ fn with_stranger(place: &Place, child: &str, command: &str) -> Command {
         env!("CARGO_BIN_EXE_lockkit")
     );
     let mut shell = Command::new("sh");
-    shell.args(["-c", &line]).env("LOCKKIT_URL", place.redis.url());
+    shell.args(["-c", &line]).env("LOCKKIT_URL", place.url());
     shell.stderr(std::process::Stdio::piped());
     shell
 }
@@ -154,7 +154,7 @@ fn spared() -> Result<(), Failed> {
         env!("CARGO_BIN_EXE_lockkit")
     );
     let mut command = Command::new("sh");
-    command.args(["-c", &line]).env("LOCKKIT_URL", place.redis.url());
+    command.args(["-c", &line]).env("LOCKKIT_URL", place.url());
     command.stderr(std::process::Stdio::piped());
     let output = run(command);
     let pid = pid(&place, "pid");
@@ -169,7 +169,7 @@ fn nested() -> Result<(), Failed> {
     let place = Place::new();
     let file = place.path("pid");
     let line = format!("setsid sh -c 'echo $$ > {}; exec sleep 60' & wait", file.display());
-    let url = place.redis.url();
+    let url = place.url();
     let mut command = place.lockkit(["run", "outer", env!("CARGO_BIN_EXE_lockkit"), "--url", &url]);
     command.args(["run", "inner", "sh", "-c", &line]);
     let mut lockkit = Running::start(command);

@@ -17,7 +17,10 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 /// What takes longer never comes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Of a Redis that may stand still for seconds. An `op_timeout` that does not fit a shorter lease does not count for it.
+pub(crate) const PATIENT: &str = "?connect_timeout=30s&op_timeout=10s";
 
 /// What the caller of the tests ignores, as nohup does, lockkit would ignore as well: then they begin anew without that.
 pub(crate) fn hear_all_signals() {
@@ -43,11 +46,22 @@ impl Place {
         Self { redis: RedisServer::start().unwrap(), folder: TempDir::new().unwrap() }
     }
 
+    /// One whose server never stands still, unless the test stops it: for what lockkit tries for less than a second.
+    pub(crate) fn steady() -> Self {
+        let mut place = Self::new();
+        place.redis.never_stall();
+        place
+    }
+
+    /// Of the store. A server that a stall holds up answers all the same.
+    pub(crate) fn url(&self) -> String {
+        format!("{}{PATIENT}", self.redis.url())
+    }
+
     /// `lockkit`, with the store's URL in its environment.
     pub(crate) fn lockkit<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         let mut command = bare(arguments);
-        // A server that a stall holds up answers all the same.
-        command.env("LOCKKIT_URL", format!("{}?connect_timeout=15s", self.redis.url()));
+        command.env("LOCKKIT_URL", self.url());
         command
     }
 
@@ -63,7 +77,7 @@ impl Place {
 
     /// The library on the same store.
     pub(crate) async fn locker(&self) -> Locker {
-        lockkit::connect(&self.redis.url()).await.unwrap()
+        lockkit::connect(&self.url()).await.unwrap()
     }
 }
 

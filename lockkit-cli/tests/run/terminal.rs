@@ -56,7 +56,7 @@ impl Shell {
         let mut command = Command::new("setsid");
         command.args(["--ctty", "bash", "--norc", "--noprofile", "-i"]);
         command.stdin(clone()).stdout(clone()).stderr(clone());
-        command.env("LOCKKIT_URL", place.redis.url()).env("PS1", PROMPT).env("TERM", "dumb");
+        command.env("LOCKKIT_URL", place.url()).env("PS1", PROMPT).env("TERM", "dumb");
         command.env("L", env!("CARGO_BIN_EXE_lockkit"));
         let shell = Running::start(command);
         let (shown, keys) = (Arc::new(Mutex::new(String::new())), File::from(keys));

@@ -35,7 +35,7 @@ fn open_to_all(place: &Place) {
 /// As an ordinary user, on the store of the place.
 fn ordinary(place: &Place, program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.env("LOCKKIT_URL", place.redis.url()).stderr(std::process::Stdio::piped());
+    command.env("LOCKKIT_URL", place.url()).stderr(std::process::Stdio::piped());
     if geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }

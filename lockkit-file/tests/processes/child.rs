@@ -11,9 +11,11 @@ use std::{
 };
 
 use libtest_mimic::Failed;
-use lockkit_core::{LockGuard, Locker};
+use lockkit_core::{LockGuard, LockOptions, Locker};
 use lockkit_file::{Config, FileStore};
 use tokio::runtime::Runtime;
+
+use crate::parent::SOON;
 
 /// The lock that all compete for.
 pub(crate) const NAME: &str = "a";
@@ -41,7 +43,9 @@ async fn play(words: &[&str]) -> Result<(), Failed> {
 }
 
 pub(crate) fn connect(folder: &Path) -> Result<Locker, Failed> {
-    Ok(Locker::new(FileStore::open(Config::new(folder))?))
+    // Nobody waits for the end of a lease, and the disk may be slow.
+    let options = LockOptions::new().with_ttl(SOON * 10).with_op_timeout(SOON);
+    Ok(Locker::new(FileStore::open(Config::new(folder))?).with_defaults(options)?)
 }
 
 fn next_line() -> Option<String> {

@@ -1,6 +1,7 @@
 //! Processes that are killed.
 
 use std::{
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -20,16 +21,26 @@ use crate::{
 
 const DEATHS: usize = 20;
 const DEATHS_AT_LEAST: u64 = 20;
+const TURNS_AT_LEAST: u64 = 100;
 /// A poll comes once a second: of twenty, hardly half come so soon.
 const AT_ONCE: Duration = Duration::from_millis(250);
 /// Whoever is thought to be alive has three seconds to take its turn.
 const PASSED_OVER: Duration = Duration::from_millis(2_500);
 const STORM: Duration = Duration::from_secs(6);
 
+/// How much longer a hand-over may take on a machine that is as busy as this one now.
+fn slowness() -> Result<Duration, Failed> {
+    let start = Instant::now();
+    for _ in 0..4 {
+        Command::new("true").status()?;
+    }
+    Ok(start.elapsed() * 4)
+}
+
 pub(crate) fn holder() -> Result<(), Failed> {
     let store = Store::new()?;
     let mutex = store.mutex()?;
-    let (mut delays, mut last) = (Vec::new(), 0);
+    let (mut delays, mut slow, mut last) = (Vec::new(), Vec::new(), 0);
     for _ in 0..DEATHS {
         let holder = store.client("hold")?;
         let token: u64 = holder.hear()?.parse()?;
@@ -46,12 +57,14 @@ pub(crate) fn holder() -> Result<(), Failed> {
         last = guard.fencing_token().get();
         assert!(last > token, "C4: token {last} follows {token}");
         delays.push(granted - killed);
+        slow.push(slowness()?);
         assert_eq!(store.runtime.block_on(guard.release())?, Released::Freed);
     }
     delays.sort();
+    slow.sort();
     let (median, longest) = (delays[DEATHS / 2], delays[DEATHS - 1]);
     eprintln!("kill -9 to grant: median {median:?}, longest {longest:?}");
-    assert!(median < AT_ONCE, "{delays:?}");
+    assert!(median < AT_ONCE + slow[DEATHS / 2], "{delays:?} on a machine as slow as {slow:?}");
     // Only this process's own is left.
     assert_eq!(store.sessions()?.len(), 1, "sessions of the dead are left");
     Ok(())
@@ -69,7 +82,8 @@ pub(crate) fn waiter() -> Result<(), Failed> {
     store.runtime.block_on(held.release())?;
     second.hear()?;
     let delay = start.elapsed();
-    assert!(delay < PASSED_OVER, "passed over after {delay:?}");
+    let slow = slowness()?;
+    assert!(delay < PASSED_OVER + slow, "passed over after {delay:?}, and this machine is slow by {slow:?}");
     second.tell("")?;
     assert_eq!(second.hear()?, "Freed");
     Ok(second.ends()?)
@@ -98,7 +112,9 @@ pub(crate) fn storm() -> Result<(), Failed> {
     }
     let (begin, mut deaths) = (Instant::now(), 0_u64);
     // As many as it takes to meet something.
-    while begin.elapsed() < STORM || (begin.elapsed() < 10 * STORM && deaths <= DEATHS_AT_LEAST) {
+    let is_enough =
+        |deaths| Ok::<_, Failed>(deaths > DEATHS_AT_LEAST && count(store.path())? > TURNS_AT_LEAST);
+    while begin.elapsed() < STORM || (begin.elapsed() < SOON && !is_enough(deaths)?) {
         thread::sleep(Duration::from_micros(deaths * 7_919 % 30_000));
         let victim = clients.remove(0);
         if let Some(wrong) = victim.kill()?.pop() {
@@ -116,7 +132,7 @@ pub(crate) fn storm() -> Result<(), Failed> {
     }
     let turns = count(store.path())?;
     eprintln!("{deaths} deaths, {turns} turns");
-    assert!(deaths > DEATHS_AT_LEAST && turns > 100, "{deaths} deaths, {turns} turns");
+    assert!(is_enough(deaths)?, "{deaths} deaths, {turns} turns");
     // Whatever the last one was about, the lock is free, and its record is whole.
     drop(store.runtime.block_on(store.mutex()?.try_lock())?.ok_or("a dead one holds it")?);
     Ok(())

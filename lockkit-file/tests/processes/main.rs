@@ -17,9 +17,7 @@ fn main() -> Result<(), Failed> {
     if let Some(role) = role() {
         return child::run(&role);
     }
-    let mut arguments = Arguments::from_args();
-    // They measure time.
-    arguments.test_threads = Some(1);
+    let arguments = Arguments::from_args();
     let trials: [(&str, Case); 9] = [
         ("c9_a_killed_holder_hands_over_at_once", crash::holder),
         ("c9_a_killed_waiter_at_the_head_is_passed_over", crash::waiter),

@@ -55,13 +55,12 @@ pub(crate) fn inside_the_gate() -> Result<(), Failed> {
     let mut inside = store.client("gate")?;
     assert_eq!(inside.hear()?, "ready");
     inside.signal(Signal::SIGSTOP)?;
-    let error =
-        store.runtime.block_on(mutex.lock_timeout(Duration::from_secs(2))).expect_err("a gate for one");
+    let error = store.runtime.block_on(mutex.lock_timeout(SOON)).expect_err("a gate for one");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains(&format!("process {} (", inside.id())), "{error}");
     inside.signal(Signal::SIGCONT)?;
     inside.tell("")?;
-    drop(store.runtime.block_on(mutex.lock_timeout(SOON))?.ok_or("it is not free")?);
+    drop(store.runtime.block_on(store.mutex()?.lock_timeout(SOON))?.ok_or("it is not free")?);
     Ok(inside.ends()?)
 }
 
