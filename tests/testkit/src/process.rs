@@ -35,7 +35,7 @@ wait "$server"
 kill "$leash" 2>/dev/null
 "#;
 
-const PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// If it is set, each server stands still now and then, for 0.1 to 2 s, as on a machine that is busy with something else.
 pub const STALLS_VARIABLE: &str = "LOCKKIT_TEST_STALLS";

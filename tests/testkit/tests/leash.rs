@@ -24,7 +24,7 @@ fn a_server_dies_when_its_holder_is_killed() {
 
     holder.kill().unwrap();
     holder.wait().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while kill(server, None) != Err(Errno::ESRCH) {
         assert!(Instant::now() < deadline, "the server lives on");
         thread::sleep(Duration::from_millis(1));

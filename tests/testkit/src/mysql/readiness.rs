@@ -11,7 +11,7 @@ use std::{
 const GREETING: u8 = 10;
 /// Start of a refusal, such as "too many connections": an answer, too.
 const REFUSAL: u8 = 0xff;
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Asks through the socket in our own folder: on the port, somebody else might answer. The server opens its port
 /// before its socket, and greets nobody before its start is complete.

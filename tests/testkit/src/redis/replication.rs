@@ -47,7 +47,7 @@ impl RedisServer {
     /// Waits until this replica has its primary's data and gets what the primary writes from then on.
     ///
     /// # Errors
-    /// When that takes more than 10 s.
+    /// When that takes more than a minute.
     pub fn wait_in_sync(&self) -> Result<()> {
         let what = format!("synchronization of the replica {}", self.addr());
         wait_for(&what, START_TIMEOUT, || {

@@ -313,16 +313,19 @@ fn knows_everybody(sentinel: &RedisServer) -> Result<bool> {
 mod tests {
     use super::*;
 
-    const FAILOVER_TIMEOUT: Duration = Duration::from_secs(30);
+    /// A server may stand still for seconds, and is not taken for down.
+    const DOWN_AFTER: Duration = Duration::from_secs(10);
+    const FAILOVER_TIMEOUT: Duration = Duration::from_secs(120);
 
     #[test]
     fn another_server_takes_over_from_a_killed_primary() {
-        let options = RedisOptions::default().with_password("secret");
-        let mut group = SentinelGroup::start_with(SentinelOptions::default().with_servers(options)).unwrap();
+        let servers = RedisOptions::default().with_password("secret");
+        let options = SentinelOptions::default().with_servers(servers).with_down_after(DOWN_AFTER);
+        let mut group = SentinelGroup::start_with(options).unwrap();
         assert_eq!(group.primary().unwrap(), 0);
         assert_eq!(group.url().matches("127.0.0.1:").count(), 3);
         group.servers()[0].ask(["SET", "a", "b"]).unwrap();
-        assert_eq!(group.servers()[0].ask(["WAIT", "2", "5000"]).unwrap().text(), "2");
+        assert_eq!(group.servers()[0].ask(["WAIT", "2", "30000"]).unwrap().text(), "2");
 
         group.server_mut(0).kill().unwrap();
         let primary = group.wait_for_new_primary(0, FAILOVER_TIMEOUT).unwrap();

@@ -21,9 +21,9 @@ pub(super) const PORT_ATTEMPTS: usize = 10;
 /// A JVM on a machine that builds on every core takes seconds.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(200);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// A question that comes while a server starts may never be answered: then it is asked again.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Of the log, in an error.
 const TAIL_LINES: usize = 40;
 /// Small and quick to start: no second compiler, one thread for garbage.
@@ -204,7 +204,7 @@ impl ZooKeeperServer {
     /// The answer to one of ZooKeeper's four-letter words, such as `srvr`, `mntr`, `wchs`, `cons`, `dump`.
     ///
     /// # Errors
-    /// When the server does not answer within seconds: it is paused, killed or out of reach.
+    /// When the server does not answer within a minute: it is paused, killed or out of reach.
     pub fn four_letter(&self, word: &str) -> Result<String> {
         four_letter::ask(self.addr, word, ANSWER_TIMEOUT)
     }

@@ -17,7 +17,7 @@ pub(super) fn create(addr: SocketAddr, path: &str) {
 /// As [`create`], where it may fail.
 pub(super) fn try_create(addr: SocketAddr, path: &str) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(addr)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     // Version, last zxid, timeout, session, password.
     let mut hello = vec![0; 4 + 8];
     hello.extend(4_000_i32.to_be_bytes());

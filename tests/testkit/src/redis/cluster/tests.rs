@@ -1,7 +1,9 @@
 use super::*;
 use crate::redis::{RedisReply, valkey_server};
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// A node may stand still for seconds, and is not taken for down.
+const NODE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A node other than these.
 fn third(one: usize, other: usize) -> usize {
@@ -18,7 +20,8 @@ fn refusal(reply: RedisReply) -> String {
 #[test]
 fn a_key_lives_on_one_node_and_moves_with_its_slot() {
     let nodes = RedisOptions::default().with_password("secret");
-    let mut cluster = RedisCluster::start_with(RedisClusterOptions::default().with_nodes(nodes)).unwrap();
+    let options = RedisClusterOptions::default().with_nodes(nodes).with_node_timeout(NODE_TIMEOUT);
+    let mut cluster = RedisCluster::start_with(options).unwrap();
     assert_eq!(cluster.url().matches("127.0.0.1:").count(), 3);
     let slot = cluster.slot_of("a").unwrap();
     let from = cluster.owner_of(slot).unwrap();
@@ -57,7 +60,7 @@ fn a_key_lives_on_one_node_and_moves_with_its_slot() {
 
 #[test]
 fn a_replica_takes_over_when_it_is_told_to_and_when_its_master_is_killed() {
-    let options = RedisClusterOptions::default().with_replicas().with_node_timeout(Duration::from_secs(1));
+    let options = RedisClusterOptions::default().with_replicas().with_node_timeout(NODE_TIMEOUT);
     let mut cluster = RedisCluster::start_with(options).unwrap();
     assert_eq!(cluster.nodes().len(), 6);
     let slot = cluster.slot_of("a").unwrap();
@@ -88,7 +91,8 @@ fn a_cluster_of_valkey_servers_with_clocks_of_their_own_forms_too() {
         return;
     };
     let nodes = RedisOptions::default().with_program(program).with_clock();
-    let cluster = RedisCluster::start_with(RedisClusterOptions::default().with_nodes(nodes)).unwrap();
+    let options = RedisClusterOptions::default().with_nodes(nodes).with_node_timeout(NODE_TIMEOUT);
+    let cluster = RedisCluster::start_with(options).unwrap();
     let slot = cluster.slot_of("a").unwrap();
     let owner = cluster.owner_of(slot).unwrap();
     cluster.nodes()[owner].ask(["SET", "a", "b"]).unwrap();
