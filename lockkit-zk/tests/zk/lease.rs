@@ -151,7 +151,9 @@ async fn c8_an_attempt_on_an_idle_session_that_has_expired_ends_and_the_next_one
     until("the session expires", async || admin.children(&folder).await.is_empty()).await;
     let mut next = claim(&zk, "a");
     let (attempt, ()) = tokio::join!(timeout(SOON, next.attempt(Wait::Queue)), async { proxy.heal() });
-    let error = attempt.expect("it waits for a session that is over").unwrap_err();
-    assert!(error.is_temporary() && !error.is_outcome_unknown(), "{error}");
+    // Where it took so long that the client has given the session up by itself, there is a new one at once.
+    if let Err(error) = attempt.expect("it waits for a session that is over") {
+        assert!(error.is_temporary() && !error.is_outcome_unknown(), "{error}");
+    }
     granted(Ok(persistently(async || next.attempt(Wait::Queue).await).await));
 }

@@ -78,6 +78,13 @@ impl Bed {
         Self::on(Arc::new(ZooKeeperServer::start_with(options()).unwrap()))
     }
 
+    /// On a server for one test, which never stands still.
+    pub(crate) fn steady() -> Self {
+        let mut server = ZooKeeperServer::start_with(options()).unwrap();
+        server.never_stall();
+        Self::on(Arc::new(server))
+    }
+
     fn on(server: Arc<ZooKeeperServer>) -> Self {
         Self { server, prefix: format!("t{:016x}", rand::random::<u64>()) }
     }
