@@ -98,17 +98,16 @@ fn run(place: Place, case: impl AsyncFn(Locker, Holder) -> Result<(), Failed>) -
 async fn killed(locker: Locker, holder: Holder) -> Result<(), Failed> {
     let (observer, waiter) = (mutex(&locker, LONG)?, mutex(&locker, LONG)?);
     let waiter = tokio::spawn(async move { waiter.lock().await });
-    // Renewed meanwhile, so that the wait is for a live lease and not for the first one.
+    // Renewed meanwhile, so that the wait is for a live lease and not for the first one; where there are leases.
     let renewed = async {
         let mut least = Duration::MAX;
         loop {
             let seen = observer.inspect().await?;
             let [holder] = &seen.holders[..] else { return Err(format!("{seen:?}").into()) };
-            let left = holder.remaining.ok_or("the store does not tell how long the lease lasts")?;
-            if left > least {
-                return Ok::<_, Failed>(());
+            match holder.remaining {
+                Some(left) if left <= least => least = left,
+                _ => return Ok::<_, Failed>(()),
             }
-            least = left;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

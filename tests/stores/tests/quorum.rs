@@ -222,11 +222,13 @@ async fn c4_tokens_rise_though_a_member_comes_back_empty_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_a_storm_of_kills_and_partitions() {
     const STORM: Duration = Duration::from_secs(15);
+    const GRANTS: usize = 100;
     let mut five = Five::start().await;
     let crowd = Crowd::start(&five, true).await;
     let start = Instant::now();
     let mut faults = 0;
-    while start.elapsed() < STORM || faults <= 8 {
+    // Long enough to have met something, however slowly the lock goes round.
+    while start.elapsed() < STORM || start.elapsed() < SOON && (faults <= 8 || crowd.grants() <= GRANTS) {
         let place = rand::random_range(0..5);
         let other = (place + rand::random_range(1..5)) % 5;
         match rand::random_range(0..4) {
@@ -248,7 +250,7 @@ async fn c1_c4_a_storm_of_kills_and_partitions() {
     }
     crowd.goes_on("after the storm", ms(0)).await;
     let grants = crowd.end(true).await;
-    assert!(grants > 200, "{faults} faults, {grants} grants");
+    assert!(grants > GRANTS, "{faults} faults, {grants} grants");
     five.is_clean(&[0, 1, 2, 3, 4]).await;
 }
 
