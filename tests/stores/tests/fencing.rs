@@ -18,6 +18,11 @@ fn statements(heading: &str) -> Vec<&'static str> {
     block(heading).split(';').map(str::trim).filter(|statement| !statement.is_empty()).collect()
 }
 
+/// A server may stand still for seconds.
+async fn connect(url: &str) -> Locker {
+    lockkit::connect(&format!("{url}?connect_timeout=30s&ttl=60s&op_timeout=20s")).await.unwrap()
+}
+
 /// Two grants of one name, of which the first was taken from its holder.
 struct Two {
     locker: Locker,
@@ -27,13 +32,13 @@ struct Two {
 
 impl Two {
     async fn at(url: &str) -> Self {
-        let locker = lockkit::connect(url).await.unwrap();
+        let locker = connect(url).await;
         let mutex = locker.mutex("stock").unwrap();
         let late = mutex.lock().await.unwrap();
         let name = LockName::new(Kind::Mutex, "stock").unwrap();
         assert_eq!(locker.force_release(&name, late.fencing_token()).await.unwrap(), Released::Freed);
         // Another process: in this one the holder may be told at once.
-        let other = lockkit::connect(url).await.unwrap();
+        let other = connect(url).await;
         let present = other.mutex("stock").unwrap().lock().await.unwrap();
         Self { locker, late, present }
     }
