@@ -67,32 +67,15 @@ pub(super) struct Orders {
     pub(super) lease: Option<Lease>,
     /// What an inspection answers instead of what is there.
     pub(super) shown: Option<Inspection>,
-    once: HashMap<Op, VecDeque<Fault>>,
-    always: HashMap<Op, Fault>,
-    everything: Option<Fault>,
+    /// For the next requests of a sort, one each.
+    pub(super) once: HashMap<Op, VecDeque<Fault>>,
+    /// For all requests of a sort.
+    pub(super) always: HashMap<Op, Fault>,
+    /// For all other requests.
+    pub(super) everything: Option<Fault>,
 }
 
 impl Orders {
-    pub(super) fn once(&mut self, op: Op, faults: impl IntoIterator<Item = Fault>) {
-        self.once.entry(op).or_default().extend(faults);
-    }
-
-    pub(super) fn always(&mut self, op: Op, fault: Fault) {
-        self.always.insert(op, fault);
-    }
-
-    pub(super) fn all(&mut self, fault: Fault) {
-        self.heal();
-        self.everything = Some(fault);
-    }
-
-    pub(super) fn heal(&mut self) {
-        self.once.clear();
-        self.always.clear();
-        self.everything = None;
-        self.dead_shard = false;
-    }
-
     /// What the next request of this sort meets.
     pub(super) fn next(&mut self, op: Op) -> Fault {
         let once = self.once.get_mut(&op).and_then(VecDeque::pop_front);

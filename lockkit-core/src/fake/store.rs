@@ -81,22 +81,27 @@ impl Store {
 
     /// The next requests of this sort meet these faults, one each.
     pub(crate) fn once(&self, op: Op, faults: impl IntoIterator<Item = Fault>) {
-        lock(&self.orders).once(op, faults);
+        lock(&self.orders).once.entry(op).or_default().extend(faults);
     }
 
     /// All requests of this sort meet this fault.
     pub(crate) fn always(&self, op: Op, fault: Fault) {
-        lock(&self.orders).always(op, fault);
+        lock(&self.orders).always.insert(op, fault);
     }
 
     /// All requests meet this fault, whatever was ordered before.
     pub(crate) fn all(&self, fault: Fault) {
-        lock(&self.orders).all(fault);
+        self.heal();
+        lock(&self.orders).everything = Some(fault);
     }
 
     /// No fault is left.
     pub(crate) fn heal(&self) {
-        lock(&self.orders).heal();
+        let mut orders = lock(&self.orders);
+        orders.once.clear();
+        orders.always.clear();
+        orders.everything = None;
+        orders.dead_shard = false;
     }
 
     /// Locks whose name starts with "dead" get no answer to a renewal.
