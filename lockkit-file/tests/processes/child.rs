@@ -3,7 +3,6 @@
 use std::{
     fs,
     fs::File,
-    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -13,6 +12,7 @@ use std::{
 use libtest_mimic::Failed;
 use lockkit_core::{LockGuard, LockOptions, Locker};
 use lockkit_file::{Config, FileStore};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Runtime;
 
 use crate::parent::SOON;
@@ -32,7 +32,7 @@ async fn play(words: &[&str]) -> Result<(), Failed> {
     match words[1..] {
         ["hold"] => hold(&locker).await?,
         ["hold-with-child"] => hold_with_child(&locker).await?,
-        ["storm"] => storm(&locker, &folder).await?,
+        ["storm"] => storm(&locker).await?,
         ["gate"] => gate(&folder)?,
         ["tell-loss"] => tell_loss(&locker).await?,
         _ => return Err(format!("what is {words:?}?").into()),
@@ -73,64 +73,22 @@ async fn hold_with_child(locker: &Locker) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What the lock protects: the largest token, and a count.
-struct Register(File);
-
-impl Register {
-    fn open(folder: &Path) -> Result<Self, Failed> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(folder.join("register"))?;
-        Ok(Self(file))
-    }
-
-    fn read(&self) -> Result<(u64, u64), Failed> {
-        let mut bytes = [0; 16];
-        // Nothing is there at first.
-        let _ = self.0.read_exact_at(&mut bytes, 0);
-        let (token, count) = bytes.split_at(8);
-        Ok((u64::from_le_bytes(token.try_into()?), u64::from_le_bytes(count.try_into()?)))
-    }
-
-    fn write(&self, token: u64, count: u64) -> Result<(), Failed> {
-        let bytes = [token.to_le_bytes(), count.to_le_bytes()].concat();
-        Ok(self.0.write_all_at(&bytes, 0)?)
-    }
-
-    /// Counts one up, for so long.
-    fn turn(&self, token: u64, stay: Duration) -> Result<(), Failed> {
-        let (largest, count) = self.read()?;
-        if token <= largest {
-            return Err(format!("C4: token {token} follows {largest}").into());
-        }
-        self.write(token, count)?;
-        thread::sleep(stay);
-        if self.read()?.0 != token {
-            return Err("C1: somebody else came in".into());
-        }
-        self.write(token, count + 1)
-    }
-}
-
-pub(crate) fn count(folder: &Path) -> Result<u64, Failed> {
-    Ok(Register::open(folder)?.read()?.1)
-}
-
-async fn storm(locker: &Locker, folder: &Path) -> Result<(), Failed> {
-    let register = Register::open(folder)?;
+/// Takes the lock again and again, and tells its token, and from when to when it was held for certain.
+async fn storm(locker: &Locker) -> Result<(), Failed> {
     println!("ready");
     loop {
         let guard = take(locker).await?;
         let token = guard.fencing_token().get();
-        if let Err(wrong) = register.turn(token, Duration::from_micros(token % 700)) {
-            println!("{}", wrong.message().unwrap_or("?"));
-            next_line();
-        }
+        let from = now()?;
+        thread::sleep(Duration::from_micros(token % 700));
+        println!("{token} {from} {}", now()?);
         guard.release().await?;
     }
+}
+
+/// Nanoseconds of a clock that all processes share.
+fn now() -> Result<u64, Failed> {
+    Ok(Duration::try_from(clock_gettime(ClockId::Monotonic))?.as_nanos().try_into()?)
 }
 
 /// Where one goes in who changes the record of the lock.
