@@ -98,19 +98,6 @@ async fn c2_a_past_owner_changes_nothing() {
 }
 
 #[tokio::test]
-async fn c7_release_says_what_was_true_and_is_idempotent() {
-    let store = Store::start().await;
-    let mut claim = store.claim("a");
-    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
-    granted(claim.attempt(Wait::No).await);
-    assert_eq!(claim.release().await.unwrap(), Released::Freed);
-    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
-    granted(claim.attempt(Wait::No).await);
-    store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
-    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
-}
-
-#[tokio::test]
 async fn an_uncontended_pair_costs_two_requests_and_a_refused_one_costs_one() {
     let store = Store::start().await;
     let (mut a, mut b) = (store.claim("a"), store.claim("a"));

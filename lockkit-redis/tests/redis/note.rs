@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use lockkit_core::{
-    ErrorKind, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, ClaimSpec, MAX_NOTE_BYTES, Mode, Note, Noted, Released, Wait},
+    ErrorKind, Kind,
+    spi::{Backend as _, MAX_NOTE_BYTES, Note, Noted, Released, Wait},
 };
 
 use crate::support::*;
@@ -97,18 +97,6 @@ async fn c13_what_is_no_note_is_an_error_that_names_the_key_and_is_left_alone() 
         assert!(error.to_string().contains("lockkit:mutex:{a}:note"), "{error}");
     }
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
-}
-
-#[tokio::test]
-async fn c13_a_kind_without_notes_says_so() {
-    let store = Store::start().await;
-    let name = LockName::new(Kind::RwLock, "a").unwrap();
-    let spec = ClaimSpec::new(name.clone(), OwnerId::random(), Mode::Exclusive, TTL, OP_TIMEOUT);
-    let mut claim = store.redis.claim(spec).unwrap();
-    assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
-    let written = claim.write_note(&note(1, "a")).await.unwrap_err();
-    assert_eq!(written.kind(), ErrorKind::Unsupported);
-    assert_eq!(store.redis.note(&name).await.unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
 #[tokio::test]

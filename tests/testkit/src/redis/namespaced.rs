@@ -45,7 +45,7 @@ mod tests {
             return;
         }
         // A server may stand still for seconds, and is not taken for down.
-        let options = SentinelOptions::default().with_down_after(Duration::from_secs(10));
+        let options = SentinelOptions::default().with_down_after(Duration::from_secs(5));
         let mut group = NamespacedSentinels::start(&options).unwrap();
         assert!(group.all_trust(0).unwrap());
         group.cut(0).unwrap();

@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     /// A server may stand still for seconds, and is not taken for down.
-    const DOWN_AFTER: Duration = Duration::from_secs(10);
+    const DOWN_AFTER: Duration = Duration::from_secs(5);
     const FAILOVER_TIMEOUT: Duration = Duration::from_secs(120);
 
     #[test]

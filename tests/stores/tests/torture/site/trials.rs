@@ -23,6 +23,8 @@ const TTL: Duration = Duration::from_secs(6);
 const OP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The rounds use short sessions, so that workers lose them. A trial loses none, even on a busy machine.
 const LONG_SESSION: &str = "12s";
+/// A server may stand still for seconds.
+const PATIENT: &str = "connect_timeout=8s";
 /// A store in trouble pauses, and looks for its servers again.
 const BACK: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
@@ -100,7 +102,11 @@ fn in_url(session: &str) -> String {
 }
 
 async fn connect(url: &str) -> lockkit::Result<Locker> {
-    let url = url.replace(&in_url(SESSION), &in_url(LONG_SESSION));
+    let mut url = url.replace(&in_url(SESSION), &in_url(LONG_SESSION));
+    if ["mysql://", "redis://", "zk://"].iter().any(|scheme| url.starts_with(scheme)) {
+        url.push_str(if url.contains('?') { "&" } else { "?" });
+        url.push_str(PATIENT);
+    }
     let locker = lockkit::connect(&url).await?;
     let ttl = TTL.max(locker.descriptor().min_ttl);
     locker.with_defaults(LockOptions::new().with_ttl(ttl).with_op_timeout(OP_TIMEOUT))

@@ -3,7 +3,7 @@ use crate::redis::{RedisReply, valkey_server};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// A node may stand still for seconds, and is not taken for down.
-const NODE_TIMEOUT: Duration = Duration::from_secs(10);
+const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A node other than these.
 fn third(one: usize, other: usize) -> usize {
