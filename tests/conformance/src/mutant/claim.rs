@@ -114,19 +114,46 @@ impl MutantClaim {
         }
     }
 
-    /// What a renewal answers that does not care for the truth.
-    fn alive(&self) -> Pulse {
+    /// A renewal, for the ttl or for another lease: the core chooses now the one, now the other.
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+        let length = lease.unwrap_or(self.spec.ttl);
+        // What a renewal answers that does not care for the truth.
         let of_session = self.granted.is_some_and(|grant| grant.lease == Lease::Session);
-        Pulse::Alive(if of_session { Lease::Session } else { Lease::For(self.spec.ttl) })
+        let alive = Pulse::Alive(if of_session { Lease::Session } else { Lease::For(length) });
+        if self.does_nothing().await? {
+            return Ok(alive);
+        }
+        let sent = self.spec.clock.now();
+        let pulse = match lease {
+            Some(lease) => self.inner.extend(lease).await?,
+            None => self.inner.keep_alive().await?,
+        };
+        let took = sent.until(self.spec.clock.now());
+        match (self.flaw(), pulse) {
+            (Flaw::SlowRenewalIgnored, Pulse::Alive(_)) if took >= self.spec.ttl / 12 => {
+                Err(unknown("it took too long"))
+            }
+            (Flaw::ExtendThatShortens, Pulse::Alive(_)) => {
+                self.set_end(length);
+                Ok(pulse)
+            }
+            (Flaw::LostRenewalIgnored, Pulse::Lost(_)) => Ok(alive),
+            (Flaw::RenewalRecreates, Pulse::Lost(_)) => {
+                let again = self.inner.attempt(Wait::No).await?;
+                Ok(if let Attempt::Granted(_) = again { alive } else { pulse })
+            }
+            (_, Pulse::Alive(lease)) => Ok(Pulse::Alive(self.counted(lease))),
+            (_, Pulse::Lost(_)) => Ok(pulse),
+        }
     }
 
-    /// What happens before the store is asked to renew; an answer if it is not asked at all.
-    async fn before_renewal(&mut self) -> Result<Option<Pulse>> {
+    /// What happens before the store is asked to renew; true if it is not asked at all.
+    async fn does_nothing(&mut self) -> Result<bool> {
         self.renewals += 1;
         let noted = mem::take(&mut self.noted);
         match self.flaw() {
-            Flaw::RenewalOfNothing => return Ok(Some(self.alive())),
-            Flaw::NoteIsRenewal if noted => return Ok(Some(self.alive())),
+            Flaw::RenewalOfNothing => return Ok(true),
+            Flaw::NoteIsRenewal if noted => return Ok(true),
             Flaw::FullRefusesRenewals if self.mutation.shared.full.load(SeqCst) => {
                 return Err(Error::new(ErrorKind::StoreFull, "there is no room for the lease"));
             }
@@ -136,7 +163,7 @@ impl MutantClaim {
             Flaw::SlowRenewal => sleep(self.spec.ttl.mul_f64(1.5)).await,
             _ => {}
         }
-        Ok(None)
+        Ok(false)
     }
 
     /// Ends what renewals have shortened.
@@ -196,27 +223,7 @@ impl Claim for MutantClaim {
     }
 
     async fn keep_alive(&mut self) -> Result<Pulse> {
-        if let Some(answer) = self.before_renewal().await? {
-            return Ok(answer);
-        }
-        let sent = self.spec.clock.now();
-        let pulse = self.inner.keep_alive().await?;
-        let took = sent.until(self.spec.clock.now());
-        match (self.flaw(), pulse) {
-            (Flaw::SlowRenewalIgnored, Pulse::Alive(_)) if took >= self.spec.ttl / 12 => {
-                return Err(unknown("it took too long"));
-            }
-            (Flaw::ExtendThatShortens, Pulse::Alive(_)) => self.set_end(self.spec.ttl),
-            (Flaw::LostRenewalIgnored, Pulse::Lost(_)) => return Ok(self.alive()),
-            (Flaw::RenewalRecreates, Pulse::Lost(_)) => {
-                if let Attempt::Granted(_) = self.inner.attempt(Wait::No).await? {
-                    return Ok(self.alive());
-                }
-            }
-            (_, Pulse::Alive(lease)) => return Ok(Pulse::Alive(self.counted(lease))),
-            _ => {}
-        }
-        Ok(pulse)
+        self.renew(None).await
     }
 
     async fn release(&mut self) -> Result<Released> {
@@ -250,11 +257,7 @@ impl Claim for MutantClaim {
     }
 
     async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
-        let pulse = self.inner.extend(lease).await?;
-        if let (Flaw::ExtendThatShortens, Pulse::Alive(_)) = (self.flaw(), pulse) {
-            self.set_end(lease);
-        }
-        Ok(pulse)
+        self.renew(Some(lease)).await
     }
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
