@@ -24,6 +24,8 @@ mod driver;
 mod election;
 mod error;
 mod expiring;
+#[cfg(test)]
+mod fake;
 mod guard;
 mod handle;
 mod locker;

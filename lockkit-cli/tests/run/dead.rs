@@ -8,6 +8,7 @@ use std::{
 };
 
 use libtest_mimic::Failed;
+use lockkit_fixture::{is_alive, state_of};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::timeout;
 
@@ -16,7 +17,7 @@ use crate::{
     heart::{Hearts, now},
     loss::{TTL, beating},
     pace::children,
-    support::{PATIENCE, Place, Running, bare, is_alive, run, runtime, until},
+    support::{PATIENCE, Place, Running, bare, run, runtime, until},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -148,14 +149,14 @@ fn no_watchdog_for_a_moment() -> Result<(), Failed> {
         assert!(began.elapsed() < bound, "another one came after {:?}", began.elapsed());
     }
     let watchdog = until("the watchdog", || watchdog_of(of));
-    until("its start", || state_of(watchdog, 'S').then_some(()));
+    until("its start", || (state_of(watchdog) == Some('S')).then_some(()));
     let began = Instant::now();
     kill_process(Pid::from_raw(watchdog).unwrap(), Signal::STOP)?;
     // It may not have stopped yet at the first looks.
     let (mut looks, mut stood) = (0, Duration::ZERO);
     until("that it goes on", || {
         looks += 1;
-        if state_of(watchdog, 'T') {
+        if state_of(watchdog) == Some('T') {
             (looks, stood) = (0, began.elapsed());
         }
         (looks == 50).then_some(())
@@ -164,15 +165,11 @@ fn no_watchdog_for_a_moment() -> Result<(), Failed> {
     Ok(())
 }
 
-fn state_of(pid: i32, state: char) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(&format!(") {state} ")))
-}
-
 /// Waits until its watchdog knows what there is now: for a look that begins after this.
 pub(crate) fn until_known(lockkit: i32) {
     let watchdog = until("the watchdog", || watchdog_of(lockkit));
     // It has begun, and waits.
-    until("its start", || state_of(watchdog, 'S').then_some(()));
+    until("its start", || (state_of(watchdog) == Some('S')).then_some(()));
     let waits = || {
         let status = fs::read_to_string(format!("/proc/{watchdog}/status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use lockkit_fixture::is_alive;
 use nix::sys::signal::{SigSet, Signal};
 use rustix::{
     process::setsid,
@@ -17,7 +18,7 @@ use rustix::{
 
 use crate::{
     pace::Pace,
-    support::{Place, is_alive, until},
+    support::{Place, until},
 };
 
 /// The folder of its files.

@@ -7,13 +7,14 @@ use std::{
 };
 
 use libtest_mimic::Failed;
+use lockkit_fixture::is_alive;
 use rustix::process::Signal;
 
 use crate::{
     Test,
     dead::until_known,
     pace::children,
-    support::{Place, Running, is_alive, run, said, until},
+    support::{Place, Running, run, said, until},
 };
 
 pub(crate) fn trials() -> Vec<Test> {

@@ -3,6 +3,7 @@
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 
 use libtest_mimic::Failed;
+use lockkit_fixture::state_of;
 use nix::sys::signal::SigSet;
 use rustix::process::Signal;
 
@@ -90,10 +91,7 @@ fn stopped() -> Result<(), Failed> {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         let mut run = Running::start(place.lockkit(["-q", "run", "job", "sh", "-c", "kill -STOP $$"]));
         let command = child(&run).as_raw_nonzero();
-        until("its stop", || {
-            let stat = std::fs::read_to_string(format!("/proc/{command}/stat")).ok()?;
-            stat.contains(") T ").then_some(())
-        });
+        until("its stop", || (state_of(command) == Some('T')).then_some(()));
         run.signal(signal);
         assert_eq!(run.end().signal(), Some(signal.as_raw()));
     }

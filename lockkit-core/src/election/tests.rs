@@ -1,113 +1,60 @@
 //! What only a store that does as it is told can show: lagging replicas, outages, and who asks how often.
 
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-use tokio::{
-    sync::Notify,
-    time::{self, Instant},
-};
+use tokio::time::{self, Instant};
 
 use super::{Election, Leader, LeaderWatch};
 use crate::{
     clock::Clock,
-    error::{Error, ErrorKind, ErrorStatus, Result},
+    error::{ErrorKind, ErrorStatus},
+    fake::{Fake, Fault, Kind, Op, Store},
     locker::Locker,
-    memory::Memory,
-    name::LockName,
     options::LockOptions,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Holder, Inspection, Mode, Released},
+    spi::{Holder, Inspection, Mode},
     token::{FencingToken, OwnerId},
 };
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// A store whose answers are ordered.
-#[derive(Debug)]
+/// A store that shows the leader whom a test orders.
 struct Stage {
-    memory: Memory,
-    state: Mutex<State>,
-    looks: AtomicUsize,
-    /// Holders may have changed.
-    bell: Notify,
+    store: Arc<Store>,
     look_takes: Duration,
 }
 
-#[derive(Clone, Debug, Default)]
-struct State {
-    shown: Option<u64>,
-    fails: Option<ErrorKind>,
-}
-
 impl Stage {
-    fn new(look_takes: Duration) -> Arc<Self> {
-        let (memory, state) = (Memory::with_clock(Clock::Tokio), Mutex::default());
-        Arc::new(Self { memory, state, looks: AtomicUsize::new(0), bell: Notify::new(), look_takes })
+    fn new(look_takes: Duration) -> Self {
+        let stage = Self { store: Store::new(0), look_takes };
+        stage.show(None);
+        stage
     }
 
     fn show(&self, term: impl Into<Option<u64>>) {
-        self.set(State { shown: term.into(), fails: None });
-    }
-
-    fn fail(&self, kind: impl Into<Option<ErrorKind>>) {
-        self.set(State { shown: None, fails: kind.into() });
-    }
-
-    fn set(&self, state: State) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
-    }
-
-    fn state(&self) -> Result<State> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match state.fails {
-            Some(kind) => Err(Error::new(kind, "as ordered")),
-            None => Ok(state),
-        }
-    }
-
-    fn looks(&self) -> usize {
-        self.looks.swap(0, SeqCst)
-    }
-}
-
-#[async_trait]
-impl Backend for Arc<Stage> {
-    fn descriptor(&self) -> &Descriptor {
-        self.memory.descriptor()
-    }
-
-    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
-        self.state()?;
-        self.memory.claim(spec)
-    }
-
-    async fn inspect(&self, _: &LockName) -> Result<Inspection> {
-        self.looks.fetch_add(1, SeqCst);
-        let state = self.state();
-        time::sleep(self.look_takes).await;
-        let holder = state?.shown.map(|term| {
-            let grant = (OwnerId::new(term.into()), FencingToken::new(term));
-            Holder::new(Mode::Exclusive).with_grant(grant.0, grant.1).with_label(format!("leader {term}"))
+        let holder = term.into().map(|term| {
+            let owner = OwnerId::new(term.into());
+            let holder = Holder::new(Mode::Exclusive).with_grant(owner, FencingToken::new(term));
+            holder.with_label(format!("leader {term}"))
         });
-        Ok(Inspection::new(holder.into_iter().collect(), None))
+        self.store.heal();
+        self.store.show(Inspection::new(holder.into_iter().collect(), None));
+        self.store.always(Op::Inspect, Fault::SlowReply(self.look_takes));
     }
 
-    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
-        self.memory.force_release(name, token).await
+    fn fail(&self, kind: ErrorKind) {
+        self.store.always(Op::Attempt, Fault::Fail(kind));
+        self.store.always(Op::Inspect, Fault::Fail(kind));
     }
 
-    async fn changed(&self, _: &LockName) {
-        self.bell.notified().await;
+    /// How often somebody looked since the last call of this.
+    fn looks(&self) -> usize {
+        let looks = self.store.count(Op::Inspect);
+        self.store.forget_log();
+        looks
     }
 
-    async fn close(&self) -> Result<()> {
-        Ok(())
+    fn backend(&self) -> Fake {
+        Fake::new(Arc::clone(&self.store), Kind::Memory)
     }
 }
 
@@ -115,8 +62,8 @@ fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-fn election(stage: &Arc<Stage>) -> Election {
-    let locker = Locker::new(Arc::clone(stage)).with_clock(Clock::Tokio);
+fn election(stage: &Stage) -> Election {
+    let locker = Locker::new(stage.backend()).with_clock(Clock::Tokio);
     locker.election("e").unwrap().with_options(LockOptions::new().with_ttl(TTL)).unwrap()
 }
 
@@ -176,15 +123,15 @@ async fn c8_a_change_is_told_without_waiting_for_the_poll_also_one_during_a_look
     let change = async {
         time::sleep(ms(100)).await;
         stage.show(2);
-        stage.bell.notify_waiters();
+        stage.store.bell.notify_waiters();
     };
     assert_eq!(tokio::join!(told(&mut watch), change).0, Some(2));
     // Its look has begun, and what it will answer is settled.
     let change = async {
-        stage.bell.notify_waiters();
+        stage.store.bell.notify_waiters();
         time::sleep(ms(10)).await;
         stage.show(3);
-        stage.bell.notify_waiters();
+        stage.store.bell.notify_waiters();
     };
     assert_eq!(tokio::join!(told(&mut watch), change).0, Some(3));
     assert!(start.elapsed() < ms(200), "{:?}", start.elapsed());
@@ -197,7 +144,7 @@ async fn a_bell_that_never_stops_is_not_followed_by_a_look_each_time() {
     assert_eq!(told(&mut watch).await, None);
     let ringing = async {
         loop {
-            stage.bell.notify_waiters();
+            stage.store.bell.notify_waiters();
             tokio::task::yield_now().await;
             time::sleep(ms(1)).await;
         }
@@ -343,7 +290,7 @@ fn c6_a_watch_cut_by_the_end_of_its_runtime_keeps_nothing() {
         let stage = Stage::new(ms(200));
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let locker = Locker::new(Arc::clone(&stage));
+        let locker = Locker::new(stage.backend());
         let mut watch = locker.election("e").unwrap().watch();
         runtime.spawn(async move { drop(watch.changed().await) });
         while stage.looks() == 0 {
@@ -351,7 +298,7 @@ fn c6_a_watch_cut_by_the_end_of_its_runtime_keeps_nothing() {
         }
         drop(locker);
         drop(runtime);
-        assert_eq!(Arc::strong_count(&stage), 1);
+        assert_eq!(Arc::strong_count(&stage.store), 1);
     }
 }
 

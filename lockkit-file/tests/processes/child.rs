@@ -1,9 +1,8 @@
 //! A client process. It says when it is ready, does as each line from its parent says, and ends with its input.
 
 use std::{
-    env, fs,
+    fs,
     fs::File,
-    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -13,29 +12,27 @@ use std::{
 use libtest_mimic::Failed;
 use lockkit_core::{LockGuard, LockOptions, Locker};
 use lockkit_file::{Config, FileStore};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Runtime;
 
 use crate::parent::SOON;
 
-/// The folder of the store, then what to do.
-pub(crate) const ROLE: &str = "LOCKKIT_FILE_ROLE";
 /// The lock that all compete for.
 pub(crate) const NAME: &str = "a";
 
-pub(crate) fn run_if_asked() -> Option<Result<(), Failed>> {
-    let role = env::var(ROLE).ok()?;
-    let words: Vec<_> = role.split(' ').collect();
-    Some(Runtime::new().map_err(Failed::from).and_then(|runtime| runtime.block_on(run(&words))))
+/// The role is the folder of the store, then what to do.
+pub(crate) fn run(role: &[String]) -> Result<(), Failed> {
+    let words: Vec<_> = role.iter().map(String::as_str).collect();
+    Runtime::new()?.block_on(play(&words))
 }
 
-async fn run(words: &[&str]) -> Result<(), Failed> {
+async fn play(words: &[&str]) -> Result<(), Failed> {
     let folder = PathBuf::from(words[0]);
     let locker = connect(&folder)?;
     match words[1..] {
         ["hold"] => hold(&locker).await?,
         ["hold-with-child"] => hold_with_child(&locker).await?,
-        ["increment", times] => increment(&locker, &folder, times.parse()?).await?,
-        ["storm"] => storm(&locker, &folder).await?,
+        ["storm"] => storm(&locker).await?,
         ["gate"] => gate(&folder)?,
         ["tell-loss"] => tell_loss(&locker).await?,
         _ => return Err(format!("what is {words:?}?").into()),
@@ -52,7 +49,7 @@ pub(crate) fn connect(folder: &Path) -> Result<Locker, Failed> {
 }
 
 fn next_line() -> Option<String> {
-    tokio::task::block_in_place(|| std::io::stdin().lines().next()?.ok())
+    tokio::task::block_in_place(lockkit_fixture::next_line)
 }
 
 async fn take(locker: &Locker) -> Result<LockGuard, Failed> {
@@ -76,76 +73,22 @@ async fn hold_with_child(locker: &Locker) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What the lock protects: the largest token, and a count.
-struct Register(File);
-
-impl Register {
-    fn open(folder: &Path) -> Result<Self, Failed> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(folder.join("register"))?;
-        Ok(Self(file))
-    }
-
-    fn read(&self) -> Result<(u64, u64), Failed> {
-        let mut bytes = [0; 16];
-        // Nothing is there at first.
-        let _ = self.0.read_exact_at(&mut bytes, 0);
-        let (token, count) = bytes.split_at(8);
-        Ok((u64::from_le_bytes(token.try_into()?), u64::from_le_bytes(count.try_into()?)))
-    }
-
-    fn write(&self, token: u64, count: u64) -> Result<(), Failed> {
-        let bytes = [token.to_le_bytes(), count.to_le_bytes()].concat();
-        Ok(self.0.write_all_at(&bytes, 0)?)
-    }
-
-    /// Counts one up, for so long.
-    fn turn(&self, token: u64, stay: Duration) -> Result<(), Failed> {
-        let (largest, count) = self.read()?;
-        if token <= largest {
-            return Err(format!("C4: token {token} follows {largest}").into());
-        }
-        self.write(token, count)?;
-        thread::sleep(stay);
-        if self.read()?.0 != token {
-            return Err("C1: somebody else came in".into());
-        }
-        self.write(token, count + 1)
-    }
-}
-
-pub(crate) fn count(folder: &Path) -> Result<u64, Failed> {
-    Ok(Register::open(folder)?.read()?.1)
-}
-
-async fn increment(locker: &Locker, folder: &Path, times: u32) -> Result<(), Failed> {
-    let register = Register::open(folder)?;
-    println!("ready");
-    next_line();
-    for _ in 0..times {
-        let guard = take(locker).await?;
-        register.turn(guard.fencing_token().get(), Duration::ZERO)?;
-        guard.release().await?;
-    }
-    Ok(())
-}
-
-async fn storm(locker: &Locker, folder: &Path) -> Result<(), Failed> {
-    let register = Register::open(folder)?;
+/// Takes the lock again and again, and tells its token, and from when to when it was held for certain.
+async fn storm(locker: &Locker) -> Result<(), Failed> {
     println!("ready");
     loop {
         let guard = take(locker).await?;
         let token = guard.fencing_token().get();
-        if let Err(wrong) = register.turn(token, Duration::from_micros(token % 700)) {
-            println!("{}", wrong.message().unwrap_or("?"));
-            next_line();
-        }
+        let from = now()?;
+        thread::sleep(Duration::from_micros(token % 700));
+        println!("{token} {from} {}", now()?);
         guard.release().await?;
     }
+}
+
+/// Nanoseconds of a clock that all processes share.
+fn now() -> Result<u64, Failed> {
+    Ok(Duration::try_from(clock_gettime(ClockId::Monotonic))?.as_nanos().try_into()?)
 }
 
 /// Where one goes in who changes the record of the lock.

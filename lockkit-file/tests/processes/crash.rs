@@ -7,21 +7,20 @@ use std::{
 };
 
 use libtest_mimic::Failed;
-use lockkit_core::spi::Released;
+use lockkit_conformance::{Stay, Witness};
+use lockkit_core::spi::{Mode, Released};
+use lockkit_fixture::Peer;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use tokio::time::timeout;
 
-use crate::{
-    child::count,
-    parent::{SOON, Store},
-};
+use crate::parent::{SOON, Store};
 
 const DEATHS: usize = 20;
 const DEATHS_AT_LEAST: u64 = 20;
-const TURNS_AT_LEAST: u64 = 100;
+const TURNS_AT_LEAST: usize = 100;
 /// A poll comes once a second: of twenty, hardly half come so soon.
 const AT_ONCE: Duration = Duration::from_millis(250);
 /// Whoever is thought to be alive has three seconds to take its turn.
@@ -110,30 +109,42 @@ pub(crate) fn storm() -> Result<(), Failed> {
     for client in &mut clients {
         assert_eq!(client.hear()?, "ready");
     }
-    let (begin, mut deaths) = (Instant::now(), 0_u64);
+    let witness = Witness::default();
+    let begin = Instant::now();
+    let mut deaths = 0_u64;
     // As many as it takes to meet something.
-    let is_enough =
-        |deaths| Ok::<_, Failed>(deaths > DEATHS_AT_LEAST && count(store.path())? > TURNS_AT_LEAST);
-    while begin.elapsed() < STORM || (begin.elapsed() < SOON && !is_enough(deaths)?) {
+    let is_enough = |deaths| deaths > DEATHS_AT_LEAST && witness.count() > TURNS_AT_LEAST;
+    while begin.elapsed() < STORM || (begin.elapsed() < SOON && !is_enough(deaths)) {
         thread::sleep(Duration::from_micros(deaths * 7_919 % 30_000));
-        let victim = clients.remove(0);
-        if let Some(wrong) = victim.kill()?.pop() {
-            return Err(wrong.into());
-        }
+        bury(clients.remove(0), &witness, begin)?;
         deaths += 1;
         let next = store.client("storm")?;
         assert_eq!(next.hear()?, "ready");
         clients.push(next);
     }
-    for client in clients {
-        if let Some(wrong) = client.kill()?.pop() {
-            return Err(wrong.into());
-        }
-    }
-    let turns = count(store.path())?;
+    clients.into_iter().try_for_each(|client| bury(client, &witness, begin))?;
+    let turns = witness.verify();
     eprintln!("{deaths} deaths, {turns} turns");
-    assert!(is_enough(deaths)?, "{deaths} deaths, {turns} turns");
+    assert!(is_enough(deaths), "{deaths} deaths, {turns} turns");
     // Whatever the last one was about, the lock is free, and its record is whole.
     drop(store.runtime.block_on(store.mutex()?.try_lock())?.ok_or("a dead one holds it")?);
+    Ok(())
+}
+
+/// Kills a client, and writes down what it has told: when it held the lock.
+fn bury(client: Peer, witness: &Witness, zero: Instant) -> Result<(), Failed> {
+    for line in client.kill()? {
+        let words: Vec<_> = line.split(' ').collect();
+        let [token, from, until] = words[..] else { return Err(format!("what is {line:?}?").into()) };
+        let at = |nanos: &str| Ok::<_, Failed>(zero + Duration::from_nanos(nanos.parse()?));
+        let token = token.parse()?;
+        witness.record(Stay {
+            token,
+            mode: Mode::Exclusive,
+            asked: None,
+            from: at(from)?,
+            until: at(until)?,
+        });
+    }
     Ok(())
 }

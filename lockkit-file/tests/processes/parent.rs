@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::child::{NAME, ROLE, connect, gate_of};
+use crate::child::{NAME, connect, gate_of};
 
 /// What must happen, happens within this.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -54,7 +54,7 @@ impl Store {
     }
 
     pub(crate) fn client(&self, role: &str) -> Result<Peer, Failed> {
-        Ok(Peer::start([(ROLE, format!("{} {role}", self.path().display()))])?)
+        Ok(Peer::start(&format!("{} {role}", self.path().display()))?)
     }
 }
 

@@ -1,12 +1,8 @@
 //! Processes that wait for each other.
 
-use std::time::Instant;
-
 use libtest_mimic::Failed;
 
-use crate::{child::count, parent::Store};
-
-const TIMES: u64 = 2_000;
+use crate::parent::Store;
 
 pub(crate) fn in_order() -> Result<(), Failed> {
     let store = Store::new()?;
@@ -26,24 +22,5 @@ pub(crate) fn in_order() -> Result<(), Failed> {
         assert_eq!(waiter.hear()?, "Freed");
         waiter.ends()?;
     }
-    Ok(())
-}
-
-pub(crate) fn increments() -> Result<(), Failed> {
-    let store = Store::new()?;
-    let role = format!("increment {TIMES}");
-    let mut clients = [store.client(&role)?, store.client(&role)?];
-    for client in &mut clients {
-        assert_eq!(client.hear()?, "ready");
-    }
-    let start = Instant::now();
-    for client in &mut clients {
-        client.tell("")?;
-    }
-    for client in clients {
-        client.ends()?;
-    }
-    eprintln!("2 × {TIMES} increments in {:?}", start.elapsed());
-    assert_eq!(count(store.path())?, 2 * TIMES);
     Ok(())
 }

@@ -12,10 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockkit_core::{
-    LockOptions,
-    spi::{Backend as _, Pulse, Released, Wait},
-};
+use lockkit_core::spi::{Backend as _, Pulse, Released, Wait};
 use lockkit_fixture::SqlFlavor;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -53,6 +50,7 @@ pub(crate) async fn cut<F: Future>(future: F, polls: usize, late: bool) -> Optio
 
 /// The driver would answer the next question with the reply to the one that was dropped.
 async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
+    const ROUNDS: usize = 240;
     let bed = Bed::shared(flavor);
     for size in [1, 3] {
         // Kills are not waited for, so that the next one gets the connection as it is.
@@ -66,7 +64,7 @@ async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
             held.push((name, claim, token, format!("label {number}")));
         }
         let (mut dropped, mut last) = (0, None);
-        for round in 0..400 {
+        for round in 0..ROUNDS {
             let (polls, late) = (rand::random_range(1..6), rand::random());
             let mut victim = claim(&backend, &format!("victim {size} {}", round % 5));
             let (name, ..) = &held[round % held.len()];
@@ -97,8 +95,8 @@ async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
             let released = victim.release().await.unwrap();
             assert!(matches!(released, Released::Freed | Released::NotHeld));
         }
-        println!("{dropped} of 400 were dropped midway");
-        assert!(dropped > 100, "only {dropped} were dropped: the test shows nothing");
+        println!("{dropped} of {ROUNDS} were dropped midway");
+        assert!(dropped > ROUNDS / 4, "only {dropped} were dropped: the test shows nothing");
         for (_, mut claim, ..) in held {
             assert_eq!(claim.release().await.unwrap(), Released::Freed);
         }
@@ -121,17 +119,16 @@ async fn storm(flavor: SqlFlavor, size: usize) {
     const LEAST: [usize; 2] = [1000, 50];
     let bed = Bed::own(flavor, &[]);
     let locker = bed.locker(&format!("pool_size={size}&{QUIET}")).await;
-    let options = LockOptions::new().with_ttl(TTL);
     let (mut tasks, counts) = (JoinSet::new(), Arc::<[AtomicUsize; 2]>::default());
     for _ in 0..16 {
-        let (locker, options, counts) = (locker.clone(), options.clone(), Arc::clone(&counts));
+        let (locker, counts) = (locker.clone(), Arc::clone(&counts));
         tasks.spawn(async move {
             let (start, [dropped, taken]) = (Instant::now(), &*counts);
             let is_enough = || dropped.load(Relaxed) > LEAST[0] && taken.load(Relaxed) > LEAST[1];
             while start.elapsed() < LENGTH || (!is_enough() && start.elapsed() < SOON) {
                 let name = format!("{}", rand::random_range(0..4));
-                let lock = locker.mutex(&name).unwrap().with_options(options.clone()).unwrap();
-                let rw = locker.rw_lock(&name).unwrap().with_options(options.clone()).unwrap();
+                let lock = locker.mutex(&name).unwrap();
+                let rw = locker.rw_lock(&name).unwrap();
                 let longest = if rand::random_range(0..10) == 0 { 200_000 } else { 4_000 };
                 let patience = Duration::from_micros(rand::random_range(0..longest));
                 let answer = match rand::random_range(0..3) {
@@ -160,13 +157,13 @@ async fn storm(flavor: SqlFlavor, size: usize) {
     for name in 0..4 {
         let lock = locker.mutex(&name.to_string()).unwrap();
         // One that somebody has left behind stays taken for a whole lease.
-        let guard = within(TTL / 3, "a free lock", lock.lock()).await.unwrap();
+        let guard = within(SOON, "a free lock", lock.lock()).await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Freed);
     }
     let connections = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER='lockkit'";
     let mut admin = bed.admin().await;
-    let open: usize = admin.one::<u64>(connections).await.try_into().unwrap();
-    assert!(open <= size + 2, "{open} connections");
+    let most = u64::try_from(size).unwrap() + 2;
+    until("no more connections than allowed", async || admin.one::<u64>(connections).await <= most).await;
     locker.shutdown().await.unwrap();
     until("all connections are closed", async || admin.one::<u64>(connections).await == 0).await;
 }
@@ -174,7 +171,7 @@ async fn storm(flavor: SqlFlavor, size: usize) {
 /// The servers tell the same list of transactions again to whoever asks more often.
 const AFRESH: Duration = Duration::from_millis(120);
 
-/// Within a second. By itself nothing of it would go before the end of a lease.
+/// By itself nothing of it would go before the end of a lease.
 async fn assert_clean(bed: &Bed) {
     let mut admin = bed.admin().await;
     let start = Instant::now();
@@ -184,7 +181,7 @@ async fn assert_clean(bed: &Bed) {
             println!("clean after {:?}", start.elapsed());
             return;
         }
-        assert!(start.elapsed() < Duration::from_secs(1) + STALL, "{left:#?}");
+        assert!(start.elapsed() < SOON, "{left:#?}");
         sleep(AFRESH).await;
     }
 }

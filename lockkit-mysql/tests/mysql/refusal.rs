@@ -1,6 +1,6 @@
 //! Servers, users and tables that can't be used: each is refused by name, and no password is seen.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockOptions, Renewal,
@@ -56,10 +56,8 @@ async fn c13_a_read_only_server_is_refused(flavor: SqlFlavor) {
 }
 
 async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor) {
-    const TTL: Duration = Duration::from_secs(6);
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
-    let locker = with_ttl(backend, TTL);
+    let (locker, mut admin) = (bed.locker("").await, bed.admin().await);
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     let manual = LockOptions::new().with_renewal(Renewal::Manual);
     let given_up = locker.mutex("c").unwrap().with_options(manual).unwrap().lock().await.unwrap();
@@ -75,7 +73,8 @@ async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor
     admin.run("SET GLOBAL read_only=0").await;
     guard.renew().await.unwrap();
     drop(locker.mutex("b").unwrap().try_lock().await.unwrap().unwrap());
-    drop(within(TTL + STALL, "the end of a lease", locker.mutex("c").unwrap().lock()).await.unwrap());
+    // If nobody tries any more to release it, it is taken for as long as its lease.
+    drop(within(SOON, "the release", locker.mutex("c").unwrap().lock()).await.unwrap());
     assert!(guard.is_held());
     guard.release().await.unwrap();
 }
@@ -173,7 +172,8 @@ async fn c13_a_user_with_four_rights_on_existing_tables_is_enough(flavor: SqlFla
         let reader = lock.read().await.unwrap();
         assert!(lock.try_write().await.unwrap().is_none());
         // It needs KILL for its own connections only.
-        assert!(lock.write_timeout(Duration::from_millis(50)).await.unwrap().is_none());
+        let refused = persistently(async || lock.write_timeout(Duration::from_millis(50)).await).await;
+        assert!(refused.is_none());
         reader.renew().await.unwrap();
         lock.force_release(reader.fencing_token()).await.unwrap();
         drop(reader);
@@ -385,13 +385,11 @@ async fn c13_bad_credentials_and_addresses_have_kinds_and_hide_the_password(flav
         ),
     ];
     for (url, kind) in cases {
-        let start = Instant::now();
-        let error = refused(&url).await;
+        let error = within(SOON, "a refusal", refused(&url)).await;
         let shown = texts(&error);
         if !url.starts_with("mysqls://") || cfg!(not(feature = "tls")) {
             assert_eq!(error.kind(), kind, "{url}: {error}");
         }
-        assert!(start.elapsed() < Duration::from_secs(4), "{url}: {:?}", start.elapsed());
         for secret in [PASSWORD, "r@@t/all", "r%40%40t"] {
             assert!(!shown.contains(secret), "{url}: {shown}");
         }

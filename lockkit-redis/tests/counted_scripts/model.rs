@@ -1,4 +1,7 @@
 //! The scripts against a model of what they are to do, step by step, at random.
+//!
+//! The model knows the exact answers of these scripts: the window in which a waiter takes over what it was given, waiters
+//! that are set aside because no client hears for them, tokens that follow the server's clock. No other store has these.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

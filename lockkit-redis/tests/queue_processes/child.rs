@@ -1,13 +1,6 @@
 //! A client process. It says when it is ready, does as each line from its parent says, and ends with its input.
 
-use std::{
-    env, fs,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{fs, sync::Arc, time::Duration};
 
 use libtest_mimic::Failed;
 use lockkit_core::{LockGuard, LockOptions, Locker, Mutex, RwLock, Semaphore, url::StoreUrl};
@@ -20,8 +13,6 @@ use tokio::{
 
 use crate::parent::SOON;
 
-/// The URL of the store, then what to do.
-pub(crate) const ROLE: &str = "LOCKKIT_QUEUE_ROLE";
 /// A server may stand still for seconds.
 const TRUST: Duration = Duration::from_secs(30);
 /// The claim window of a waiter of which nothing more is heard, who keeps its place for twice as long.
@@ -29,16 +20,15 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(6);
 /// Nobody waits for its end, and nobody has to renew it in time.
 const TTL: Duration = Duration::from_secs(600);
 
-pub(crate) fn run_if_asked() -> Option<Result<(), Failed>> {
-    let role = env::var(ROLE).ok()?;
-    let words: Vec<_> = role.split(' ').collect();
-    Some(Runtime::new().map_err(Failed::from).and_then(|runtime| runtime.block_on(run(&words))))
+/// The role is the URL of the store, then what to do.
+pub(crate) fn run(role: &[String]) -> Result<(), Failed> {
+    let words: Vec<_> = role.iter().map(String::as_str).collect();
+    Runtime::new()?.block_on(play(&words))
 }
 
-async fn run(words: &[&str]) -> Result<(), Failed> {
+async fn play(words: &[&str]) -> Result<(), Failed> {
     let locker = connect(words[0]).await?;
     match words[1..] {
-        ["compete", tasks, hold] => compete(&locker, tasks.parse()?, hold.parse()?).await?,
         ["write"] => wait_for_one(rw_lock(&locker)?.write()).await?,
         ["acquire", permits] => wait_for_one(semaphore(&locker)?.acquire_many(permits.parse()?)).await?,
         ["wait", waiters] => wait(&locker, waiters.parse()?).await?,
@@ -82,34 +72,7 @@ pub(crate) fn semaphore(locker: &Locker) -> Result<Semaphore, Failed> {
 }
 
 fn next_line() -> Option<String> {
-    tokio::task::block_in_place(|| std::io::stdin().lines().next()?.ok())
-}
-
-/// Tasks that take the lock again and again, until told to stop. Says the tokens that each of them got.
-async fn compete(locker: &Locker, tasks: u64, hold: u64) -> Result<(), Failed> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let (mut running, hold) = (JoinSet::new(), Duration::from_millis(hold));
-    println!("ready");
-    next_line();
-    for _ in 0..tasks {
-        let (mutex, stop) = (locker.mutex("a")?, Arc::clone(&stop));
-        running.spawn(async move {
-            let mut tokens = Vec::new();
-            while !stop.load(Ordering::Relaxed) {
-                let guard = mutex.lock().await.unwrap();
-                tokens.push(guard.fencing_token().to_string());
-                if !hold.is_zero() {
-                    sleep(hold).await;
-                }
-                guard.release().await.unwrap();
-            }
-            tokens.join(",")
-        });
-    }
-    next_line();
-    stop.store(true, Ordering::Relaxed);
-    println!("{}", running.join_all().await.join(" "));
-    Ok(())
+    tokio::task::block_in_place(lockkit_fixture::next_line)
 }
 
 /// Waits for the lock, tells each token, and lets go when told.

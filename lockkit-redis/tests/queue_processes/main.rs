@@ -1,27 +1,23 @@
-//! The queue among real processes: what a grant costs, who gets how many, who dies, and what many waiters weigh.
+//! The queue among real processes: who dies, and what many waiters weigh.
 //!
-//! The test binary starts itself again as a client process; a variable tells it so.
+//! The test binary starts itself again as a client process.
 
 mod child;
-mod cost;
 mod crash;
 mod parent;
 mod scale;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use lockkit_fixture::role;
 
 type Case = fn() -> Result<(), Failed>;
 
 fn main() -> Result<(), Failed> {
-    if let Some(result) = child::run_if_asked() {
-        return result;
+    if let Some(role) = role() {
+        return child::run(&role);
     }
     let arguments = Arguments::from_args();
-    let trials: [(&str, Case); 11] = [
-        ("c12_64_tasks_of_one_process_that_hold_for_0_ms", || cost::compete(1, 64, 0, 2.1)),
-        ("c12_64_tasks_of_one_process_that_hold_for_2_ms", || cost::compete(1, 64, 2, 2.1)),
-        ("c12_8_tasks_of_8_processes_that_hold_for_0_ms", || cost::compete(8, 8, 0, 2.2)),
-        ("c12_8_tasks_of_8_processes_that_hold_for_2_ms", || cost::compete(8, 8, 2, 2.2)),
+    let trials: [(&str, Case); 7] = [
         ("c9_a_killed_waiter_at_the_head_delays_for_a_claim_window_at_most", crash::killed),
         ("c9_a_stopped_waiter_at_the_head_delays_for_a_claim_window", crash::stopped),
         ("c9_waiters_of_a_killed_process_are_not_waited_for_one_by_one", crash::many_killed),

@@ -5,8 +5,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use libtest_mimic::Failed;
 use lockkit_fixture::{Peer, RedisReply, RedisServer, until};
 
-use crate::child::ROLE;
-
 /// What must happen, happens within this.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
@@ -22,23 +20,6 @@ impl Store {
         let figure = info.lines().find_map(|line| line.strip_prefix(prefix)).unwrap_or("0");
         let digits: String = figure.chars().take_while(char::is_ascii_digit).collect();
         Ok(digits.parse()?)
-    }
-
-    /// What clients have sent, without the commands inside their scripts.
-    pub(crate) fn requests(&self) -> Result<u64, Failed> {
-        let commands = ["evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe"];
-        commands.iter().map(|command| self.calls(command)).sum()
-    }
-
-    pub(crate) fn calls(&self, command: &str) -> Result<u64, Failed> {
-        self.figure("commandstats", &format!("cmdstat_{command}:calls="))
-    }
-
-    /// In µs, as tokens count.
-    pub(crate) fn time(&self) -> Result<u64, Failed> {
-        let time = self.0.ask(["TIME"])?;
-        let [seconds, micros] = time.elements() else { return Err(format!("{time:?}").into()) };
-        Ok(seconds.text().parse::<u64>()? * 1_000_000 + micros.text().parse::<u64>()?)
     }
 
     pub(crate) fn dataset(&self) -> Result<u64, Failed> {
@@ -89,7 +70,7 @@ impl Store {
     }
 
     pub(crate) fn client(&self, role: &str) -> Result<Peer, Failed> {
-        Ok(Peer::start([(ROLE, format!("{} {role}", self.0.url()))])?)
+        Ok(Peer::start(&format!("{} {role}", self.0.url()))?)
     }
 }
 

@@ -69,7 +69,7 @@ impl Doubts {
 
 #[cfg(test)]
 mod tests {
-    use lockkit_fixture::{ZooKeeperOptions, ZooKeeperServer};
+    use lockkit_fixture::{ZooKeeperOptions, ZooKeeperServer, claims::until};
     use zookeeper_client::{Acls, CreateMode};
 
     use super::{
@@ -87,20 +87,31 @@ mod tests {
     }
 
     async fn session(server: &ZooKeeperServer) -> Session {
-        let url = lockkit_core::url::StoreUrl::parse(&(server.url() + "?session_timeout=1h")).unwrap();
-        let session = open(&Config::from_url(url).unwrap()).await.unwrap();
+        let url = server.url() + "?session_timeout=1h&connect_timeout=60s";
+        let config = Config::from_url(lockkit_core::url::StoreUrl::parse(&url).unwrap()).unwrap();
+        // A server that stands still grants none.
+        let session = loop {
+            match open(&config).await {
+                Ok(session) => break session,
+                Err(error) => assert!(error.is_temporary(), "{error}"),
+            }
+        };
         let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
         session.client().unwrap().mkdir(FOLDER, &options).await.unwrap();
         session
     }
 
+    /// As the actor does with what nobody holds any more; until it has looked, and has found nothing.
+    async fn owe<const N: usize>(session: &Session, debts: [Debt; N]) {
+        lock(&session.shared.debts).extend(debts);
+        session.shared.work.notify_one();
+        let in_doubt = || lock(&session.shared.doubts).0.get(FOLDER).map_or(0, |folder| folder.debts.len());
+        until("all are in doubt", async || in_doubt() == N).await;
+    }
+
     async fn becomes_empty(session: &Session) {
         let client = session.client().unwrap();
-        let start = std::time::Instant::now();
-        while !client.list_children(FOLDER).await.unwrap().is_empty() {
-            assert!(start.elapsed() < Duration::from_secs(60), "it stays");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        until("nothing stays", async || client.list_children(FOLDER).await.unwrap().is_empty()).await;
     }
 
     fn place(stem: &str) -> Debt {
@@ -111,10 +122,7 @@ mod tests {
     async fn c5_c6_a_node_that_is_made_after_it_was_not_found_is_deleted() {
         let server = start();
         let session = session(&server).await;
-        // As the actor does with what nobody holds any more.
-        lock(&session.shared.debts).extend([place("late-lock-"), place("never-lock-")]);
-        session.shared.work.notify_one();
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        owe(&session, [place("late-lock-"), place("never-lock-")]).await;
         let client = session.client().unwrap();
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         client.create(&format!("{FOLDER}/late-lock-"), b"", &options).await.unwrap();
@@ -127,14 +135,12 @@ mod tests {
         let session = session(&server).await;
         let client = session.client().unwrap();
         let (late, other) = (Single::new(FOLDER), Single::new(FOLDER));
-        lock(&session.shared.debts).push(Debt::Single(late.clone()));
-        session.shared.work.notify_one();
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        owe(&session, [Debt::Single(late.clone())]).await;
         late.make(&client, b"", Acls::anyone_all()).await.unwrap();
         becomes_empty(&session).await;
         // One of somebody else is left alone.
         other.make(&client, b"", Acls::anyone_all()).await.unwrap();
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        tokio::time::sleep(*PAUSES.start() * 5).await;
         assert_eq!(client.list_children(FOLDER).await.unwrap().len(), 2);
     }
 

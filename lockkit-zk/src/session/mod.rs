@@ -296,3 +296,19 @@ fn over() -> Error {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Catches a reason that blames the server where the session's timeout is too short for its answers.
+    #[test]
+    fn c13_a_session_that_is_not_proven_says_why() {
+        let shared = Shared::new(Duration::from_secs(600), Clock::Boot.now());
+        let reason = || shared.unproven("nothing is locked on it").to_string();
+        assert!(reason().contains("no heartbeat was answered yet"), "{}", reason());
+        *lock(&shared.beat) = Some((Clock::Boot.now(), Duration::from_secs(120)));
+        let slow = "heartbeats are answered, but the last one took 120.0s: use a longer session_timeout";
+        assert!(reason().contains(slow), "{}", reason());
+    }
+}

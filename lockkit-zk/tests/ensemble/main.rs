@@ -1,13 +1,10 @@
-//! C1, C3 and C9 where an ensemble breaks: followers are cut off and frozen, leaders killed and paused, holders
-//! stalled and killed. One test at a time: bounds of time are what they are about.
-//!
-//! The program starts itself again as the holder that is killed; a variable tells it so.
+//! C1 and C3 where an ensemble breaks: followers are cut off and frozen, leaders killed and paused, holders stalled. One test
+//! at a time: bounds of time are what they are about.
 
 mod deposed;
 mod follower;
 mod leader;
 mod note;
-mod process;
 mod quorum;
 mod servers;
 mod stalled;
@@ -15,16 +12,11 @@ mod support;
 mod tap;
 mod vigil;
 
-use std::env;
-
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use lockkit_fixture::NamespacedEnsemble;
 use tokio::runtime::Runtime;
 
 fn main() -> Result<(), Failed> {
-    if let Ok(url) = env::var(process::HOLDER_URL) {
-        return process::hold(&url);
-    }
     let trials = vec![
         cutting("c3_a_follower_cut_from_its_leader_ends_the_lease_in_time", follower::cut),
         cutting("c1_c3_a_reconnect_to_a_deposed_leader_extends_no_lease", deposed::reconnect),
@@ -34,8 +26,6 @@ fn main() -> Result<(), Failed> {
         trial("c1_c3_nobody_holds_twice_when_a_leader_is_paused_past_its_successor", leader::paused),
         trial("c3_heartbeats_by_write_prove_the_quorum", quorum::frozen_followers),
         trial("c3_dead_and_silent_servers_cost_no_lock", servers::dead_and_silent),
-        trial("c9_a_killed_holder_is_followed_within_its_session", process::killed),
-        trial("c3_c4_a_stopped_holder_knows_at_once_when_it_goes_on", process::stopped),
     ];
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);

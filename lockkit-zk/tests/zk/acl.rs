@@ -19,12 +19,12 @@ async fn c13_locks_of_their_creator_are_closed_to_others_and_open_to_him() {
     let bed = Bed::shared();
     for query in ["acl=creator", "acl=creator&fair=false"] {
         let bed = Bed { prefix: format!("{}-{}", bed.prefix, query.len()), ..bed.clone() };
-        let mine = connect(&bed.url_as("ann:hunter2", query)).await.unwrap();
+        let mine = connect_in_the_end(&bed.url_as("ann:hunter2", query)).await;
         let mut holder = claim(&mine, "a");
         granted(holder.attempt(Wait::Queue).await);
 
         for other in [bed.url_as("bob:hunter2", query), bed.url_as("ann:hunter3", query)] {
-            let error = connect(&other).await.unwrap_err();
+            let error = refused(&other).await;
             assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
             assert!(
                 error.to_string().contains("credentials") && error.to_string().contains(&bed.prefix),
@@ -33,10 +33,10 @@ async fn c13_locks_of_their_creator_are_closed_to_others_and_open_to_him() {
             assert!(!texts(&error).contains("hunter"), "{}", texts(&error));
         }
         let open = query.replace("acl=creator", "acl=open");
-        let error = connect(&bed.url(&open)).await.unwrap_err();
+        let error = refused(&bed.url(&open)).await;
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
 
-        let same = connect(&bed.url_as("ann:hunter2", query)).await.unwrap();
+        let same = connect_in_the_end(&bed.url_as("ann:hunter2", query)).await;
         let mut waiter = claim(&same, "a");
         busy(waiter.attempt(Wait::Queue).await);
         let note = Note::default().next("a");
@@ -60,7 +60,7 @@ async fn c13_locks_of_their_creator_are_closed_to_others_and_open_to_him() {
 async fn c13_a_lock_that_is_somebody_elses_is_permission_denied_whatever_is_asked() {
     let bed = Bed::shared();
     let open = bed.connect("").await;
-    let mine = connect(&bed.url_as("ann:hunter2", "acl=creator")).await.unwrap();
+    let mine = connect_in_the_end(&bed.url_as("ann:hunter2", "acl=creator")).await;
     let mut holder = claim(&mine, "a");
     let token = granted(holder.attempt(Wait::Queue).await).token;
     let name = LockName::new(Kind::Mutex, "a").unwrap();
@@ -85,10 +85,10 @@ async fn c13_a_lock_that_is_somebody_elses_is_permission_denied_whatever_is_aske
 #[tokio::test]
 async fn c13_acl_creator_without_credentials_is_refused_and_no_password_is_shown() {
     let bed = Bed::shared();
-    let error = connect(&bed.url("acl=creator")).await.unwrap_err();
+    let error = refused(&bed.url("acl=creator")).await;
     assert_eq!(error.kind(), ErrorKind::InvalidOption);
     assert!(error.to_string().contains("user:password@"), "{error}");
-    let zk = connect(&bed.url_as("ann:hunter2", "")).await.unwrap();
+    let zk = connect_in_the_end(&bed.url_as("ann:hunter2", "")).await;
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
     let locker = locker(zk);

@@ -45,7 +45,7 @@ async fn c6_claims_dropped_at_any_time_leave_no_node_and_no_watch() {
     for (task, (kind, mode)) in (0_u64..).zip(modes.into_iter().cycle().take(10)) {
         let zk = std::sync::Arc::clone(&zk);
         tasks.spawn(async move {
-            for round in 0..300_u64 {
+            for round in 0..120_u64 {
                 let name = LockName::new(kind, "a").unwrap();
                 let spec = ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT);
                 let mut claim = zk.claim(spec).unwrap();
@@ -83,7 +83,7 @@ async fn c6_claims_that_are_used_on_after_dropped_calls_leave_nothing() {
         ),
     ] {
         let mut kept = std::collections::VecDeque::new();
-        for round in 0..400_u64 {
+        for round in 0..150_u64 {
             let name = LockName::new(kind, "a").unwrap();
             let mode = modes[usize::try_from(round % 3).unwrap()];
             let mut claim = zk.claim(ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT)).unwrap();
@@ -113,7 +113,7 @@ async fn storm_of_lock_calls(query: &str) {
     for task in 0..4_u64 {
         let mutex = locker.mutex(if task < 3 { "contended" } else { "own" }).unwrap();
         tasks.spawn(async move {
-            for round in 0..400_u64 {
+            for round in 0..150_u64 {
                 if waits_for_its_turn(round) {
                     take_a_turn(&mutex).await;
                 } else if let Ok(guard) = timeout(patience(round, task), mutex.lock()).await {
@@ -149,7 +149,7 @@ async fn c6_tries_dropped_at_any_time_leave_nothing() {
     for task in 0..4_u64 {
         let mutex = locker.mutex("a").unwrap();
         tasks.spawn(async move {
-            for round in 0..400_u64 {
+            for round in 0..150_u64 {
                 if waits_for_its_turn(round) {
                     take_a_turn(&mutex).await;
                 } else if let Ok(Ok(Some(guard))) = timeout(patience(round, task), mutex.try_lock()).await {

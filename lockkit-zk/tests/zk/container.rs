@@ -12,7 +12,7 @@ use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_tokens_rise_over_the_deletion_of_an_idle_name() {
-    let bed = Bed::own(eager());
+    let bed = Bed::eager();
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
     for query in ["", "fair=false"] {
         let bed = Bed { prefix: format!("{}{}", bed.prefix, query.len()), ..bed.clone() };
@@ -40,7 +40,7 @@ async fn c4_tokens_rise_over_the_deletion_of_an_idle_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c11_names_work_while_their_folders_are_deleted() {
-    let bed = Bed::own(eager());
+    let bed = Bed::eager();
     for query in ["", "fair=false"] {
         let bed = Bed { prefix: format!("{}{}", bed.prefix, query.len()), ..bed.clone() };
         let mut tasks = JoinSet::new();

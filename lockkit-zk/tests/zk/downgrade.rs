@@ -12,8 +12,6 @@ use lockkit_zk::{
 
 use crate::support::*;
 
-const QUERY: &str = "session_timeout=10s";
-
 /// Both nodes of a Java thread that holds the write lock and then takes the read lock.
 struct Java {
     admin: Admin,
@@ -56,7 +54,7 @@ async fn seen(zk: &ZooKeeper) -> (Vec<Mode>, Option<u64>) {
 #[tokio::test]
 async fn c1_a_writer_waits_for_a_reader_that_took_over_the_place_of_a_writer() {
     let bed = Bed::shared();
-    let zk = bed.connect(QUERY).await;
+    let zk = bed.connect("").await;
     let java = Java::write(&bed, &zk).await;
     let mut writer = rw(&zk, "a", Mode::Exclusive);
     assert!(busy(writer.attempt(Wait::Queue).await).0);
@@ -81,7 +79,7 @@ async fn c1_a_writer_waits_for_a_reader_that_took_over_the_place_of_a_writer() {
 #[tokio::test]
 async fn c1_a_reader_that_ends_before_its_write_lock_lets_nobody_in() {
     let bed = Bed::shared();
-    let zk = bed.connect(QUERY).await;
+    let zk = bed.connect("").await;
     let java = Java::write(&bed, &zk).await;
     java.read().await;
     let (mut writer, mut reader) = (rw(&zk, "a", Mode::Exclusive), rw(&zk, "a", Mode::Shared));
@@ -102,7 +100,7 @@ async fn c1_a_reader_that_ends_before_its_write_lock_lets_nobody_in() {
 #[tokio::test]
 async fn c1_readers_that_wait_come_in_beside_a_reader_that_was_a_writer() {
     let bed = Bed::shared();
-    let zk = bed.connect(QUERY).await;
+    let zk = bed.connect("").await;
     let java = Java::write(&bed, &zk).await;
     let mut reader = rw(&zk, "a", Mode::Shared);
     assert!(busy(reader.attempt(Wait::Queue).await).0);

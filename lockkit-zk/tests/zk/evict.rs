@@ -9,13 +9,14 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-const LONG_QUERY: &str = "session_timeout=24s";
-const QUERY: &str = "session_timeout=6s";
+/// For those who hear of something by a heartbeat.
+const HEARTBEATS_S: u64 = 24;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c3_a_holder_whose_node_is_deleted_is_told_within_a_heartbeat() {
     let bed = Bed::shared();
-    for query in [LONG_QUERY.to_owned(), format!("{LONG_QUERY}&fair=false")] {
+    let with_heartbeats = session(HEARTBEATS_S);
+    for query in [with_heartbeats.clone(), format!("{with_heartbeats}&fair=false")] {
         let bed = Bed { prefix: format!("{}-{}", bed.prefix, query.len()), ..bed.clone() };
         let locker = bed.locker(&query).await;
         let guard = locker.mutex("a").unwrap().lock().await.unwrap();
@@ -37,7 +38,7 @@ async fn c3_a_holder_whose_node_is_deleted_is_told_within_a_heartbeat() {
 #[tokio::test]
 async fn c12_a_waiter_whose_node_is_deleted_queues_up_anew() {
     let bed = Bed::shared();
-    let zk = bed.connect(QUERY).await;
+    let zk = bed.connect(&session(HEARTBEATS_S)).await;
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
@@ -60,7 +61,7 @@ async fn c12_a_waiter_whose_node_is_deleted_queues_up_anew() {
 #[tokio::test]
 async fn c8_a_waiter_whose_node_went_together_with_the_holders_gets_a_new_one() {
     let bed = Bed::shared();
-    let zk = bed.connect("session_timeout=60s").await;
+    let zk = bed.connect("").await;
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
     let (mut holder, mut waiter) = (claim(&zk, "a"), claim(&zk, "a"));
     let before = granted(holder.attempt(Wait::Queue).await).token;
@@ -85,7 +86,7 @@ async fn c8_a_waiter_whose_node_went_together_with_the_holders_gets_a_new_one() 
 #[tokio::test]
 async fn c14_force_release_frees_the_grant_with_that_token_and_no_foreign_one() {
     let bed = Bed::shared();
-    let locker = bed.locker(QUERY).await;
+    let locker = bed.locker(&session(HEARTBEATS_S)).await;
     let handle = locker.mutex("a").unwrap();
     let guard = handle.lock().await.unwrap();
     let token = guard.fencing_token();
@@ -105,7 +106,7 @@ async fn c14_force_release_frees_the_grant_with_that_token_and_no_foreign_one() 
 #[tokio::test]
 async fn c14_force_release_leaves_a_foreign_clients_node_alone_even_by_its_zxid() {
     let bed = Bed::shared();
-    let zk = bed.connect(QUERY).await;
+    let zk = bed.connect("").await;
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
     let mut ours = claim(&zk, "a");
     granted(ours.attempt(Wait::Queue).await);

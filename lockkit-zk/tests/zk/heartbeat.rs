@@ -4,21 +4,22 @@ use std::time::{Duration, Instant};
 
 use lockkit_core::{
     ErrorKind, Kind, LockGuard, Locker, Released,
-    spi::{Attempt, LossReason, Wait},
+    spi::{LossReason, Wait},
 };
-use tokio::{
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::support::*;
 
-const QUERY: &str = "heartbeat=write&session_timeout=2400ms";
+const SESSION: Duration = Duration::from_secs(12);
+
+fn query() -> String {
+    format!("heartbeat=write&{}", session(SESSION.as_secs()))
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c10_heartbeats_by_write_keep_a_lock_and_their_node_goes_with_the_session() {
     let bed = Bed::shared();
-    let locker = bed.locker(QUERY).await;
+    let locker = bed.locker(&query()).await;
     let (admin, folder) = (bed.admin().await, format!("/{}/session", bed.prefix));
     let nodes = admin.children(&folder).await;
     let [node] = &nodes[..] else { panic!("{nodes:?}") };
@@ -26,8 +27,8 @@ async fn c10_heartbeats_by_write_keep_a_lock_and_their_node_goes_with_the_sessio
     let writes = async || admin.0.check_stat(&node).await.unwrap().map(|stat| stat.version);
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     // For longer than the timeout.
-    until("heartbeats are written", async || writes().await > Some(14)).await;
-    until("the last of them is proof", async || guard.remaining() > Duration::from_millis(1_000)).await;
+    until("heartbeats are written", async || writes().await > Some(11)).await;
+    until("the last of them is proof", async || guard.remaining() > SESSION * 2 / 5).await;
     assert!(guard.is_held());
 
     // Whoever deletes the node does no harm.
@@ -45,21 +46,23 @@ async fn c10_heartbeats_by_write_keep_a_lock_and_their_node_goes_with_the_sessio
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c10_heartbeats_by_write_survive_the_deletion_of_their_folder() {
     let bed = Bed::shared();
-    let (zk, admin) = (bed.connect(QUERY).await, bed.admin().await);
+    let (zk, admin) = (bed.connect(&query()).await, bed.admin().await);
     let folder = format!("/{}/session", bed.prefix);
     admin.delete_all(&format!("/{}", bed.prefix)).await;
     until("the folder and the node are made anew", async || !admin.children(&folder).await.is_empty()).await;
     let node = format!("{folder}/{}", admin.children(&folder).await[0]);
     // For longer than the timeout.
     let writes = async || admin.0.check_stat(&node).await.unwrap().map(|stat| stat.version);
-    until("heartbeats are written", async || writes().await > Some(14)).await;
+    until("heartbeats are written", async || writes().await > Some(11)).await;
     let mut claim = claim(&zk, "a");
-    let granted = timeout(OP_TIMEOUT, claim.attempt(Wait::Queue)).await;
-    assert!(matches!(granted, Ok(Ok(Attempt::Granted(_)))), "{granted:?}");
+    granted(Ok(persistently(async || claim.attempt(Wait::Queue).await).await));
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
     drop((claim, zk));
     bed.assert_clean().await;
 }
+
+/// Its connection outlasts a server that has thousands of requests to answer after a stall.
+const SESSION_OF_MANY: Duration = Duration::from_secs(40);
 
 async fn hold_many(locker: &Locker, count: usize) -> Vec<LockGuard> {
     let mut tasks = JoinSet::new();
@@ -78,30 +81,25 @@ async fn hold_many(locker: &Locker, count: usize) -> Vec<LockGuard> {
 /// The number of heartbeats is the version of the node that they write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c10_heartbeats_and_renewals_cost_the_same_for_one_lock_and_for_thousands() {
-    const LOCKS: usize = 3_000;
-    const BEATS: u64 = 12;
-    let bed = Bed::own(options());
-    let locker = bed.locker("session_timeout=20s").await;
+    const LOCKS: usize = 1_100;
+    const BEATS: u64 = 5;
+    let bed = Bed::shared();
+    let locker = bed.locker(&session(SESSION_OF_MANY.as_secs())).await;
     let (admin, folder) = (bed.admin().await, format!("/{}/session", bed.prefix));
     let node = format!("{folder}/{}", admin.children(&folder).await[0]);
     let beats = async || admin.0.check_stat(&node).await.unwrap().unwrap().version.cast_unsigned();
     let guards = hold_many(&locker, LOCKS).await;
 
-    let received = || bed.server.metric("zk_packets_received").unwrap();
-    let (before, first) = (received(), beats().await);
-    let mut looks = 1;
-    while u64::from(beats().await - first) < BEATS {
-        looks += 1;
-        sleep(Duration::from_millis(100)).await;
-    }
-    let (requests, beats) = (received() - before, u64::from(beats().await - first));
-    println!("{requests} requests for {beats} heartbeats and {LOCKS} locks, {looks} of them by this test");
-    // A write and a look each. The rest: pings, the questions of this test, and the beat at the edge.
-    assert!(requests <= beats * 3 + looks * 3 + 20, "{requests} requests for {beats} heartbeats");
+    let (before, first) = (bed.received(), beats().await);
+    until("there were some heartbeats", async || u64::from(beats().await - first) >= BEATS).await;
+    let (requests, beats) = (bed.received() - before, u64::from(beats().await - first));
+    println!("{requests} requests for {beats} heartbeats and {LOCKS} locks");
+    // A write and a look each. The rest: pings, and the beat at the edge.
+    assert!(requests <= beats * 3 + 20, "{requests} requests for {beats} heartbeats");
     assert!(guards.iter().all(LockGuard::is_held), "a lock was lost");
     // The keeper takes what heartbeats have proven, which is half of the timeout, after a third of what it knew.
     let least = || guards.iter().map(LockGuard::remaining).min().unwrap();
-    until("a third of the timeout is left of all", async || least() > Duration::from_secs(6)).await;
+    until("nearly a third of the timeout is left of all", async || least() > SESSION_OF_MANY * 3 / 10).await;
     locker.shutdown().await.unwrap();
 }
 
@@ -109,8 +107,8 @@ async fn c10_heartbeats_and_renewals_cost_the_same_for_one_lock_and_for_thousand
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c3_one_deleted_node_of_thousands_is_found_within_a_round_of_looks() {
     const LOCKS: usize = 1_200;
-    let bed = Bed::own(options());
-    let locker = bed.locker("session_timeout=20s").await;
+    let bed = Bed::shared();
+    let locker = bed.locker(&session(SESSION_OF_MANY.as_secs())).await;
     let guards = hold_many(&locker, LOCKS).await;
     let admin = bed.admin().await;
     let victim = &guards[LOCKS / 2];
@@ -125,10 +123,9 @@ async fn c3_one_deleted_node_of_thousands_is_found_within_a_round_of_looks() {
 /// With heartbeats each minute, only the holder's own question finds it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c3_a_holder_who_renews_by_hand_asks_the_server() {
-    let bed = Bed::own(options().with_config("maxSessionTimeout=600000"));
     for fair in ["true", "false"] {
-        let bed = Bed { prefix: format!("{}-{fair}", bed.prefix), ..bed.clone() };
-        let locker = bed.locker(&format!("session_timeout=600s&fair={fair}")).await;
+        let bed = Bed::shared();
+        let locker = bed.locker(&format!("fair={fair}")).await;
         let guard = locker.mutex("a").unwrap().lock().await.unwrap();
         guard.renew().await.unwrap();
         bed.admin().await.delete_all(&bed.folder(Kind::Mutex, "a")).await;
@@ -139,14 +136,16 @@ async fn c3_a_holder_who_renews_by_hand_asks_the_server() {
 }
 
 async fn lock_over_slow_round_trips(bed: &Bed, heartbeat: &str) {
-    const SESSION: Duration = Duration::from_secs(12);
-    let (zk, proxy) = bed.behind_proxy(&format!("session_timeout=12s&heartbeat={heartbeat}")).await;
+    const SESSION: Duration = Duration::from_secs(24);
+    let (zk, proxy) =
+        bed.behind_proxy(&format!("{}&heartbeat={heartbeat}", session(SESSION.as_secs()))).await;
     let locker = locker(zk);
     proxy.set(|toxics| toxics.down.delay = SESSION * 9 / 100);
     let held = locker.mutex(&format!("held by {heartbeat}")).unwrap().lock().await.unwrap();
     let other = locker.mutex(&format!("other of {heartbeat}")).unwrap();
     let start = Instant::now();
-    while start.elapsed() < SESSION * 2 {
+    // By then, all is counted from heartbeats whose answers were slow.
+    while start.elapsed() < SESSION * 6 / 5 {
         let guard = other.lock().await.unwrap();
         assert!(held.is_held(), "{heartbeat}: lost after {:?}", start.elapsed());
         guard.release().await.unwrap();
@@ -156,10 +155,11 @@ async fn lock_over_slow_round_trips(bed: &Bed, heartbeat: &str) {
     locker.shutdown().await.unwrap();
 }
 
-/// Each answer comes nearly a tenth of the timeout late: the next heartbeat is due before.
+/// Each answer comes nearly a tenth of the timeout late: the next heartbeat is due before. So little is left of the lease by
+/// that, that a server which stands still as well would end it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_c10_slow_round_trips_lose_no_lock_and_refuse_none() {
-    let bed = Bed::shared();
+    let bed = Bed::steady();
     tokio::join!(lock_over_slow_round_trips(&bed, "sync"), lock_over_slow_round_trips(&bed, "write"));
     bed.assert_clean().await;
 }

@@ -7,11 +7,9 @@ use lockkit_core::{
     Kind,
     spi::{Claim, Released, Wait},
 };
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::time::timeout;
 
 use crate::support::*;
-
-const QUERY: &str = "session_timeout=10s";
 
 /// Runs the first attempt of a claim with its reply lost: the node is there, and the attempt does not know.
 async fn lose_the_reply(bed: &Bed, proxy: &Proxy, claim: &mut Box<dyn Claim>) {
@@ -24,7 +22,7 @@ async fn lose_the_reply(bed: &Bed, proxy: &Proxy, claim: &mut Box<dyn Claim>) {
 #[tokio::test]
 async fn c5_a_node_whose_create_was_not_answered_is_adopted_with_its_token() {
     let bed = Bed::shared();
-    let (zk, proxy) = bed.behind_proxy(QUERY).await;
+    let (zk, proxy) = bed.behind_proxy("").await;
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
     // Once for a brand-new folder, then for a known one.
     for _ in 0..2 {
@@ -43,8 +41,8 @@ async fn c5_a_node_whose_create_was_not_answered_is_adopted_with_its_token() {
 #[tokio::test]
 async fn c5_a_waiter_keeps_its_place_when_its_create_was_not_answered() {
     let bed = Bed::shared();
-    let (zk, proxy) = bed.behind_proxy(QUERY).await;
-    let steady = bed.connect(QUERY).await;
+    let (zk, proxy) = bed.behind_proxy("").await;
+    let steady = bed.connect("").await;
     let (mut holder, mut second, mut third) = (claim(&steady, "a"), claim(&zk, "a"), claim(&steady, "a"));
     granted(holder.attempt(Wait::Queue).await);
     lose_the_reply(&bed, &proxy, &mut second).await;
@@ -62,7 +60,7 @@ async fn c5_a_waiter_keeps_its_place_when_its_create_was_not_answered() {
 #[tokio::test]
 async fn c5_an_attempt_that_is_given_up_unanswered_leaves_no_ghost() {
     let bed = Bed::shared();
-    let (zk, proxy) = bed.behind_proxy(QUERY).await;
+    let (zk, proxy) = bed.behind_proxy("").await;
     // Released, by the claim itself.
     let mut first = claim(&zk, "a");
     lose_the_reply(&bed, &proxy, &mut first).await;
@@ -82,7 +80,7 @@ async fn c5_an_attempt_that_is_given_up_unanswered_leaves_no_ghost() {
 #[tokio::test]
 async fn c6_a_create_that_arrives_after_its_future_was_dropped_leaves_no_ghost() {
     let bed = Bed::shared();
-    let (zk, proxy) = bed.behind_proxy(QUERY).await;
+    let (zk, proxy) = bed.behind_proxy("").await;
     let admin = bed.admin().await;
     granted(claim(&zk, "a").attempt(Wait::Queue).await);
     bed.assert_clean().await;
@@ -102,28 +100,22 @@ async fn c6_a_create_that_arrives_after_its_future_was_dropped_leaves_no_ghost()
     bed.assert_clean().await;
 }
 
-fn release_in_vain(mut claim: Box<dyn Claim>) -> JoinHandle<Box<dyn Claim>> {
-    tokio::spawn(async move {
-        let error = claim.release().await.unwrap_err();
-        assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
-        claim
-    })
+async fn release_in_vain(claim: &mut Box<dyn Claim>) {
+    let error = claim.release().await.unwrap_err();
+    assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
 }
 
 #[tokio::test]
 async fn c7_a_release_whose_delete_was_swallowed_is_repeated_until_the_node_is_gone() {
     let bed = Bed::shared();
-    let (zk, proxy) = bed.behind_proxy(QUERY).await;
+    let (zk, proxy) = bed.behind_proxy("").await;
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
-    proxy.set(|toxics| toxics.up.hold = true);
-    let released = release_in_vain(holder);
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    // What is under way is lost.
-    proxy.reset_all();
+    // Of the request, its first byte arrives.
+    proxy.set(|toxics| toxics.up.cut_after = Some(1));
+    release_in_vain(&mut holder).await;
     proxy.heal();
-    let mut holder = released.await.unwrap();
-    let steady = bed.connect(QUERY).await;
+    let steady = bed.connect("").await;
     let mut other = claim(&steady, "a");
     assert!(!busy(other.attempt(Wait::No).await).0, "it still stands");
     assert_eq!(persistently(async || holder.release().await).await, Released::Freed);
@@ -136,16 +128,17 @@ async fn c7_a_release_whose_delete_was_swallowed_is_repeated_until_the_node_is_g
 #[tokio::test]
 async fn c7_a_release_whose_reply_was_lost_is_not_undone_by_asking_again() {
     let bed = Bed::shared();
-    let (zk, proxy) = bed.behind_proxy(QUERY).await;
+    let (zk, proxy) = bed.behind_proxy("").await;
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
     proxy.set(|toxics| toxics.down.discard = true);
-    let released = release_in_vain(holder);
-    bed.assert_clean().await;
-    proxy.reset_all();
-    proxy.heal();
-    let mut holder = released.await.unwrap();
-    let steady = bed.connect(QUERY).await;
+    let applied = async {
+        bed.assert_clean().await;
+        proxy.reset_all();
+        proxy.heal();
+    };
+    tokio::join!(release_in_vain(&mut holder), applied);
+    let steady = bed.connect("").await;
     let mut other = claim(&steady, "a");
     granted(other.attempt(Wait::Queue).await);
     assert_eq!(persistently(async || holder.release().await).await, Released::NotHeld);
@@ -155,7 +148,7 @@ async fn c7_a_release_whose_reply_was_lost_is_not_undone_by_asking_again() {
 #[tokio::test]
 async fn c6_a_held_claim_that_is_dropped_in_an_outage_is_freed_after_it() {
     let bed = Bed::shared();
-    let (zk, proxy) = bed.behind_proxy(QUERY).await;
+    let (zk, proxy) = bed.behind_proxy("").await;
     for cut in [false, true] {
         let mut holder = claim(&zk, "a");
         granted(Ok(persistently(async || holder.attempt(Wait::Queue).await).await));
@@ -178,8 +171,8 @@ async fn c6_a_held_claim_that_is_dropped_in_an_outage_is_freed_after_it() {
 #[tokio::test]
 async fn c8_a_try_after_an_unanswered_attempt_leaves_the_queue() {
     let bed = Bed::shared();
-    let (zk, proxy) = bed.behind_proxy(QUERY).await;
-    let steady = bed.connect(QUERY).await;
+    let (zk, proxy) = bed.behind_proxy("").await;
+    let steady = bed.connect("").await;
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
     let (mut holder, mut second) = (claim(&steady, "a"), claim(&zk, "a"));
     granted(holder.attempt(Wait::Queue).await);

@@ -2,8 +2,6 @@
 
 mod acl;
 mod cancel;
-#[path = "../storm/chance.rs"]
-mod chance;
 mod container;
 mod counts;
 mod crowd;

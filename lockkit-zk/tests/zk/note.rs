@@ -11,7 +11,7 @@ use lockkit_zk::zookeeper_client::{Acls, CreateMode};
 use crate::support::*;
 
 const BOTH: [&str; 2] = ["", "fair=false"];
-const UNFAIR: &str = "fair=false&session_timeout=10s";
+const UNFAIR: &str = "fair=false";
 
 fn note(revision: u64, text: &str) -> Note {
     Note::new(revision, text.to_owned())
@@ -30,7 +30,7 @@ impl Bed {
 
 #[tokio::test]
 async fn c11_a_note_outlasts_the_folder_of_its_lock_and_is_no_part_of_it() {
-    let bed = Bed::own(eager());
+    let bed = Bed::eager();
     let admin = bed.admin().await;
     for query in BOTH {
         let bed = bed.with(query);

@@ -10,8 +10,6 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-const QUERY: &str = "session_timeout=10s";
-
 /// How often the driver asks a store that says nothing.
 const POLL: Duration = Duration::from_millis(200);
 
@@ -31,17 +29,18 @@ async fn polled(claim: &mut Box<dyn Claim>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_waiter_behind_one_that_was_granted_before_its_watch_gets_its_permit() {
     let bed = Bed::shared();
-    let ((slow, proxy), fast) = (bed.behind_proxy(QUERY).await, bed.connect(QUERY).await);
+    let ((slow, proxy), fast) = (bed.behind_proxy("").await, bed.connect("").await);
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Semaphore, "a"));
     let mut holder = permits(&fast, "a", 2, 2);
     granted(holder.attempt(Wait::Queue).await);
-    proxy.set(|toxics| toxics.up.delay = Duration::from_millis(200));
+    proxy.set(|toxics| toxics.down.hold = true);
     let (mut first, mut second) = (permits(&slow, "a", 1, 2), permits(&fast, "a", 1, 2));
     let released = async {
+        // It was sent together with the look, whose answer is held back: the first does not watch yet.
         until("the first stands in the queue", async || admin.children(&folder).await.len() == 2).await;
         assert!(busy(second.attempt(Wait::Queue).await).0);
-        // It takes the first 200 ms from its look to its watch.
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
+        proxy.heal();
     };
     let (attempt, ()) = tokio::join!(first.attempt(Wait::Queue), released);
     granted(attempt);
@@ -55,7 +54,7 @@ async fn c8_a_waiter_behind_one_that_was_granted_before_its_watch_gets_its_permi
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_waiter_whose_first_look_grants_tells_the_one_behind_it() {
     let bed = Bed::shared();
-    let ((slow, proxy), fast) = (bed.behind_proxy(QUERY).await, bed.connect(QUERY).await);
+    let ((slow, proxy), fast) = (bed.behind_proxy("").await, bed.connect("").await);
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Semaphore, "a"));
     let mut holder = permits(&fast, "a", 2, 2);
     granted(holder.attempt(Wait::Queue).await);
@@ -78,7 +77,7 @@ async fn c8_a_waiter_whose_first_look_grants_tells_the_one_behind_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_grant_that_nobody_was_told_of_is_found_by_a_poll() {
     let bed = Bed::shared();
-    let ((slow, proxy), fast) = (bed.behind_proxy(QUERY).await, bed.connect(QUERY).await);
+    let ((slow, proxy), fast) = (bed.behind_proxy("").await, bed.connect("").await);
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Semaphore, "a"));
     let mut holder = permits(&fast, "a", 2, 2);
     granted(holder.attempt(Wait::Queue).await);
@@ -88,9 +87,15 @@ async fn c8_a_grant_that_nobody_was_told_of_is_found_by_a_poll() {
     let nodes = admin.children(&folder).await;
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     woken(&mut first).await;
-    // What it says to the one behind is under way when the connection breaks.
-    proxy.set(|toxics| toxics.up.delay = Duration::from_secs(1));
-    granted(first.attempt(Wait::Queue).await);
+    // Its look reaches the server, and what it says to the one behind after that does not.
+    proxy.set(|toxics| toxics.down.hold = true);
+    let before = bed.received();
+    let asked = async {
+        until("the look has reached the server", async || bed.received() > before).await;
+        proxy.set(|toxics| (toxics.down.hold, toxics.up.hold) = (false, true));
+    };
+    let (attempt, ()) = tokio::join!(first.attempt(Wait::Queue), asked);
+    granted(attempt);
     proxy.reset_all();
     proxy.heal();
     polled(&mut second).await;

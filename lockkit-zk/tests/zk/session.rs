@@ -6,7 +6,10 @@ use lockkit_core::{
     Kind,
     spi::{Backend as _, LossReason, Pulse, Released, Wait},
 };
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::timeout,
+};
 
 use crate::support::*;
 
@@ -20,7 +23,7 @@ fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
     let bed = Bed::shared();
     let (first, second) = (runtime(), runtime());
     let (zk, (mut holder, bell), before) = first.block_on(async {
-        let zk = bed.connect("session_timeout=2s").await;
+        let zk = bed.connect(&session(12)).await;
         let (mut holder, bell) = waiter(&zk, "a");
         let grant = granted(holder.attempt(Wait::Queue).await);
         (zk, (holder, bell), grant.token)
@@ -37,8 +40,8 @@ fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
         let queue = admin.children(&folder).await;
         assert_eq!((queue.len(), &queue[0]), (2, &old[0]), "a new node behind the old one");
         let grant = lock(&mut holder).await;
-        // The last word of the old session was at most one ping before its end.
-        assert!(ended.elapsed() > Duration::from_millis(1_000), "{:?}", ended.elapsed());
+        // The last word of the old session was at most one heartbeat before its end.
+        assert!(ended.elapsed() > Duration::from_secs(10), "{:?}", ended.elapsed());
         assert!(grant.token > before);
         assert_eq!(grant.token.get(), admin.created(&format!("{folder}/{}", queue[1])).await);
         assert!(!admin.exists(&format!("{folder}/{}", old[0])).await);
@@ -51,7 +54,7 @@ fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_an_unanswered_create_of_a_session_that_expired_is_not_adopted_by_the_next() {
     let bed = Bed::shared();
-    let (zk, proxy) = bed.behind_proxy("session_timeout=600ms").await;
+    let (zk, proxy) = bed.behind_proxy(&session(6)).await;
     let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
     let mut claim = claim(&zk, "a");
     proxy.set(|toxics| (toxics.down.discard, toxics.refuse) = (true, true));
@@ -80,7 +83,7 @@ async fn c4_an_unanswered_create_of_a_session_that_expired_is_not_adopted_by_the
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c3_a_holder_that_is_cut_off_knows_before_the_server_lets_the_next_one_in() {
     let bed = Bed::shared();
-    let (zk, proxy) = bed.behind_proxy("session_timeout=1200ms").await;
+    let (zk, proxy) = bed.behind_proxy(&session(9)).await;
     let (cut_off, other) = (locker(zk), bed.locker("").await);
     let holder = cut_off.mutex("a").unwrap().lock().await.unwrap();
     let before = holder.fencing_token();
@@ -90,7 +93,7 @@ async fn c3_a_holder_that_is_cut_off_knows_before_the_server_lets_the_next_one_i
     });
     proxy.set(|toxics| toxics.refuse = true);
     proxy.reset_all();
-    holder.lost().await;
+    timeout(SOON, holder.lost()).await.expect("it is not told");
     let told = Instant::now();
     assert!(!holder.is_held());
     let (next, at) = waiting.await.unwrap();
@@ -113,13 +116,12 @@ async fn c3_a_holder_that_is_cut_off_knows_before_the_server_lets_the_next_one_i
 #[tokio::test]
 async fn c9_shutdown_ends_the_session_and_what_is_held_with_it() {
     let bed = Bed::shared();
-    let locker = bed.locker("session_timeout=60s").await;
+    let locker = bed.locker("").await;
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     drop(guard);
     locker.shutdown().await.unwrap();
-    let clean = Instant::now();
+    // Long before the session's timeout.
     bed.assert_clean().await;
-    assert!(clean.elapsed() < Duration::from_secs(5));
     let next = bed.locker("").await;
     next.mutex("a").unwrap().try_lock().await.unwrap().expect("it is free").release().await.unwrap();
 }
@@ -128,7 +130,7 @@ async fn c9_shutdown_ends_the_session_and_what_is_held_with_it() {
 #[tokio::test]
 async fn c9_closing_ends_the_session_under_a_claim_that_is_still_held() {
     let bed = Bed::shared();
-    let zk = bed.connect("session_timeout=60s").await;
+    let zk = bed.connect("").await;
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
     zk.close().await.unwrap();

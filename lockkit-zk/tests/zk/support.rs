@@ -1,16 +1,17 @@
 //! Servers, backends on them, and a second client that looks behind their backs.
 
 use std::{
+    collections::HashSet,
     fmt::Debug,
     net::SocketAddr,
     num::NonZeroU32,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
 use lockkit_conformance::proxy::Proxy;
 use lockkit_core::{
-    Kind, LockName, LockOptions, Locker, Result,
+    Error, Kind, LockName, LockOptions, Locker, Result,
     spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Mode, Wait},
     url::StoreUrl,
 };
@@ -18,16 +19,28 @@ pub(crate) use lockkit_fixture::claims::{Bell, busy, granted, mutex, texts, unti
 use lockkit_fixture::{ZooKeeperOptions, ZooKeeperServer, claims};
 use lockkit_zk::{
     Config, ZooKeeper,
-    zookeeper_client::{self, Client},
+    zookeeper_client::{self, Client, Stat},
 };
 use tokio::time::{sleep, timeout};
 
 /// At least any session timeout of the tests.
 pub(crate) const TTL: Duration = Duration::from_secs(600);
-pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
+/// A server may stand still for two seconds, and has a lot to do after that.
+pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(30);
 /// What must happen, happens within this, or a test fails. No test waits for it to pass.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// The session of a test that says nothing else: no test outlasts it, its heartbeats after the first find nothing out, and
+/// its connection outlasts a server that stands still.
+const LASTING: &str = "session_timeout=10m&connect_timeout=60s";
+
+/// A session that ends, or whose heartbeats find something out, within a test. It lasts longer than a server stands still;
+/// and so does its connection, if it is a session of at least 20 s.
+pub(crate) fn session(seconds: u64) -> String {
+    let longest_connect_ms = seconds * 1_000 * 2 / 9;
+    format!("session_timeout={seconds}s&connect_timeout={longest_connect_ms}ms")
+}
 
 /// A server, and a prefix on it that no other test has.
 #[derive(Clone)]
@@ -38,11 +51,11 @@ pub(crate) struct Bed {
 
 /// Ticks of 200 ms, for short sessions, and long sessions as well.
 pub(crate) fn options() -> ZooKeeperOptions {
-    ZooKeeperOptions::default().with_config("maxSessionTimeout=60000")
+    ZooKeeperOptions::default().with_config("maxSessionTimeout=600000")
 }
 
-/// A server that deletes the folder of an idle name at once.
-pub(crate) fn eager() -> ZooKeeperOptions {
+/// For a server that deletes the folder of an idle name at once.
+fn eager() -> ZooKeeperOptions {
     let reaper = ["checkIntervalMs=100", "maxPerMinute=100000"];
     reaper.into_iter().fold(options(), |o, line| o.with_java(format!("-Dznode.container.{line}")))
 }
@@ -50,20 +63,26 @@ pub(crate) fn eager() -> ZooKeeperOptions {
 impl Bed {
     /// On the server that the tests share, for as long as any of them runs.
     pub(crate) fn shared() -> Self {
-        static SERVER: Mutex<Weak<ZooKeeperServer>> = Mutex::new(Weak::new());
-        // A test that failed with it has nothing to do with the server.
-        let mut shared = SERVER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let server = shared.upgrade().unwrap_or_else(|| {
-            let server = Arc::new(ZooKeeperServer::start_with(options()).unwrap());
-            *shared = Arc::downgrade(&server);
-            server
-        });
-        Self::on(server)
+        static SERVER: Shared = Mutex::new(Weak::new());
+        Self::on(shared(&SERVER, options))
     }
 
-    /// On a server for one test: to be paused, killed, or counted at.
-    pub(crate) fn own(options: ZooKeeperOptions) -> Self {
-        Self::on(Arc::new(ZooKeeperServer::start_with(options).unwrap()))
+    /// On the server that some tests share, which deletes the folder of an idle name at once.
+    pub(crate) fn eager() -> Self {
+        static SERVER: Shared = Mutex::new(Weak::new());
+        Self::on(shared(&SERVER, eager))
+    }
+
+    /// On a server for one test, to be paused.
+    pub(crate) fn own() -> Self {
+        Self::on(Arc::new(ZooKeeperServer::start_with(options()).unwrap()))
+    }
+
+    /// On a server for one test, which never stands still.
+    pub(crate) fn steady() -> Self {
+        let mut server = ZooKeeperServer::start_with(options()).unwrap();
+        server.never_stall();
+        Self::on(Arc::new(server))
     }
 
     fn on(server: Arc<ZooKeeperServer>) -> Self {
@@ -75,11 +94,14 @@ impl Bed {
     }
 
     pub(crate) fn url_at(&self, addr: SocketAddr, query: &str) -> String {
-        format!("zk://{addr}/?prefix={}&{query}", self.prefix).trim_end_matches('&').to_owned()
+        let session = if query.contains("session_timeout=") { "" } else { LASTING };
+        format!("zk://{addr}/?prefix={}&{session}&{query}", self.prefix)
+            .trim_end_matches('&')
+            .replace("&&", "&")
     }
 
     pub(crate) async fn connect(&self, query: &str) -> ZooKeeper {
-        connect(&self.url(query)).await.unwrap()
+        connect_in_the_end(&self.url(query)).await
     }
 
     pub(crate) async fn locker(&self, query: &str) -> Locker {
@@ -89,7 +111,7 @@ impl Bed {
     /// A backend whose way to the server can be disturbed.
     pub(crate) async fn behind_proxy(&self, query: &str) -> (ZooKeeper, Proxy) {
         let proxy = Proxy::start(self.server.addr()).await.unwrap();
-        (connect(&self.url_at(proxy.addr(), query)).await.unwrap(), proxy)
+        (connect_in_the_end(&self.url_at(proxy.addr(), query)).await, proxy)
     }
 
     pub(crate) fn folder(&self, kind: Kind, name: &str) -> String {
@@ -123,13 +145,80 @@ impl Bed {
         assert!(clean.await.is_ok(), "{:#?}", self.left());
     }
 
-    pub(crate) async fn admin(&self) -> Admin {
-        Admin(Client::connect(&self.server.addr().to_string()).await.unwrap())
+    /// What the server says of the connection of each of this prefix's sessions, which have a node each for their heartbeats.
+    fn statistics(&self) -> Vec<String> {
+        let path = format!("/{}/", self.prefix);
+        let dump = self.server.four_letter("dump").unwrap();
+        let mut sessions = HashSet::new();
+        let mut last = "";
+        // The paths of a session's nodes follow its line.
+        for line in dump.lines().map(str::trim) {
+            if line.contains(&path) {
+                sessions.insert(format!("sid={last},"));
+            } else {
+                last = line.trim_end_matches(':');
+            }
+        }
+        let all = self.server.four_letter("cons").unwrap();
+        let ours = |line: &&str| sessions.iter().any(|session| line.contains(session));
+        all.lines().filter(ours).map(str::to_owned).collect()
     }
+
+    /// The addresses from which this prefix's sessions are connected.
+    pub(crate) fn connected(&self) -> Vec<String> {
+        self.statistics().iter().filter_map(|line| Some(line.split_once('[')?.0.to_owned())).collect()
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connected().len()
+    }
+
+    /// How many packets the server has got on these connections.
+    pub(crate) fn received(&self) -> u64 {
+        let figure = |line: &String| {
+            let (_, rest) = line.split_once("recved=")?;
+            let (digits, _) = rest.split_once(',')?;
+            digits.parse::<u64>().ok()
+        };
+        let figures = self.statistics();
+        figures.iter().map(|line| figure(line).unwrap_or_else(|| panic!("no figure: {line}"))).sum()
+    }
+
+    pub(crate) async fn admin(&self) -> Admin {
+        let connector = Client::connector().with_session_timeout(TTL).with_connection_timeout(SOON);
+        Admin(connector.connect(&self.server.addr().to_string()).await.unwrap())
+    }
+}
+
+type Shared = Mutex<Weak<ZooKeeperServer>>;
+
+fn shared(server: &Shared, options: fn() -> ZooKeeperOptions) -> Arc<ZooKeeperServer> {
+    // A test that failed with it has nothing to do with the server.
+    let mut shared = server.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let server = Arc::new(ZooKeeperServer::start_with(options()).unwrap());
+        *shared = Arc::downgrade(&server);
+        server
+    })
 }
 
 pub(crate) async fn connect(url: &str) -> Result<ZooKeeper> {
     ZooKeeper::connect(Config::from_url(StoreUrl::parse(url).unwrap())?).await
+}
+
+/// As [`connect`], for as long as that may help: a server that stands still grants no session.
+pub(crate) async fn connect_in_the_end(url: &str) -> ZooKeeper {
+    persistently(async || connect(url).await).await
+}
+
+/// The error of a URL that must be refused, by a server that has the time to answer.
+pub(crate) async fn refused(url: &str) -> Error {
+    let refusal = async || match connect(url).await {
+        Ok(zk) => panic!("it was not refused: {zk:?}"),
+        Err(error) if error.is_temporary() => Err(error),
+        Err(error) => Ok(error),
+    };
+    persistently(refusal).await
 }
 
 pub(crate) fn locker(backend: ZooKeeper) -> Locker {
@@ -228,7 +317,11 @@ impl Admin {
 
     /// The zxid that made a node.
     pub(crate) async fn created(&self, path: &str) -> u64 {
-        self.0.check_stat(path).await.unwrap().unwrap().czxid.cast_unsigned()
+        self.stat(path).await.czxid.cast_unsigned()
+    }
+
+    pub(crate) async fn stat(&self, path: &str) -> Stat {
+        self.0.check_stat(path).await.unwrap().unwrap_or_else(|| panic!("{path} is not there"))
     }
 
     pub(crate) async fn exists(&self, path: &str) -> bool {

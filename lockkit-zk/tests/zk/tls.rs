@@ -23,7 +23,7 @@ async fn c13_zks_needs_a_certificate_that_it_trusts() {
         format!("zks://ann:hunter2@{host}:{port}/?session_timeout=4s&{query}")
     };
     for host in ["localhost", "127.0.0.1"] {
-        let locker = locker(connect(&url(host, secure, &format!("ca={right}"))).await.unwrap());
+        let locker = locker(connect_in_the_end(&url(host, secure, &format!("ca={right}"))).await);
         let guard = locker.mutex("a").unwrap().lock().await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Freed);
         locker.shutdown().await.unwrap();

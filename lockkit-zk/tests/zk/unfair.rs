@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::support::*;
 
-const QUERY: &str = "fair=false&session_timeout=10s";
+const QUERY: &str = "fair=false";
 
 #[tokio::test]
 async fn c1_two_clients_exclude_each_other_and_the_loser_is_woken() {
@@ -122,15 +122,15 @@ async fn c1_queues_and_their_absence_don_t_mix_under_one_prefix() {
     for (first, second) in [("fair=true", "fair=false"), ("fair=false", "fair=true")] {
         let bed = Bed::shared();
         let zk = bed.connect(first).await;
-        let error = connect(&bed.url(second)).await.unwrap_err();
+        let error = refused(&bed.url(second)).await;
         assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
         for word in [first, second, &*bed.prefix, "use another prefix"] {
             assert!(error.to_string().contains(word), "{word}: {error}");
         }
         drop(zk);
         // The other kinds have a queue anyway, and a prefix keeps its strategy when nobody uses it.
-        connect(&bed.url(second)).await.unwrap_err();
-        connect(&bed.url(first)).await.unwrap();
+        refused(&bed.url(second)).await;
+        bed.connect(first).await;
     }
 }
 
@@ -147,7 +147,7 @@ async fn c1_a_prefix_that_is_made_anew_keeps_the_strategy_of_its_live_locker() {
     for name in ["before", "after"] {
         let mut holder = claim(&zk, name);
         granted(holder.attempt(Wait::Queue).await);
-        let error = connect(&bed.url("fair=true")).await.unwrap_err();
+        let error = refused(&bed.url("fair=true")).await;
         assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
         assert!(!busy(claim(&bed.connect(QUERY).await, name).attempt(Wait::No).await).0);
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
@@ -159,7 +159,8 @@ async fn c1_a_prefix_that_is_made_anew_keeps_the_strategy_of_its_live_locker() {
 #[tokio::test]
 async fn c2_a_holder_whose_node_is_replaced_at_once_is_told_by_a_heartbeat() {
     let bed = Bed::shared();
-    let (one, two) = (bed.connect("fair=false&session_timeout=2s").await, bed.connect(QUERY).await);
+    let one = bed.connect(&format!("{QUERY}&{}", session(24))).await;
+    let two = bed.connect(QUERY).await;
     let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
     let ((mut first, bell), mut second) = (waiter(&one, "a"), claim(&two, "a"));
     granted(first.attempt(Wait::Queue).await);
@@ -176,7 +177,7 @@ async fn c2_a_holder_whose_node_is_replaced_at_once_is_told_by_a_heartbeat() {
 #[tokio::test]
 async fn c2_a_holder_that_asks_again_after_its_node_was_deleted_gets_no_grant_of_the_past() {
     let bed = Bed::shared();
-    let zk = bed.connect("fair=false&session_timeout=60s").await;
+    let zk = bed.connect(QUERY).await;
     let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
     let mut holder = claim(&zk, "a");
     let before = granted(holder.attempt(Wait::Queue).await).token;

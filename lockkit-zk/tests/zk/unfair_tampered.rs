@@ -7,7 +7,7 @@ use lockkit_core::{
 
 use crate::support::*;
 
-const QUERY: &str = "fair=false&session_timeout=10s";
+const QUERY: &str = "fair=false";
 
 /// A release that goes by the version of the folder: one that is made anew counts its versions anew.
 #[tokio::test]

@@ -1,9 +1,10 @@
 //! Why something could not be measured, or a report not be read.
 
-use std::{error::Error as StdError, fmt};
+use std::error::Error as StdError;
 
 /// What was tried, and what stood in its way. One line; no passwords.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{what}{}", .source.as_ref().map_or_else(String::new, |source| format!(": {source}")))]
 pub struct Error {
     what: String,
     source: Option<Box<dyn StdError + Send + Sync>>,
@@ -21,24 +22,5 @@ impl Error {
     /// What was tried, and why it failed.
     pub fn of(what: impl Into<String>, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self { what: what.into(), source: Some(source.into()) }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
-        match &self.source {
-            Some(source) => write!(f, ": {source}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match &self.source {
-            Some(source) => Some(source.as_ref()),
-            None => None,
-        }
     }
 }

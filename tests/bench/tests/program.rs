@@ -4,10 +4,10 @@ mod support;
 
 use std::{fs, process::Command};
 
-use lockkit_fixture::{RedisOptions, RedisServer};
+use lockkit_fixture::{RedisOptions, RedisServer, is_alive};
 use rustix::process::{Pid, Signal, kill_process};
 
-use self::support::{children_of, has_ended, program, said, shown_of, start, until};
+use self::support::{children_of, program, said, shown_of, start, until};
 
 const PASSWORD: &str = "s3cr3tword";
 
@@ -48,7 +48,7 @@ fn ctrl_c_leaves_no_process_no_lock_and_no_report() {
     send(Signal::INT, run.id());
     let status = run.wait().unwrap();
     assert_eq!(status.code(), Some(2), "{}", said(folder.path()));
-    assert!(children.iter().all(|child| has_ended(*child)));
+    assert!(!children.iter().any(is_alive));
     assert_eq!(names_in_use(&url), Vec::<String>::new());
     assert!(!folder.path().join("out/report.json").exists());
     assert!(!said(folder.path()).contains(PASSWORD), "{}", said(folder.path()));
@@ -63,7 +63,7 @@ fn a_child_ends_when_its_parent_is_killed() {
     run.kill().unwrap();
     run.wait().unwrap();
     for child in children {
-        until("the child ends", || has_ended(child).then_some(()));
+        until("the child ends", || (!is_alive(child)).then_some(()));
     }
     until("its locks are given back", || names_in_use(&url).is_empty().then_some(()));
 }

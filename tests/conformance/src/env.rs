@@ -15,8 +15,9 @@ use lockkit_core::{
 use tokio::time::{sleep, timeout};
 
 use crate::{
+    answers::slowest_of,
     faulty::{Faulty, Line},
-    harness::{BoxError, Harness, Link},
+    harness::{BoxError, Harness, Link, Store},
     lock::{AnyLock, Flavor},
     wait::{STEP, a_minute, eventually, ms, soon},
 };
@@ -32,8 +33,9 @@ pub(crate) const AMPLE: Duration = ms(10_000);
 const ANSWERS_IN_A_LEASE: u32 = 20;
 /// More than a store needs that stands still for seconds.
 pub(crate) const OP_TIMEOUT: Duration = ms(10_000);
-/// A store whose answers take longer than a twentieth of it is asked again where it was too slow.
-const LONGEST_SHORT_LEASE: Duration = ms(6_000);
+/// A third of it, which is what a request has by default, is more than the two seconds for which servers stand still under
+/// stress. A store whose answers take longer is asked again where it was too slow.
+const LONGEST_SHORT_LEASE: Duration = ms(12_000);
 const ANSWERS_IN_A_MOMENT: u32 = 10;
 const SHORTEST_MOMENT: Duration = ms(100);
 /// Requests whose timeout is some moments must fit into the lease of [`long`].
@@ -47,7 +49,7 @@ struct Inner {
     pub(crate) harness: Box<dyn Harness>,
     descriptor: Descriptor,
     flavor: Flavor,
-    /// Of some answers, the one that took longest.
+    /// Of the answers that this site has given lately, the one that took longest.
     slowest_answer: Duration,
     names: Mutex<BTreeSet<LockName>>,
     faulty_lockers: Mutex<Vec<Locker>>,
@@ -58,13 +60,15 @@ impl Env {
     /// The store can't be reached.
     pub(crate) async fn new(
         harness: Box<dyn Harness>,
-        descriptor: Descriptor,
+        store: &dyn Store,
         flavor: Flavor,
     ) -> Result<Self, BoxError> {
+        let descriptor = store.descriptor();
         let (names, faulty_lockers) = (Mutex::default(), Mutex::default());
         let slowest_answer = Duration::ZERO;
         let mut inner = Inner { harness, descriptor, flavor, slowest_answer, names, faulty_lockers };
-        inner.slowest_answer = in_the_end(async || inner.measure().await).await?;
+        let answer = in_the_end(async || inner.measure().await).await?;
+        inner.slowest_answer = slowest_of(&store.site(), answer);
         Ok(Self(Arc::new(inner)))
     }
 
@@ -163,7 +167,7 @@ impl Env {
 
     /// A locker with a connection of its own.
     pub(crate) async fn locker(&self) -> Locker {
-        Locker::from_dyn(self.backend().await)
+        patient(Locker::from_dyn(self.backend().await))
     }
 
     pub(crate) async fn backend(&self) -> Arc<dyn Backend> {
@@ -175,7 +179,7 @@ impl Env {
     pub(crate) async fn faulty_locker(&self) -> (Locker, Arc<dyn Link>) {
         let connected = in_the_end(async || self.harness().connect_through_faults().await).await;
         let (backend, link) = connected.expect("the store can be reached");
-        let locker = Locker::from_dyn(backend);
+        let locker = patient(Locker::from_dyn(backend));
         self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner).push(locker.clone());
         give_back(take(&self.lock(&locker, "used before", long())).await).await;
         (locker, link)
@@ -198,7 +202,7 @@ impl Env {
     pub(crate) async fn spied_locker(&self) -> (Locker, Arc<Line>) {
         let faulty = Faulty::new(self.backend().await);
         let line = faulty.line();
-        (Locker::new(faulty), line)
+        (patient(Locker::new(faulty)), line)
     }
 
     /// The lock of this case's flavor.
@@ -286,6 +290,11 @@ impl fmt::Debug for Env {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Env").field(&self.0.harness).finish()
     }
+}
+
+/// What an operator asks has the locker's own bound.
+fn patient(locker: Locker) -> Locker {
+    locker.with_defaults(long()).expect("good options")
 }
 
 /// A lease that no case outlives, with requests that a store may be late for.

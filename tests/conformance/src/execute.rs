@@ -86,7 +86,7 @@ pub(crate) fn runtime() -> std::io::Result<Runtime> {
 async fn inside(case: Case, store: &dyn Store, flavor: Flavor) -> Result<(), Failure> {
     let failed = |what: &str, error: BoxError| format!("{what}: {error}");
     let harness = store.open().await.map_err(|e| failed("the store can't be opened", e))?;
-    let env = Env::new(harness, store.descriptor(), flavor).await;
+    let env = Env::new(harness, store, flavor).await;
     let env = env.map_err(|e| failed("the store can't be asked", e))?;
     let outcome = AssertUnwindSafe((case.run)(env.clone())).catch_unwind().await;
     let mut outcome = outcome.map_err(|panic| text_of(&*panic));

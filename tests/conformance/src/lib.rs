@@ -50,6 +50,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a case fails")]
 
+mod answers;
 mod case;
 mod cases;
 mod doomed;
@@ -59,6 +60,8 @@ pub mod faulty;
 mod harness;
 mod judge;
 mod lock;
+#[doc(hidden)]
+pub mod mutant;
 mod oracle;
 mod pinger;
 pub mod proxy;
@@ -72,7 +75,7 @@ pub use self::{
     case::Case,
     cases::all as all_cases,
     harness::{BoxError, Faults, Harness, Hook, Link, Store},
-    runner::{main, main_covering_all, main_on_one_lock, run_case},
+    runner::{Locks, main, main_covering_all, main_on_one_lock, run_case},
     stall::StallMeter,
     wait::override_slack,
     witness::{Stay, Witness},

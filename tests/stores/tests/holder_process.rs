@@ -1,34 +1,36 @@
 //! C9, C3 and C4 with real processes: a holder that is killed, and one that is stopped past its lease.
 //!
-//! The test binary starts itself again as the holder; a variable with the store's URL tells it so.
+//! The test binary starts itself again as the holder.
 
 use std::{
     any::Any,
-    env,
     time::{Duration, Instant},
 };
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockkit::{LockOptions, Locker, Mutex, Released};
-use lockkit_fixture::{Peer, SqlFlavor, SqlServer, mysql_is_there, redis_from_env_or_start};
+use lockkit_fixture::{
+    Peer, SqlFlavor, SqlServer, ZooKeeperOptions, ZooKeeperServer, mysql_is_there, next_line,
+    redis_from_env_or_start, role,
+};
 use nix::sys::signal::Signal;
 use tokio::{runtime::Runtime, time::timeout};
 
-const HOLDER_URL: &str = "LOCKKIT_HOLDER_URL";
 /// The lease of the holder: no shorter than what a holder survives whose server stands still for seconds.
 const TTL: Duration = Duration::from_secs(9);
 /// Of the others: not what frees a lock in time.
-const LONG: Duration = Duration::from_secs(600);
+const LONG: Duration = Duration::from_secs(60);
 /// What must happen, happens within this.
 const SOON: Duration = Duration::from_secs(60);
 /// A server may stand still for seconds.
 const PATIENT: &str = "connect_timeout=30s";
 
 fn main() -> Result<(), Failed> {
-    if let Ok(url) = env::var(HOLDER_URL) {
-        return Ok(Runtime::new()?.block_on(hold(&url))?);
+    if let Some([url]) = role().as_deref() {
+        return Ok(Runtime::new()?.block_on(hold(url))?);
     }
     let mut trials = trials("redis", redis);
+    trials.extend(self::trials("zookeeper", zookeeper));
     for flavor in [SqlFlavor::MariaDb, SqlFlavor::MySql] {
         if flavor == SqlFlavor::MySql && mysql_is_there().is_err() {
             continue; // the conformance suite says it loudly
@@ -42,18 +44,38 @@ fn main() -> Result<(), Failed> {
 /// A store for one case, for as long as the value lives.
 struct Place {
     url: String,
+    /// Where leases are those of sessions, they are asked for in the URL, and not by each lock.
+    has_sessions: bool,
     _server: Box<dyn Any>,
+}
+
+impl Place {
+    /// Where a client connects whose locks have this lease.
+    fn url(&self, ttl: Duration) -> String {
+        match self.has_sessions {
+            true => format!("{}&session_timeout={}ms", self.url, ttl.as_millis()),
+            false => self.url.clone(),
+        }
+    }
 }
 
 fn redis() -> Result<Place, Failed> {
     let redis = redis_from_env_or_start()?;
     let url = format!("{}?prefix=lockkit-test-{}&{PATIENT}", redis.url, std::process::id());
-    Ok(Place { url, _server: Box::new(redis) })
+    Ok(Place { url, has_sessions: false, _server: Box::new(redis) })
+}
+
+fn zookeeper() -> Result<Place, Failed> {
+    let longest = format!("maxSessionTimeout={}", LONG.as_millis());
+    let server = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_config(&longest))?;
+    let url = format!("{}?{PATIENT}", server.url());
+    Ok(Place { url, has_sessions: true, _server: Box::new(server) })
 }
 
 fn sql(flavor: SqlFlavor, strategy: &str) -> Result<Place, Failed> {
     let server = SqlServer::start(flavor)?;
-    Ok(Place { url: format!("{}?strategy={strategy}&{PATIENT}", server.url()), _server: Box::new(server) })
+    let url = format!("{}?strategy={strategy}&{PATIENT}", server.url());
+    Ok(Place { url, has_sessions: false, _server: Box::new(server) })
 }
 
 fn trials(store: &str, place: impl Fn() -> Result<Place, Failed> + Clone + Send + 'static) -> Vec<Trial> {
@@ -74,7 +96,7 @@ async fn hold(url: &str) -> lockkit::Result<()> {
     println!("{}", guard.fencing_token());
     // The runtime goes on renewing on its other threads.
     tokio::task::block_in_place(|| {
-        for _ in std::io::stdin().lines() {
+        while next_line().is_some() {
             println!("{}", guard.is_held());
         }
     });
@@ -87,8 +109,8 @@ fn mutex(locker: &Locker, ttl: Duration) -> lockkit::Result<Mutex> {
 
 fn run(place: Place, case: impl AsyncFn(Locker, Holder) -> Result<(), Failed>) -> Result<(), Failed> {
     Runtime::new()?.block_on(async {
-        let holder = Holder::start(&place.url)?;
-        let locker = lockkit::connect(&place.url).await?;
+        let holder = Holder::start(&place.url(TTL))?;
+        let locker = lockkit::connect(&place.url(LONG)).await?;
         assert!(mutex(&locker, LONG)?.try_lock().await?.is_none(), "the holder lives and renews");
         case(locker.clone(), holder).await?;
         Ok(locker.shutdown().await?)
@@ -144,7 +166,7 @@ struct Holder {
 
 impl Holder {
     fn start(url: &str) -> Result<Self, Failed> {
-        let process = Peer::start([(HOLDER_URL, url)])?;
+        let process = Peer::start(url)?;
         let token = process.hear()?.parse()?;
         Ok(Self { process, token })
     }

@@ -3,12 +3,13 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
 
 use lockkit::{LockOptions, Locker, Released, redis::redis};
+use lockkit_conformance::{Stay, Witness};
 use lockkit_fixture::RedisServer;
 
 const TASKS: usize = 8;
@@ -23,14 +24,14 @@ async fn c5_script_flush_and_client_kill_do_not_fail_a_user() {
     let done = Arc::new(AtomicBool::new(false));
     let upheaval = tokio::spawn(upheaval(server.url(), Arc::clone(&done)));
 
-    let inside = Arc::new(AtomicU32::new(0));
+    let witnesses: Arc<[Witness; 2]> = Arc::default();
     let users: Vec<_> = (0..TASKS)
-        .map(|task| tokio::spawn(user(lockers[task % 2].clone(), task % 4, Arc::clone(&inside))))
+        .map(|task| tokio::spawn(user(lockers[task % 2].clone(), task / 2 % 2, Arc::clone(&witnesses))))
         .collect();
-    let mut grants = 0;
     for user in users {
-        grants += user.await.unwrap();
+        user.await.unwrap();
     }
+    let grants: usize = witnesses.iter().map(Witness::verify).sum();
     done.store(true, SeqCst);
     let (flushes, kills) = upheaval.await.unwrap();
     println!("{grants} grants through {flushes} script flushes and {kills} rounds of killed connections");
@@ -40,24 +41,19 @@ async fn c5_script_flush_and_client_kill_do_not_fail_a_user() {
     }
 }
 
-/// Two names, half of the users on each; every call must succeed.
-async fn user(locker: Locker, name: usize, inside: Arc<AtomicU32>) -> u32 {
+/// Two names, half of the users of each locker on each; every call must succeed.
+async fn user(locker: Locker, name: usize, witnesses: Arc<[Witness; 2]>) {
     let options = LockOptions::new().with_ttl(Duration::from_secs(10));
-    let mutex = locker.mutex(&format!("shared {}", name % 2)).unwrap().with_options(options).unwrap();
-    let (start, mut grants, mut last) = (Instant::now(), 0, None);
-    let unit = if name.is_multiple_of(2) { 1 } else { 0x1_0000 };
+    let mutex = locker.mutex(&format!("shared {name}")).unwrap().with_options(options).unwrap();
+    let start = Instant::now();
     while start.elapsed() < RUN {
         let guard = mutex.lock().await.unwrap();
-        let before = inside.fetch_add(unit, SeqCst);
-        assert_eq!(if unit == 1 { before & 0xffff } else { before >> 16 }, 0, "two holders of one name");
-        assert!(last.replace(guard.fencing_token()) < Some(guard.fencing_token()), "a token must rise");
+        let mut stay = Stay::begin(&guard);
         tokio::task::yield_now().await;
-        assert!(guard.is_held());
-        inside.fetch_sub(unit, SeqCst);
+        assert!(stay.look(&guard));
+        witnesses[name].record(stay);
         assert_eq!(guard.release().await.unwrap(), Released::Freed);
-        grants += 1;
     }
-    grants
 }
 
 /// Lets the server forget the scripts every 5 ms, and kills all other connections every 100 ms.

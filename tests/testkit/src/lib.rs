@@ -9,6 +9,7 @@ pub mod claims;
 mod clock;
 mod mysql;
 pub mod names;
+mod namespaced;
 mod network;
 mod peer;
 mod ports;
@@ -23,8 +24,9 @@ pub use self::{
         GALERA_LIBRARIES, GaleraCluster, MYSQL_HOME_VARIABLE, MYSQL_URL_VARIABLE, SqlFlavor, SqlServer,
         TestSql, has_mysql, mysql_home, mysql_is_there, sql_servers_from_env_or_start, unpacked_mysql,
     },
-    peer::Peer,
-    process::{Leashed, STALLS_VARIABLE},
+    namespaced::Namespaced,
+    peer::{Peer, end_with_parent, next_line, role},
+    process::{Leashed, STALLS_VARIABLE, is_alive, state_of},
     redis::{
         ClientCertificates, NamespacedSentinels, REDIS_URL_VARIABLE, RedisCluster, RedisClusterOptions,
         RedisOptions, RedisReply, RedisServer, RedisTls, SentinelGroup, SentinelOptions, SlotMigration,

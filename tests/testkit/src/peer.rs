@@ -2,9 +2,8 @@
 
 use std::{
     env,
-    ffi::OsStr,
-    io::{BufRead as _, BufReader, Write as _},
-    process::{Child, ChildStdin, Command, Stdio},
+    io::{self, BufRead as _, BufReader, Write as _},
+    process::{self, Child, ChildStdin, Command, Stdio},
     sync::mpsc::{self, Receiver},
     thread,
     time::Duration,
@@ -18,6 +17,8 @@ use nix::{
 
 use crate::process::pause;
 
+/// What a peer is to be.
+const ROLE: &str = "LOCKKIT_TEST_ROLE";
 /// A process that says nothing for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -30,13 +31,13 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts this program again, with these variables in its environment, which tell it what it is.
+    /// Starts this program again in this [role](role): a URL and other words, with a space between any two.
     ///
     /// # Errors
     /// The system starts no process.
-    pub fn start<V: AsRef<OsStr>>(variables: impl IntoIterator<Item = (&'static str, V)>) -> Result<Self> {
+    pub fn start(role: &str) -> Result<Self> {
         let mut process = Command::new(env::current_exe()?)
-            .envs(variables)
+            .env(ROLE, role)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -112,4 +113,25 @@ impl Drop for Peer {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// The words of the role that this process was started in. `None`: it is the test itself.
+#[must_use]
+pub fn role() -> Option<Vec<String>> {
+    let role = env::var(ROLE).ok()?;
+    Some(role.split(' ').map(str::to_owned).collect())
+}
+
+/// Waits for the next line from the parent; `None` if that has ended. It blocks.
+#[must_use]
+pub fn next_line() -> Option<String> {
+    io::stdin().lines().next()?.ok()
+}
+
+/// Ends this process with its parent, whatever ends that. For a role that listens to no lines.
+pub fn end_with_parent() {
+    thread::spawn(|| {
+        while next_line().is_some() {}
+        process::exit(1);
+    });
 }

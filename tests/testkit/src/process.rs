@@ -3,6 +3,7 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
+    fmt::Display,
     fs::{self, File},
     hash::{BuildHasher as _, RandomState},
     io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
@@ -251,15 +252,28 @@ pub(crate) fn pause(process: Pid) -> Result<()> {
     Ok(())
 }
 
+/// Whether a process lives. A zombie, whose parent has not asked for it yet, lives no more.
+pub fn is_alive(process: impl Display) -> bool {
+    !matches!(state_of(process), None | Some('Z' | 'X'))
+}
+
+/// The letter for the state of a process, such as T for stopped; `None`: there is no such process.
+pub fn state_of(process: impl Display) -> Option<char> {
+    state_in(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
+}
+
+/// The state of a process or a thread, by its line in `/proc`, where its name, in parentheses, may hold anything.
+fn state_in(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
 /// Whether every thread is stopped; where there is no `/proc`, that is taken for granted.
 fn is_stopped(process: Pid) -> Result<bool> {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return Ok(true) };
     for thread in threads {
         // A thread that ends meanwhile doesn't run either.
         let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
-        // The name, in parentheses, may hold anything.
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-        if !matches!(state, Some('T' | 't' | 'Z' | 'X')) {
+        if !matches!(state_in(&stat), Some('T' | 't' | 'Z' | 'X')) {
             return Ok(false);
         }
     }
@@ -270,19 +284,15 @@ fn is_stopped(process: Pid) -> Result<bool> {
 mod tests {
     use super::*;
 
-    fn ended(pid: i32) -> bool {
-        kill(Pid::from_raw(pid), None).is_err()
-    }
-
     #[test]
     fn a_stopped_server_dies_with_its_leash() {
         let dir = tempfile::tempdir().unwrap();
         let server = Leashed::spawn(Path::new("sleep"), ["1000"], &dir.path().join("log")).unwrap();
         let pid = server.pid();
         server.pause().unwrap();
-        assert!(!ended(pid));
+        assert!(is_alive(pid));
         drop(server);
-        assert!(ended(pid));
+        assert!(!is_alive(pid));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
+use lockkit_fixture::is_alive;
 
 #[test]
 fn a_server_dies_when_its_holder_is_killed() {
@@ -19,13 +19,12 @@ fn a_server_dies_when_its_holder_is_killed() {
     let mut line = String::new();
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let (_, pid) = line.trim().split_once(' ').unwrap();
-    let server = Pid::from_raw(pid.parse().unwrap());
-    kill(server, None).unwrap();
+    assert!(is_alive(pid));
 
     holder.kill().unwrap();
     holder.wait().unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while kill(server, None) != Err(Errno::ESRCH) {
+    while is_alive(pid) {
         assert!(Instant::now() < deadline, "the server lives on");
         thread::sleep(Duration::from_millis(1));
     }

@@ -217,14 +217,9 @@ mod tests {
         let id = std::fs::read_to_string(file).unwrap();
         let end = Instant::now() + Duration::from_secs(10);
         // Its parent is gone: somebody else takes its status away.
-        while is_running(id.trim()) {
+        while lockkit_fixture::is_alive(id.trim()) {
             assert!(Instant::now() < end, "{id} is still there");
             sleep(BETWEEN_LOOKS);
         }
-    }
-
-    fn is_running(id: &str) -> bool {
-        let status = std::fs::read_to_string(format!("/proc/{id}/stat"));
-        status.is_ok_and(|status| !status.contains(") Z "))
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::mutant::Ear;
+use crate::ear::Ear;
 
 /// How many of whom want what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,15 +5,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
-    fs::read_to_string,
-    io::{BufRead as _, BufReader},
     path::Path,
-    process::{Command, ExitCode, Stdio},
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use lockkit_fixture::{RedisOptions, RedisServer};
+use lockkit_fixture::{Peer, RedisOptions, RedisServer, is_alive, role};
 use lockkit_torture::{
     child::{Child, Job, Program, Role, child},
     history::{Event, Op, Outcome, REGISTER, Record, Refusal, read},
@@ -23,7 +21,7 @@ use tempfile::{TempDir, tempdir};
 use tokio::{runtime::Builder, time::sleep};
 
 const CHILD: &str = "be-a-child";
-const PARENT: &str = "be-a-parent";
+const PARENT: &str = "parent";
 const SOON: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -35,7 +33,8 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        Some(PARENT) => {
+        // Its children have its role as well, and know better.
+        _ if role().is_some() => {
             block_on(parent()).unwrap();
             ExitCode::SUCCESS
         }
@@ -135,7 +134,7 @@ async fn orderly() -> Result<(), Failed> {
         let number = child.number();
         assert!(child.end(SOON).await?, "process {number} did not end by itself");
     }
-    assert!(ids.iter().all(|id| !lives(*id)));
+    assert!(ids.iter().all(|id| !is_alive(*id)));
     let history = bed.end().await?;
     assert_complete(&history, &[1, 2, 3]);
     for process in 1..=4 {
@@ -157,7 +156,7 @@ async fn killed() -> Result<(), Failed> {
     assert!(!first.has_ended());
     let id = first.id().unwrap();
     first.kill().await?;
-    assert!(first.has_ended() && !lives(id));
+    assert!(first.has_ended() && !is_alive(id));
     first.kill().await?;
     assert!(first.stop().is_err(), "there is nobody to stop");
     let second = bed.holder(2, 4).await?;
@@ -277,25 +276,17 @@ async fn parent() -> Result<(), Failed> {
 }
 
 async fn orphans() -> Result<(), Failed> {
-    let mut parent = Command::new(env::current_exe()?).arg(PARENT).stdout(Stdio::piped()).spawn()?;
-    let mut line = String::new();
-    BufReader::new(parent.stdout.take().unwrap()).read_line(&mut line)?;
-    let ids: Vec<u32> = line.split_whitespace().map(|id| id.parse().unwrap()).collect();
-    assert!(ids.len() == 2 && ids.iter().all(|id| lives(*id)), "{line}");
+    let parent = Peer::start(PARENT)?;
+    let line = parent.hear()?;
+    let ids: Vec<u32> = line.split(' ').map(|id| id.parse().unwrap()).collect();
+    assert!(ids.len() == 2 && ids.iter().all(|id| is_alive(*id)), "{line}");
     parent.kill()?;
-    parent.wait()?;
     let start = Instant::now();
-    while ids.iter().any(|id| lives(*id)) {
+    while ids.iter().any(|id| is_alive(*id)) {
         assert!(start.elapsed() < SOON, "of {ids:?} some live on");
         sleep(Duration::from_millis(20)).await;
     }
     Ok(())
-}
-
-/// A zombie, whose parent has not asked for it yet, lives no more.
-fn lives(id: u32) -> bool {
-    let stat = read_to_string(format!("/proc/{id}/stat"));
-    stat.is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
 }
 
 fn any(history: &[Record], is: impl Fn(&Event) -> bool) -> bool {

@@ -12,11 +12,12 @@ use lockkit::{
     spi::Backend,
     url::StoreUrl,
 };
+use lockkit_conformance::mutant::{Flaw, Mutation};
 use lockkit_fixture::RedisServer;
 use lockkit_torture::{
     check::Rule,
     child::{Program, child},
-    mutant::{Ear, Flaw, Mutant},
+    ear::Ear,
     run::{Arena, Outcome, Round},
     site::Elsewhere,
     workload::Workload,
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(3);
     let mut trials: Vec<_> = CAUGHT
         .into_iter()
-        .map(|(flaw, rules)| Trial::test(format!("{flaw}_is_caught"), move || is_caught(flaw, rules)))
+        .map(|(flaw, rules)| Trial::test(format!("{flaw:?}_is_caught"), move || is_caught(flaw, rules)))
         .collect();
     let deaf = [("deaf", Ear::Deaf), ("late", Ear::Late(Duration::from_millis(2_500)))];
     trials.extend(deaf.map(|(name, ear)| {
@@ -68,7 +69,7 @@ fn main() -> ExitCode {
 async fn connect(url: &str, flaw: Option<Flaw>) -> lockkit::Result<Locker> {
     let redis: Arc<dyn Backend> = Arc::new(Redis::connect(Config::from_url(StoreUrl::parse(url)?)?).await?);
     Ok(Locker::from_dyn(match flaw {
-        Some(flaw) => Mutant::wrap(redis, flaw),
+        Some(flaw) => Mutation::new(flaw).wrap(redis),
         None => redis,
     }))
 }
@@ -95,7 +96,8 @@ fn play(words: &[String], ear: Ear, seed: u64) -> Result<Outcome, Failed> {
 }
 
 fn is_caught(flaw: Flaw, rules: &[Rule]) -> Result<(), Failed> {
-    caught(&flaw.to_string(), Ear::Sound, &[CHILD.to_owned(), flaw.to_string()], rules)
+    let flaw = format!("{flaw:?}");
+    caught(&flaw, Ear::Sound, &[CHILD.to_owned(), flaw.clone()], rules)
 }
 
 fn caught(what: &str, ear: Ear, words: &[String], rules: &[Rule]) -> Result<(), Failed> {

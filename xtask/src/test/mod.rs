@@ -4,22 +4,19 @@ mod failures;
 mod load;
 mod pool;
 mod programs;
+mod report;
 mod tally;
+mod tier;
 
-use std::{
-    env,
-    io::{BufRead, BufReader, Write, stdout},
-    process::{Command, Stdio},
-    thread,
-    time::Instant,
-};
+use std::{env, process::Command, thread, time::Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail, ensure};
 
-use self::{failures::Failures, programs::Program, tally::Tally};
+use self::report::Report;
+pub(crate) use self::tier::Tier;
 use crate::{
     install, mysql,
-    run::{cargo, shown, target},
+    run::{cargo, target},
     server, valkey,
 };
 
@@ -48,80 +45,11 @@ const PROGRAMS_FOR_EACH_CORE: usize = 2;
 /// Says to test programs how many tests to run at once.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
+/// Has the conformance suite run each case on one lock of a store instead of all: tests/stores/tests/conformance.rs.
+const ONE_LOCK: &str = "LOCKKIT_TEST_ONE_LOCK";
+
 /// What CI adds; it chooses no tests.
 pub(crate) const LOCKED: &str = "--locked";
-
-/// Programs of the thorough tier, by package and name: topologies of several servers, storms, models, and what repeats with
-/// other servers what the everyday tier has proved.
-const THOROUGH: [(&str, &str); 13] = [
-    ("lockkit-conformance", "self_test"),
-    ("lockkit-redis", "model"),
-    ("lockkit-redis", "topology"),
-    ("lockkit-stores", "crowd"),
-    ("lockkit-stores", "election_storm"),
-    ("lockkit-stores", "examples"),
-    ("lockkit-stores", "migration"),
-    ("lockkit-stores", "redis_failover"),
-    ("lockkit-stores", "redis_upheaval"),
-    ("lockkit-torture", "mutants"),
-    ("lockkit-zk", "curator"),
-    ("lockkit-zk", "ensemble"),
-    ("lockkit-zk", "storm"),
-];
-/// Tests of the thorough tier in programs of everyday, by package, program and parts of their names: topologies, variants
-/// of a store, and on MySQL what is proved by the same statements on MariaDB.
-const THOROUGH_PARTS: [(&str, &str, &[&str]); 4] = [
-    ("lockkit-mysql", "mysql", &["galera::", "mysql::"]),
-    ("lockkit-mysql", "pessimistic", &["mysql::"]),
-    (
-        "lockkit-stores",
-        "conformance",
-        &[
-            "redis-cluster::",
-            "redis-sentinel::",
-            "-strict::",
-            "-unfair::",
-            "mysql::one_permit::",
-            "mysql::writer::",
-        ],
-    ),
-    (
-        "lockkit-stores",
-        "torture",
-        &[
-            "-cluster::",
-            "-deposed::",
-            "-ensemble::",
-            "-sentinel::",
-            "-sentinel-wait::",
-            "galera::",
-            "mysql-clock::",
-            "mysql-pessimistic::",
-        ],
-    ),
-];
-/// These run alone: they keep all cores at work themselves.
-const ALONE: [(&str, &str); 3] =
-    [("lockkit-stores", "crowd"), ("lockkit-stores", "election_storm"), ("lockkit-zk", "storm")];
-/// The longest, which begin first.
-const FIRST: [(&str, &str); 7] = [
-    ("lockkit-stores", "conformance"),
-    ("lockkit-stores", "torture"),
-    ("lockkit-mysql", "mysql"),
-    ("lockkit-zk", "zk"),
-    ("lockkit-mysql", "pessimistic"),
-    ("lockkit-cli", "ops"),
-    ("lockkit-cli", "run"),
-];
-
-/// Which tests are run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tier {
-    Everyday,
-    /// As everyday, on servers that stall.
-    Stressed,
-    Thorough,
-}
 
 /// Installs what is missing, and runs the tests: those of a tier; or, with `arguments`, what `cargo test` makes of
 /// them.
@@ -129,20 +57,29 @@ pub(crate) enum Tier {
 /// # Errors
 /// A server is missing, a test fails, or none ran.
 pub(crate) fn run(tier: Tier, arguments: &[String]) -> Result<()> {
-    let is_chosen = arguments.iter().any(|argument| argument != LOCKED);
-    let mysql = install_servers(tier == Tier::Thorough || is_chosen)?;
+    let mysql = install_servers(tier == Tier::Thorough || is_chosen(arguments))?;
     mysql.warn();
+    let report = run_once(tier, arguments)?;
+    // Once more: what was said before the tests has long scrolled away.
+    mysql.warn();
+    println!("\n{}", report.tally());
+    report.end()
+}
+
+fn run_once(tier: Tier, arguments: &[String]) -> Result<Report> {
     let mut report = Report::default();
-    if is_chosen {
+    if is_chosen(arguments) {
         let mut command = cargo(&CHOSEN);
         command.envs(stalls(tier));
         report.cargo(command.args(arguments))?;
     } else {
         run_programs(tier, arguments, &mut report)?;
     }
-    // Once more: what was said before the tests has long scrolled away.
-    mysql.warn();
-    report.end()
+    Ok(report)
+}
+
+fn is_chosen(arguments: &[String]) -> bool {
+    arguments.iter().any(|argument| argument != LOCKED)
 }
 
 /// Installs what the everyday tier needs, or everything. Only the latter fetches a MySQL and a Valkey, of which Debian's
@@ -157,15 +94,36 @@ fn install_servers(all: bool) -> Result<mysql::Availability> {
     mysql::offer_to_tests()
 }
 
-/// The tests of everyday, or those of `arguments`, so many times, while the machine is kept busy and the servers stand still now and then.
+/// Runs the tests of everyday, or those of `arguments`, so many times, while the machine is kept busy and the servers
+/// stand still now and then. A run that fails does not end the next ones.
 ///
 /// # Errors
-/// The first time that a test fails.
+/// A server is missing, or a test failed in any of the runs: the last words are those of the first such run.
 pub(crate) fn stress(times: u32, arguments: &[String]) -> Result<()> {
-    let _load = load::Load::begin(&target())?;
+    ensure!(times > 0, "--stress 0 would prove nothing: give a number of runs");
+    install_servers(is_chosen(arguments))?.warn();
+    if !is_chosen(arguments) {
+        // Before the load begins: a slow compiler proves nothing.
+        programs::build(arguments)?;
+    }
+    let load = load::Load::begin(&target())?;
+    let mut runs = Vec::new();
     for time in 1..=times {
         println!("\n==> under stress, {time} of {times}");
-        run(Tier::Stressed, arguments)?;
+        let start = Instant::now();
+        let report = run_once(Tier::Stressed, arguments)?;
+        runs.push((report, start.elapsed()));
+    }
+    drop(load);
+    println!("\n==> under stress");
+    for (time, (report, took)) in (1..).zip(&runs) {
+        println!("{time} of {times}: {}, {} s", report.tally(), took.as_secs());
+    }
+    let failed = runs.iter().filter(|(report, _)| !report.is_success()).count();
+    for (report, _) in runs {
+        if let Err(error) = report.end() {
+            bail!("{failed} of {times} runs failed; the first one: {error}");
+        }
     }
     Ok(())
 }
@@ -173,20 +131,14 @@ pub(crate) fn stress(times: u32, arguments: &[String]) -> Result<()> {
 fn run_programs(tier: Tier, arguments: &[String], report: &mut Report) -> Result<()> {
     let start = Instant::now();
     let mut programs = programs::build(arguments)?;
-    let all = tier == Tier::Thorough;
-    if !all {
-        programs.retain(|program| !is_one_of(&THOROUGH, program));
-        for program in &mut programs {
-            let parts = THOROUGH_PARTS.iter().find(|part| (part.0, part.1) == program.id());
-            program.skips = parts.map_or(&[], |part| part.2);
-        }
-    }
+    tier::select(tier, &mut programs);
     println!("\n==> built in {} s: {} test programs", start.elapsed().as_secs(), programs.len());
     let mut settings = vec![(NO_BACKTRACE.0, NO_BACKTRACE.1.to_owned()), (TEST_THREADS, threads())];
     settings.extend(stalls(tier));
-    programs.sort_by_key(|program| !is_one_of(&FIRST, program));
-    let (alone, others): (Vec<_>, Vec<_>) =
-        programs.into_iter().partition(|program| is_one_of(&ALONE, program));
+    if tier != Tier::Thorough {
+        settings.push((ONE_LOCK, "1".to_owned()));
+    }
+    let (alone, others): (Vec<_>, Vec<_>) = programs.into_iter().partition(tier::runs_alone);
     let logs = target().join("test-logs");
     for (programs, lanes) in [(others, PROGRAMS_FOR_EACH_CORE * cores()), (alone, 1)] {
         for outcome in pool::run(programs, lanes, &logs, &settings)? {
@@ -194,7 +146,7 @@ fn run_programs(tier: Tier, arguments: &[String], report: &mut Report) -> Result
         }
     }
     let mut rest = vec![cargo(&EXAMPLES_OF_DOCUMENTATION)];
-    if all {
+    if tier == Tier::Thorough {
         rest.extend([cargo(&WITHOUT_STORES), models()]);
     }
     for mut command in rest {
@@ -209,62 +161,12 @@ fn stalls(tier: Tier) -> Option<(&'static str, String)> {
     (tier == Tier::Stressed).then(|| (lockkit_fixture::STALLS_VARIABLE, "1".to_owned()))
 }
 
-fn is_one_of(list: &[(&str, &str)], program: &Program) -> bool {
-    list.contains(&program.id())
-}
-
 fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn threads() -> String {
     env::var(TEST_THREADS).unwrap_or_else(|_| cores().max(LEAST_AT_ONCE).to_string())
-}
-
-/// What came of all.
-#[derive(Debug, Default)]
-struct Report {
-    tally: Tally,
-    failures: Vec<Failures>,
-    /// What runs each failure again.
-    again: Vec<String>,
-}
-
-impl Report {
-    fn add(&mut self, outcome: pool::Outcome) {
-        self.tally += outcome.tally;
-        self.again.extend(outcome.again);
-        if !outcome.is_success {
-            self.failures.push(outcome.failures);
-        }
-    }
-
-    /// Runs a command of cargo, whose output is passed on.
-    fn cargo(&mut self, command: &mut Command) -> Result<()> {
-        println!("\n==> {}", shown(command));
-        command.env(NO_BACKTRACE.0, NO_BACKTRACE.1).env(TEST_THREADS, threads());
-        let mut failures = Failures::default();
-        let before = self.tally.ran();
-        let success = count(command, &mut stdout().lock(), &mut self.tally, &mut failures)?;
-        // Without the flag that makes them, there would be no model.
-        if !success || self.tally.ran() == before {
-            self.again.push(shown(command));
-            self.failures.push(failures);
-        }
-        Ok(())
-    }
-
-    fn end(self) -> Result<()> {
-        println!("\n{}", self.tally);
-        if !self.again.is_empty() {
-            println!("\n==> what failed");
-            for failures in &self.failures {
-                println!("{failures}");
-            }
-            bail!("{} failed; again:\n  {}", self.again.len(), self.again.join("\n  "));
-        }
-        Ok(())
-    }
 }
 
 /// With build results of their own: of everything that they are made of, another one is built.
@@ -277,55 +179,4 @@ fn models() -> Command {
     command.env("RUSTFLAGS", format!("{flags} --cfg lockkit_loom").trim_start());
     command.env("LOOM_MAX_PREEMPTIONS", MOST_PREEMPTIONS);
     command
-}
-
-/// Passes the output on as it comes, counts the tests in it, and keeps what failed ones said.
-fn count(
-    command: &mut Command,
-    out: &mut impl Write,
-    tally: &mut Tally,
-    failures: &mut Failures,
-) -> Result<bool> {
-    let mut child = command.stdout(Stdio::piped()).spawn().context("can't start cargo test")?;
-    if let Some(output) = child.stdout.take() {
-        for line in BufReader::new(output).split(b'\n') {
-            let line = line.context("can't read the output of cargo test")?;
-            out.write_all(&line)?;
-            out.write_all(b"\n")?;
-            let line = String::from_utf8_lossy(&line);
-            tally.read(&line);
-            failures.read(&line);
-        }
-    }
-    failures.end_of_output();
-    Ok(child.wait().context("cargo test")?.success())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The output that was passed on, whether the command succeeded, and what was counted.
-    fn counted(script: &str) -> (String, bool, Tally) {
-        let mut out = Vec::new();
-        let mut tally = Tally::default();
-        let success =
-            count(Command::new("sh").args(["-c", script]), &mut out, &mut tally, &mut Failures::default())
-                .unwrap();
-        (String::from_utf8_lossy(&out).into_owned(), success, tally)
-    }
-
-    #[test]
-    fn output_is_passed_on_and_counted_and_the_exit_code_kept() {
-        let closing = "test result: ok. 2 passed; 0 failed; 0 ignored\n";
-        let two = Tally { passed: 2, failed: 0, skipped: 0 };
-        assert_eq!(counted(&format!("printf '{closing}'")), (closing.to_owned(), true, two));
-        assert_eq!(counted(&format!("printf '{closing}'; exit 101")), (closing.to_owned(), false, two));
-    }
-
-    #[test]
-    fn output_that_is_no_text_is_passed_on_too() {
-        let (out, success, tally) = counted("printf 'not \\377 text'");
-        assert_eq!((out.as_str(), success, tally), ("not \u{fffd} text\n", true, Tally::default()));
-    }
 }

@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use tokio::time;
 
-use super::{
-    World,
-    fakes::{Attaches, Fake, KINDS, Kind, Note},
-    ms, secs,
-    store::{Fault, Op},
+use super::{World, ms, secs};
+use crate::{
+    fake::{Attaches, Fake, Fault, KINDS, Kind, Note, Op},
+    spi::{Attachment, Released},
 };
-use crate::spi::{Attachment, Released};
 
 #[derive(Debug)]
 struct Other;

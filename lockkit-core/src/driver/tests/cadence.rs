@@ -4,15 +4,11 @@ use std::time::Duration;
 
 use tokio::time::{self, Instant};
 
-use super::{
-    World,
-    fakes::Kind,
-    manual, ms, options, secs,
-    store::{Fault, Op},
-};
+use super::{World, manual, ms, options, secs};
+use crate::fake::{Fault, Kind, Op};
 
 fn world(longest: Duration, together: bool) -> World {
-    World::tuned(Kind::Ttl, |fake| fake.with_cadence(longest, together))
+    World::tuned(Kind::Ttl, |fake| fake.described(|it| it.with_cadence(longest, together)))
 }
 
 fn pauses(sent: &[Instant]) -> Vec<Duration> {

@@ -1,28 +1,27 @@
 //! C6: an attempt that waits inside the store hears that nobody waits for it any more, then and not before.
 
-use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::time;
 
-use super::{
-    World,
-    fakes::{KINDS, Kind},
-    ms, secs,
-    store::{Op, lock},
+use super::{World, ms, secs};
+use crate::{
+    fake::{KINDS, Kind, Op, lock},
+    spi::Caller,
+    token::OwnerId,
 };
-use crate::{spi::Caller, token::OwnerId};
 
 /// A store that waits, and somebody else who has the lock.
 fn taken() -> (World, OwnerId) {
-    let (world, other) = (World::new(Kind::Pinned), OwnerId::random());
-    world.store.take("a", other, None);
+    let world = World::new(Kind::Pinned);
+    let other = world.store.take("a");
     (world, other)
 }
 
 impl World {
     fn waiting(&self) -> usize {
-        self.store.waiting.load(SeqCst)
+        self.store.waiting()
     }
 
     fn last_caller(&self) -> Caller {

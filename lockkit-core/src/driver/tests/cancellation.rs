@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use crate::spi::Released;
+use crate::{
+    fake::{Fault, KINDS, Kind, Op},
+    spi::Released,
+};
 use tokio::{runtime::Builder, time};
 
-use super::{
-    World,
-    fakes::{KINDS, Kind},
-    ms, secs,
-    store::{Fault, Op},
-};
+use super::{World, ms, secs};
 
 fn micros(below: u64) -> Duration {
     Duration::from_micros(rand::random_range(0..below))

@@ -13,9 +13,8 @@ use super::{
     ms,
     runtimes::{single, threads},
     secs,
-    store::lock,
 };
-use crate::{Locker, error::ErrorKind, guard::LockGuard, memory::Memory, options::LockOptions};
+use crate::{Locker, error::ErrorKind, fake::lock, guard::LockGuard, memory::Memory, options::LockOptions};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use tokio::time;
 
-use super::{
-    TTL, World,
-    fakes::{KINDS, Kind},
-    ms, secs,
-    store::{Fault, Op, lock},
+use super::{TTL, World, ms, secs};
+use crate::{
+    error::ErrorKind,
+    fake::{Fault, KINDS, Kind, Op},
+    spi::Released,
 };
-use crate::{error::ErrorKind, spi::Released};
 
 #[tokio::test(start_paused = true)]
 async fn c5_an_attempt_whose_reply_is_lost_is_retried_and_gets_its_own_token() {
@@ -69,14 +68,8 @@ async fn a_caller_that_gave_up_does_not_meet_its_own_shadow() {
         let guard = world.mutex("a").lock().await.unwrap();
         assert!(world.mutex("a").try_lock().await.unwrap().is_none());
         assert!(world.mutex("a").lock_timeout(ms(100)).await.unwrap().is_none());
-        {
-            // Free at this very moment, without a word to anybody.
-            let mut rows = lock(&world.store.rows);
-            let row = rows.get_mut("a").unwrap();
-            row.owner = None;
-            row.queue.retain(|owner| *owner != guard.owner());
-            row.hints.retain(|(owner, _)| *owner != guard.owner());
-        }
+        // Free at this very moment.
+        world.store.evict("a");
         let next = world.mutex("a").try_lock().await.unwrap();
         assert!(next.is_some(), "{kind:?}");
         drop((guard, next));
@@ -88,7 +81,7 @@ async fn a_caller_that_gave_up_does_not_meet_its_own_shadow() {
 async fn c3_a_grant_whose_answer_took_longer_than_the_lease_is_not_handed_out() {
     let world = World::new(Kind::Ttl);
     world.store.set_lease(crate::spi::Lease::For(ms(300)));
-    world.store.once(Op::Attempt, [Fault::Late(ms(300))]);
+    world.store.once(Op::Attempt, [Fault::SlowReply(ms(300))]);
     let error = world.mutex("a").try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.context().contains("longer than the lease"), "{error}");
@@ -101,7 +94,7 @@ async fn c3_a_grant_whose_answer_took_longer_than_the_lease_is_not_handed_out() 
 async fn c3_a_stale_grant_is_asked_for_again() {
     let world = World::new(Kind::Ttl);
     world.store.set_lease(crate::spi::Lease::For(ms(300)));
-    world.store.once(Op::Attempt, [Fault::Late(ms(300))]);
+    world.store.once(Op::Attempt, [Fault::SlowReply(ms(300))]);
     let guard = world.mutex("a").lock().await.unwrap();
     assert_eq!(guard.fencing_token().get(), 1, "its own grant, confirmed again");
     assert!(guard.remaining() > ms(280));

@@ -6,15 +6,15 @@ use futures_util::FutureExt as _;
 use tokio::time::{self, Instant};
 
 use super::{
-    TTL, World,
-    fakes::{KINDS, Kind},
-    manual, ms, options,
+    TTL, World, manual, ms, options,
     outside::block_on,
     runtimes::{self, threads},
     secs,
-    store::{Fault, Op},
 };
-use crate::spi::{Lease, Released};
+use crate::{
+    fake::{Fault, KINDS, Kind, Op},
+    spi::{Lease, Released},
+};
 
 #[tokio::test(start_paused = true)]
 async fn c3_a_hold_that_nobody_renews_is_announced() {

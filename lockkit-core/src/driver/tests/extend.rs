@@ -2,15 +2,11 @@
 
 use tokio::time::{self, Instant};
 
-use super::{
-    TTL, World,
-    fakes::{KINDS, Kind},
-    manual, ms, options, secs,
-    store::{Fault, Op},
-};
+use super::{TTL, World, manual, ms, options, secs};
 use crate::{
     MAX_TTL,
     error::ErrorKind,
+    fake::{Fault, KINDS, Kind, Op},
     spi::{LossReason, Released},
 };
 
@@ -115,7 +111,7 @@ async fn c3_extending_what_was_evicted_tells_so() {
 async fn c6_an_extension_whose_caller_goes_is_finished() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex_with("a", options()).lock().await.unwrap();
-    world.store.once(Op::Extend, [Fault::Late(ms(300))]);
+    world.store.once(Op::Extend, [Fault::SlowReply(ms(300))]);
     time::timeout(ms(5), guard.extend(secs(50))).await.expect_err("it takes longer");
     time::sleep(ms(400)).await;
     assert!(guard.remaining() > secs(48), "{:?}", guard.remaining());

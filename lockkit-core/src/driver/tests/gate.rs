@@ -7,13 +7,11 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{
-    World,
-    fakes::{Fake, KINDS, Kind},
-    manual, ms, secs,
-    store::{Op, lock},
+use super::{World, manual, ms, secs};
+use crate::{
+    fake::{Fake, KINDS, Kind, Op, lock},
+    spi::Outsiders,
 };
-use crate::spi::Outsiders;
 
 /// So many tasks take the lock one after the other; in which order, by their numbers.
 async fn crowd(world: &World, count: usize, hold: time::Duration) -> Vec<usize> {

@@ -14,12 +14,7 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{
-    TTL, World, checked,
-    fakes::Kind,
-    manual, ms, options, runtimes, secs,
-    store::{Fault, Op, lock},
-};
+use super::{TTL, World, checked, manual, ms, options, runtimes, secs};
 use crate::{
     Clock,
     driver::{
@@ -27,6 +22,7 @@ use crate::{
         release::release_held,
     },
     error::ErrorKind,
+    fake::{Fault, Kind, Op, lock},
     observe::{Event, Observer, What},
     spi::{Outsiders, Released},
 };

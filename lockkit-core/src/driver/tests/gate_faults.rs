@@ -11,14 +11,10 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{
-    TTL, World,
-    fakes::{KINDS, Kind},
-    ms, secs,
-    store::{Fault, Op},
-};
+use super::{TTL, World, ms, secs};
 use crate::{
     error::ErrorKind,
+    fake::{Fault, KINDS, Kind, Op},
     spi::{Outsiders, Released},
 };
 
@@ -141,7 +137,7 @@ async fn c7_a_hand_over_without_an_answer_is_a_release() {
 #[tokio::test(start_paused = true)]
 async fn c7_a_yield_without_an_answer_is_a_release() {
     let world = World::handing_over();
-    world.store.once(Op::Reissue, [Fault::Late(ms(0)); 16]);
+    world.store.once(Op::Reissue, [Fault::SlowReply(ms(0)); 16]);
     world.store.once(Op::Reissue, [Fault::LoseReply]);
     let guard = world.mutex("a").lock().await.unwrap();
     let mut tasks = JoinSet::new();
@@ -165,7 +161,7 @@ async fn c3_a_hand_over_whose_answer_comes_after_its_lease_grants_nothing() {
     let mutex = world.mutex_with("a", super::options().with_ttl(ms(100)));
     let waiting = tokio::spawn(async move { mutex.lock().await });
     time::sleep(ms(10)).await;
-    world.store.once(Op::Reissue, [Fault::Late(ms(200))]);
+    world.store.once(Op::Reissue, [Fault::SlowReply(ms(200))]);
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     let next = waiting.await.unwrap().unwrap();
     assert!(next.is_held());
@@ -251,7 +247,7 @@ async fn c1_a_storm_behind_a_gate_never_overlaps() {
         let faults = async {
             for step in 0..40_u64 {
                 time::sleep(ms(17)).await;
-                let fault = if step % 2 == 0 { Fault::LoseReply } else { Fault::Late(ms(20)) };
+                let fault = if step % 2 == 0 { Fault::LoseReply } else { Fault::SlowReply(ms(20)) };
                 let op = [Op::Reissue, Op::Release, Op::Attempt][usize::try_from(step % 3).unwrap()];
                 world.store.once(op, [fault]);
             }

@@ -2,13 +2,12 @@
 
 use tokio::time;
 
-use super::{
-    TTL, World,
-    fakes::Kind,
-    manual, ms, secs,
-    store::{Fault, Op},
+use super::{TTL, World, manual, ms, secs};
+use crate::{
+    error::ErrorKind,
+    fake::{Fault, Kind, Op},
+    spi::LossReason,
 };
-use crate::{error::ErrorKind, spi::LossReason};
 
 #[tokio::test(start_paused = true)]
 async fn c8_waiters_are_granted_by_hint_and_a_ring_while_waiting_costs_no_renewal() {
@@ -100,7 +99,7 @@ async fn c3_an_eviction_is_noticed_by_hint_at_once() {
 async fn c3_an_eviction_during_a_renewal_is_noticed_by_the_next() {
     let world = World::new(Kind::Push);
     let guard = world.mutex("a").lock().await.unwrap();
-    world.store.once(Op::KeepAlive, [Fault::Late(ms(300))]);
+    world.store.once(Op::KeepAlive, [Fault::SlowReply(ms(300))]);
     world.store.ring_all();
     time::sleep(ms(100)).await; // applied, not answered
     world.store.evict_all();
@@ -167,7 +166,7 @@ async fn a_manual_guard_that_was_rung_looks_until_it_knows() {
 async fn c3_a_ring_during_a_manual_renewal_is_not_swallowed() {
     let world = World::new(Kind::Push);
     let guard = world.mutex_with("a", manual()).lock().await.unwrap();
-    world.store.once(Op::KeepAlive, [Fault::Late(ms(300))]);
+    world.store.once(Op::KeepAlive, [Fault::SlowReply(ms(300))]);
     let (renewed, ()) = tokio::join!(guard.renew(), async {
         time::sleep(ms(100)).await; // applied, not answered
         world.store.evict_all();

@@ -2,12 +2,12 @@
 
 use tokio::time::{self, Instant};
 
-use super::{
-    TTL, World,
-    fakes::{KINDS, Kind},
-    manual, ms, options, runtimes, secs,
+use super::{TTL, World, manual, ms, options, runtimes, secs};
+use crate::{
+    error::ErrorKind,
+    fake::{KINDS, Kind},
+    spi::LossReason,
 };
-use crate::{error::ErrorKind, spi::LossReason};
 
 #[tokio::test(start_paused = true)]
 async fn c10_a_leaked_hold_is_renewed_without_guard_and_locker_and_freed_by_max_hold() {

@@ -4,14 +4,10 @@ use std::time::Duration;
 
 use tokio::time::{self, Instant};
 
-use super::{
-    TTL, World,
-    fakes::{KINDS, Kind},
-    manual, ms, secs,
-    store::{Fault, Op},
-};
+use super::{TTL, World, manual, ms, secs};
 use crate::{
     error::ErrorKind,
+    fake::{Fault, KINDS, Kind, Op},
     spi::{LossReason, Released},
 };
 
@@ -35,7 +31,7 @@ async fn c3_once_lost_is_always_lost() {
     let guard = world.mutex("a").lock().await.unwrap();
     let lost = guard.lost();
     // Applied in time, answered too late: the store still has it.
-    world.store.always(Op::KeepAlive, Fault::Late(secs(5)));
+    world.store.always(Op::KeepAlive, Fault::SlowReply(secs(5)));
     time::sleep(TTL).await;
     assert!(!guard.is_held());
     assert!(lost.is_lost());

@@ -7,12 +7,7 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{
-    TTL, World,
-    fakes::{KINDS, Kind},
-    manual, ms, secs,
-    store::{Fault, Op},
-};
+use super::{TTL, World, manual, ms, secs};
 use crate::{
     driver::{
         acquire::{Bound, acquire},
@@ -20,6 +15,7 @@ use crate::{
         renew::renew_due,
     },
     error::ErrorKind,
+    fake::{Fault, KINDS, Kind, Op},
     spi::{Lease, LossReason, Released, Ring as _},
 };
 
@@ -116,7 +112,7 @@ async fn an_automatic_renewal_that_met_one_by_hand_is_not_sent_too() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex("a").lock().await.unwrap();
     time::sleep(ms(850)).await;
-    world.store.once(Op::KeepAlive, [Fault::Late(ms(300))]);
+    world.store.once(Op::KeepAlive, [Fault::SlowReply(ms(300))]);
     guard.renew().await.unwrap(); // the automatic one came due meanwhile
     time::sleep(ms(400)).await;
     assert_eq!(world.store.count(Op::KeepAlive), 1);

@@ -5,15 +5,13 @@ use std::time::Duration;
 use tokio::time::{self, Instant};
 
 use super::{
-    TTL, World,
-    fakes::{KINDS, Kind},
-    manual, ms, options,
+    TTL, World, manual, ms, options,
     runtimes::{self, single},
     secs,
-    store::{Fault, Op},
 };
 use crate::{
     error::ErrorKind,
+    fake::{Fault, KINDS, Kind, Op},
     spi::{LossReason, Released},
 };
 
@@ -95,7 +93,7 @@ async fn c7_a_release_just_before_the_max_hold_has_its_whole_bound() {
     let guard = world.mutex_with("a", options().with_max_hold(CAP)).lock().await.unwrap();
     time::sleep(CAP - ms(2)).await;
     // The lease stands for long: an answer that is late is an answer, and one that is lost was asked for again.
-    world.store.once(Op::Release, [Fault::LoseReply, Fault::Late(ms(500))]);
+    world.store.once(Op::Release, [Fault::LoseReply, Fault::SlowReply(ms(500))]);
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     world.clean("").await;
 }

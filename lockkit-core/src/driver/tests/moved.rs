@@ -6,12 +6,9 @@ use futures_util::FutureExt as _;
 use tokio::time;
 
 use super::{
-    World, checked,
-    fakes::Kind,
-    manual, ms, options,
+    World, checked, manual, ms, options,
     runtimes::{self, single, threads},
     secs,
-    store::{Fault, Op, lock},
 };
 use crate::{
     Clock,
@@ -19,6 +16,7 @@ use crate::{
         acquire::{Bound, acquire},
         release::release_held,
     },
+    fake::{Fault, Kind, Op, lock},
     spi::{LossReason, Note, Noted, Outsiders, Released},
 };
 

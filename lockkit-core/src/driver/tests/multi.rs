@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use tokio::time::{self, Instant};
 
-use super::{
-    World,
-    fakes::{KINDS, Kind},
-    manual, ms, options, secs,
-    store::{Fault, Op},
+use super::{World, manual, ms, options, secs};
+use crate::{
+    AllReleased, MutexSet,
+    error::ErrorKind,
+    fake::{Fault, KINDS, Kind, Op},
+    options::LockOptions,
+    spi::LossReason,
 };
-use crate::{AllReleased, MutexSet, error::ErrorKind, options::LockOptions, spi::LossReason};
 
 fn set(world: &World, names: &[&str], options: LockOptions) -> MutexSet {
     world.locker.mutex_set(names).unwrap().with_options(options).unwrap()
@@ -50,11 +51,11 @@ async fn c8_a_bound_that_others_used_up_is_no_trouble_of_the_store_and_silence_i
         let world = World::new(kind);
         world.store.set_latency(ms(20));
         let all = set(&world, &["a", "b"], options());
-        world.store.once(Op::Attempt, [Fault::Late(ms(900))]);
+        world.store.once(Op::Attempt, [Fault::SlowReply(ms(900))]);
         let outcome = all.lock_timeout(ms(930)).await;
         assert!(outcome.expect("10 ms are left for a round trip of 20 ms").is_none(), "{kind:?}");
         time::sleep(secs(1)).await;
-        world.store.once(Op::Attempt, [Fault::Late(ms(0)), Fault::Hang]);
+        world.store.once(Op::Attempt, [Fault::SlowReply(ms(0)), Fault::Hang]);
         let outcome = all.lock_timeout(ms(500)).await;
         if kind == Kind::Pinned {
             assert!(outcome.unwrap().is_none(), "it may have waited in the store");

@@ -7,15 +7,11 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{
-    TTL, World,
-    fakes::{KINDS, Kind},
-    ms, secs,
-    store::{Fault, Op},
-};
+use super::{TTL, World, ms, secs};
 use crate::{
     LockGuard,
     error::ErrorKind,
+    fake::{Fault, KINDS, Kind, Op},
     spi::{Note, Noted},
 };
 

@@ -4,13 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use tokio::time;
 
-use super::{
-    World,
-    fakes::Kind,
-    ms, options, runtimes,
-    store::{Fault, Op, lock},
+use super::{World, ms, options, runtimes};
+use crate::{
+    fake::{Fault, Kind, Op, lock},
+    observe::{Event, Observer, What},
 };
-use crate::observe::{Event, Observer, What};
 
 #[derive(Debug, Default)]
 struct Ear {

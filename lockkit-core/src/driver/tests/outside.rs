@@ -6,12 +6,12 @@ use futures_util::FutureExt as _;
 use tokio::runtime::Builder;
 
 use super::{
-    fakes::{KINDS, Kind},
     manual, ms,
     runtimes::{single, threads, world},
 };
 use crate::{
     error::ErrorKind,
+    fake::{KINDS, Kind},
     spi::{LossReason, Released},
 };
 

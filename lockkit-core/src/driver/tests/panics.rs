@@ -2,13 +2,12 @@
 
 use tokio::time;
 
-use super::{
-    World,
-    fakes::{KINDS, Kind},
-    ms, secs,
-    store::{Fault, Op},
+use super::{World, ms, secs};
+use crate::{
+    error::ErrorKind,
+    fake::{Fault, KINDS, Kind, Op},
+    spi::Released,
 };
-use crate::{error::ErrorKind, spi::Released};
 
 #[tokio::test(start_paused = true)]
 async fn c13_a_panic_in_an_attempt_is_an_error_and_leaves_nothing() {

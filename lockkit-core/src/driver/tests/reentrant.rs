@@ -14,15 +14,11 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{
-    TTL, World,
-    fakes::{KINDS, Kind},
-    manual, ms, options, secs,
-    store::{Fault, Op},
-};
+use super::{TTL, World, manual, ms, options, secs};
 use crate::{
     Owner, ReentrantMutex, ReentrantReleased,
     error::{ErrorKind, ErrorStatus},
+    fake::{Fault, KINDS, Kind, Op},
     spi::{LossReason, Released},
 };
 

@@ -2,12 +2,7 @@
 
 use tokio::time::{self, Instant};
 
-use super::{
-    World,
-    fakes::{KINDS, Kind},
-    manual, ms, options, secs,
-    store::{Fault, Op},
-};
+use super::{World, manual, ms, options, secs};
 use crate::{
     clock::Clock,
     driver::{
@@ -16,6 +11,7 @@ use crate::{
         release::release_held,
     },
     error::ErrorKind,
+    fake::{Fault, KINDS, Kind, Op},
     spi::{Descriptor, Exceptions, Released},
 };
 
@@ -114,7 +110,7 @@ async fn c7_a_renewal_that_ends_when_the_release_has_begun_does_not_take_the_rel
     let options = options();
     let held =
         acquire(world.request(&mutex, &super::checked(options)), Bound::Forever).await.unwrap().unwrap();
-    world.store.once(Op::KeepAlive, [Fault::Late(ms(300))]);
+    world.store.once(Op::KeepAlive, [Fault::SlowReply(ms(300))]);
     time::sleep(ms(1_100)).await;
     assert_eq!(world.store.count(Op::KeepAlive), 1);
     held.give_back();

@@ -13,13 +13,13 @@ use tokio::{
     time,
 };
 
-use super::{
-    World,
-    fakes::{Fake, KINDS, Kind},
-    ms, options, secs,
-    store::{Fault, Op, Store, lock},
+use super::{World, ms, options, secs};
+use crate::{
+    Locker,
+    error::ErrorKind,
+    fake::{Fake, Fault, KINDS, Kind, Op, Store, lock},
+    spi::Released,
 };
-use crate::{Locker, error::ErrorKind, spi::Released};
 
 #[tokio::test(start_paused = true)]
 async fn c1_c4_holders_exclude_each_other_and_tokens_rise() {
@@ -91,7 +91,7 @@ async fn c10_a_release_joins_the_renewal_in_flight() {
 async fn c10_a_release_is_sent_only_when_the_renewal_in_flight_has_ended() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex("a").lock().await.unwrap();
-    world.store.once(Op::KeepAlive, [Fault::Late(ms(500))]);
+    world.store.once(Op::KeepAlive, [Fault::SlowReply(ms(500))]);
     time::sleep(ms(1_050)).await;
     let renewal = world.store.sent(Op::KeepAlive)[0];
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
@@ -103,7 +103,7 @@ async fn c10_a_release_is_sent_only_when_the_renewal_in_flight_has_ended() {
 fn c10_releases_race_renewals_on_threads() {
     // Due every 20 ms, released at random.
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
-    let store = Arc::new(Store::default());
+    let store = Store::new(0);
     let locker = Locker::new(Fake::new(Arc::clone(&store), Kind::Ttl));
     let locker = locker.with_defaults(options().with_ttl(ms(60))).unwrap();
     runtime.block_on(async {
@@ -197,7 +197,7 @@ const TTL_LESS_DRIFT: Duration = ms(2_968 + 2);
 async fn c3_a_renewed_lease_counts_from_before_the_request() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex("a").lock().await.unwrap();
-    world.store.once(Op::KeepAlive, [Fault::Late(ms(500))]);
+    world.store.once(Op::KeepAlive, [Fault::SlowReply(ms(500))]);
     let start = time::Instant::now();
     guard.renew().await.unwrap();
     assert_eq!((guard.remaining() + start.elapsed()).as_millis(), 2_968);

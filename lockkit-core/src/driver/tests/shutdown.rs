@@ -6,14 +6,10 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{
-    TTL, World,
-    fakes::{KINDS, Kind},
-    manual, ms, options, secs,
-    store::{Fault, Op, lock},
-};
+use super::{TTL, World, manual, ms, options, secs};
 use crate::{
     error::ErrorKind,
+    fake::{Fault, KINDS, Kind, Op, lock},
     options::Renewal,
     spi::{LossReason, Released},
 };
@@ -150,7 +146,7 @@ async fn it_waits_for_what_dropped_guards_and_futures_left() {
 async fn a_grant_that_is_answered_after_the_shutdown_began_is_taken_back() {
     for kind in KINDS {
         let world = World::new(kind);
-        world.store.once(Op::Attempt, [Fault::Late(ms(300))]);
+        world.store.once(Op::Attempt, [Fault::SlowReply(ms(300))]);
         let mutex = world.mutex("a");
         let locking = tokio::spawn(async move { mutex.lock().await.map(drop) });
         time::sleep(ms(50)).await;
@@ -178,7 +174,7 @@ async fn a_grant_that_is_answered_as_the_shutdown_begins_is_taken_back() {
 
 #[tokio::test(start_paused = true)]
 async fn c6_a_shutdown_that_is_dropped_goes_on_and_can_be_repeated() {
-    for close in [None, Some(Fault::Late(ms(300)))] {
+    for close in [None, Some(Fault::SlowReply(ms(300)))] {
         let world = World::new(Kind::Ttl);
         world.store.once(Op::Close, close);
         let guard = world.mutex("a").lock().await.unwrap();
@@ -206,7 +202,7 @@ async fn shutdowns_at_the_same_time_close_once() {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_that_nobody_polls_does_not_hang_the_next() {
     let world = World::new(Kind::Ttl);
-    world.store.once(Op::Close, [Fault::Late(ms(300))]);
+    world.store.once(Op::Close, [Fault::SlowReply(ms(300))]);
     let (locker, again) = (world.locker.clone(), world.locker.clone());
     let mut closing = Box::pin(async move { locker.shutdown().await });
     time::timeout(ms(50), closing.as_mut()).await.unwrap_err();

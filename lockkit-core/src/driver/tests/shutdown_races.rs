@@ -14,20 +14,22 @@ use std::{
 use tokio::{runtime::Builder, time};
 
 use super::{
-    fakes::{Fake, KINDS, Kind},
     ms, options,
     runtimes::{single, threads, world},
     secs,
-    store::{Store, lock},
 };
-use crate::{Locker, error::ErrorKind};
+use crate::{
+    Locker,
+    error::ErrorKind,
+    fake::{Fake, KINDS, Kind, Store, lock},
+};
 
 #[test]
 fn a_lock_that_races_with_the_shutdown_never_slips_through() {
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     let late = Arc::new(AtomicUsize::new(0));
     for _ in 0..300 {
-        let store = Arc::new(Store::default());
+        let store = Store::new(0);
         let locker = Locker::new(Fake::new(Arc::clone(&store), Kind::Ttl));
         let locker = locker.with_defaults(options()).unwrap();
         runtime.block_on(async {
@@ -66,7 +68,7 @@ fn a_lock_that_races_with_the_shutdown_never_slips_through() {
 fn waiters_that_are_about_to_sleep_hear_the_shutdown() {
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     for _ in 0..300 {
-        let store = Arc::new(Store::default());
+        let store = Store::new(0);
         let locker = Locker::new(Fake::new(store, Kind::Push)).with_defaults(options()).unwrap();
         runtime.block_on(async {
             let mutex = locker.mutex("a").unwrap();

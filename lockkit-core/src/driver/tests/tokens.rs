@@ -2,14 +2,10 @@
 
 use tokio::time;
 
-use super::{
-    World,
-    fakes::Kind,
-    ms, secs,
-    store::{Fault, Op},
-};
+use super::{World, ms, secs};
 use crate::{
     error::ErrorKind,
+    fake::{Fault, Kind, Op},
     spi::{LossReason, Released},
     token::FencingToken,
 };

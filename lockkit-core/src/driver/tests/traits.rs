@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{World, fakes::Kind, ms};
-use crate::{Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::held::Held};
+use super::{World, ms};
+use crate::{Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::held::Held, fake::Kind};
 
 fn shared<T: Send + Sync + 'static>() {}
 

@@ -2,14 +2,10 @@
 
 use tokio::time::{self, Instant};
 
-use super::{
-    TTL, World,
-    fakes::{KINDS, Kind},
-    ms, options, secs,
-    store::{Fault, Op},
-};
+use super::{TTL, World, ms, options, secs};
 use crate::{
     error::{ErrorKind, ErrorStatus},
+    fake::{Fault, KINDS, Kind, Op},
     spi::Lease,
 };
 

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use tokio::time::{self, Instant};
 
-use super::{
-    World,
-    fakes::{KINDS, Kind},
-    manual, ms, options, secs,
-    store::{Fault, Op},
+use super::{World, manual, ms, options, secs};
+use crate::{
+    Locker,
+    error::ErrorKind,
+    fake::{Fault, KINDS, Kind, Op},
 };
-use crate::{Locker, error::ErrorKind};
 
 #[tokio::test(start_paused = true)]
 async fn c8_a_wait_ends_at_its_bound() {
@@ -132,13 +131,7 @@ async fn c8_a_lost_wake_up_costs_one_poll_and_no_hang() {
         let start = Instant::now();
         let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
         time::sleep(ms(100)).await;
-        {
-            let mut rows = super::store::lock(&world.store.rows);
-            let row = rows.get_mut("a").unwrap();
-            row.owner = None;
-            row.queue.retain(|owner| *owner != guard.owner());
-            row.hints.retain(|(owner, _)| *owner != guard.owner());
-        }
+        world.store.evict("a");
         drop(waiting.await.unwrap());
         assert!(start.elapsed() < ms(6_300), "{kind:?}: a poll with its jitter, not {:?}", start.elapsed());
         drop(guard);

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::fakes::{Act, Fake, fakes, ms, of, quorum, spec, try_of};
+use super::members::{fakes, ms, of, quorum, spec, try_of};
 use crate::{
     ErrorKind, Memory, Need, Quorum,
+    fake::{Fake, Fault},
     quorum::member::lacking,
     spi::{Backend, Capabilities, Descriptor, Exceptions, Grade, LeaseScope, Mode},
 };
@@ -24,7 +25,7 @@ fn c13_members_that_make_no_quorum_are_refused_by_name() {
     );
     let inner: Arc<dyn Backend> = Arc::new(Quorum::new(vec![Arc::clone(&memory)]).unwrap());
     assert!(refusal(vec![memory, inner]).contains("member 2 (quorum) is a quorum itself"));
-    let unraised = [Fake::new(), Fake::new().without_raise(), Fake::new()];
+    let unraised = [Fake::member(), Fake::member().without_raise(), Fake::member()];
     let error = try_of(&unraised, Need::Majority).unwrap_err().to_string();
     assert!(error.contains("member 2 (fake) can't raise the token"), "{error}");
     try_of(&unraised, Need::All).unwrap();
@@ -32,7 +33,7 @@ fn c13_members_that_make_no_quorum_are_refused_by_name() {
 
 #[test]
 fn the_members_descriptors_are_put_together() {
-    let change = |change: fn(Descriptor) -> Descriptor| Fake::new().described(change);
+    let change = |change: fn(Descriptor) -> Descriptor| Fake::member().described(change);
     let members = [
         change(|it| it.with_min_ttl(ms(3_000)).with_exceptions(Exceptions::none().with_async_failover())),
         change(|it| it.with_takeover_delay(ms(700)).with_exceptions(Exceptions::none().with_no_lease())),
@@ -52,7 +53,7 @@ fn the_members_descriptors_are_put_together() {
 /// All that the quorum's own descriptor was made of.
 #[test]
 fn c13_a_late_member_may_lack_nothing_that_the_quorum_claims() {
-    let expected = Fake::new().described(|it| it.with_cadence(ms(4_000), false).with_min_ttl(ms(9)));
+    let expected = Fake::member().described(|it| it.with_cadence(ms(4_000), false).with_min_ttl(ms(9)));
     let expected = expected.descriptor().clone();
     assert_eq!(lacking(&expected, &expected), None);
     let without = |forget: fn(&mut Capabilities)| {
@@ -105,7 +106,7 @@ fn c13_an_error_of_a_member_names_it() {
 #[tokio::test]
 async fn c14_each_member_is_diagnosed_and_one_that_is_down_is_no_error() {
     let members = fakes(3);
-    members[1].all(Act::Down);
+    members[1].all(Fault::DOWN);
     let findings = quorum(&members).diagnose().await.unwrap();
     let marks: Vec<_> = findings.iter().map(|finding| (&*finding.what, finding.grade)).collect();
     let weak = |what| (what, Grade::Weak);
@@ -115,5 +116,5 @@ async fn c14_each_member_is_diagnosed_and_one_that_is_down_is_no_error() {
         weak("disk of member 3 (fake)"),
     ];
     assert_eq!(marks, wanted);
-    assert!(findings[1].advice.contains("connection refused"), "{findings:?}");
+    assert!(findings[1].advice.contains("as ordered"), "{findings:?}");
 }

@@ -2,9 +2,10 @@
 
 use tokio::time::Instant;
 
-use super::fakes::{Act, Fake, OP_TIMEOUT, Op, TTL, fakes, ms, occupy, of, quorum, shown, spec};
+use super::members::{OP_TIMEOUT, TTL, fakes, ms, occupy, of, quorum, shown, spec};
 use crate::{
     Clock, ErrorKind, FencingToken, Need,
+    fake::{Fake, Fault, Op},
     spi::{Attempt, Backend as _, Claim, Grant, Lease, Pulse, Released, Wait},
 };
 
@@ -38,8 +39,8 @@ async fn c4_tokens_rise_though_the_members_of_each_grant_differ() {
     fakes[1].advance(2_000).await;
     let (quorum, mut last) = (quorum(&fakes), FencingToken::new(0));
     for down in (0..30).map(|round| [2, 1, 0, 2, 0, 1][round % 6]) {
-        fakes.iter().for_each(|fake| fake.all(Act::Pass));
-        fakes[down].all(Act::Down);
+        fakes.iter().for_each(|fake| fake.all(Fault::Pass));
+        fakes[down].all(Fault::DOWN);
         let mut claim = quorum.claim(spec("x")).unwrap();
         let token = grant(&mut *claim).await.token;
         assert!(token > last, "{token} after {last}, without member {down}");
@@ -52,12 +53,12 @@ async fn c4_tokens_rise_though_the_members_of_each_grant_differ() {
 async fn c4_a_member_that_was_not_raised_does_not_count() {
     let fakes = fakes(3);
     fakes[0].advance(9).await;
-    fakes[1].on(Op::Raise, Act::Down);
-    fakes[2].on(Op::Raise, Act::Silent);
+    fakes[1].always(Op::RaiseFence, Fault::DOWN);
+    fakes[2].always(Op::RaiseFence, Fault::Hang);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let error = claim.attempt(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("connection refused"), "{error}");
+    assert!(error.to_string().contains("as ordered"), "{error}");
     tokio::time::sleep(OP_TIMEOUT).await;
     assert_eq!(held_by(&fakes).await, 0);
 }
@@ -67,15 +68,15 @@ async fn c4_a_member_that_lost_it_before_the_raise_does_not_count() {
     let fakes = fakes(3);
     fakes[0].advance(9).await;
     for fake in &fakes[1..] {
-        fake.on(Op::Raise, Act::Late(ms(100)));
+        fake.always(Op::RaiseFence, Fault::SlowRequest(ms(100)));
     }
     let quorum = quorum(&fakes);
     let mut claim = quorum.claim(spec("x")).unwrap();
     let (error, ()) = tokio::join!(claim.attempt(Wait::No), async {
         tokio::time::sleep(ms(50)).await;
         for fake in &fakes[1..] {
-            let holder = fake.memory.inspect(&super::fakes::name()).await.unwrap().holders.remove(0);
-            fake.memory.force_release(&super::fakes::name(), holder.token.unwrap()).await.unwrap();
+            let holder = fake.memory.inspect(&super::members::name()).await.unwrap().holders.remove(0);
+            fake.memory.force_release(&super::members::name(), holder.token.unwrap()).await.unwrap();
         }
     });
     error.unwrap_err();
@@ -100,7 +101,7 @@ async fn c5_asked_again_it_is_the_same_grant() {
 #[tokio::test(start_paused = true)]
 async fn c5_an_attempt_that_was_dropped_midway_is_continued() {
     let fakes = fakes(3);
-    fakes.iter().for_each(|fake| fake.on(Op::Attempt, Act::SlowReply(ms(500))));
+    fakes.iter().for_each(|fake| fake.always(Op::Attempt, Fault::SlowReply(ms(500))));
     let spec = spec("x");
     let owner = spec.owner;
     let mut claim = quorum(&fakes).claim(spec).unwrap();
@@ -128,7 +129,7 @@ async fn c2_each_ballot_has_an_owner_of_its_own() {
         other.release().await.unwrap();
     }
     grant(&mut *claim).await;
-    let mut owners = fakes[2].owners();
+    let mut owners = fakes[2].owners(Op::Attempt);
     assert_eq!(claim.recorded_owner(), owners.last().copied());
     owners.sort();
     owners.dedup();
@@ -137,7 +138,7 @@ async fn c2_each_ballot_has_an_owner_of_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn c8_dead_members_are_not_waited_for() {
-    for dead in [Act::Silent, Act::LostReply, Act::Down] {
+    for dead in [Fault::Hang, Fault::HangAfter, Fault::DOWN] {
         let fakes = fakes(5);
         fakes[1].all(dead);
         fakes[4].all(dead);
@@ -156,8 +157,8 @@ async fn c8_dead_members_are_not_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn c8_a_split_vote_is_busy_soon_though_members_are_silent() {
     let fakes = fakes(5);
-    fakes[3].all(Act::Silent);
-    fakes[4].all(Act::Silent);
+    fakes[3].all(Fault::Hang);
+    fakes[4].all(Fault::Hang);
     let other = occupy(&fakes[0]).await;
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let start = Instant::now();
@@ -169,10 +170,10 @@ async fn c8_a_split_vote_is_busy_soon_though_members_are_silent() {
 
 #[tokio::test(start_paused = true)]
 async fn c8_a_lost_vote_is_busy_or_an_error_by_the_members_that_answer_late() {
-    for (late, contended) in [(Act::SlowReply(ms(3)), true), (Act::Silent, false)] {
+    for (late, contended) in [(Fault::SlowReply(ms(3)), true), (Fault::Hang, false)] {
         let fakes = fakes(5);
-        fakes[..2].iter().for_each(|fake| fake.all(Act::Down));
-        fakes[3..].iter().for_each(|fake| fake.on(Op::Attempt, late));
+        fakes[..2].iter().for_each(|fake| fake.all(Fault::DOWN));
+        fakes[3..].iter().for_each(|fake| fake.always(Op::Attempt, late));
         let _other = occupy(&fakes[2]).await;
         let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
         let start = Instant::now();
@@ -186,16 +187,16 @@ async fn c8_a_lost_vote_is_busy_or_an_error_by_the_members_that_answer_late() {
 #[tokio::test(start_paused = true)]
 async fn c13_without_a_majority_it_is_an_error_that_names_the_members() {
     let fakes = fakes(5);
-    fakes[0].all(Act::Down);
-    fakes[1].all(Act::Silent);
-    fakes[3].all(Act::LostReply);
+    fakes[0].all(Fault::DOWN);
+    fakes[1].all(Fault::Hang);
+    fakes[3].all(Fault::HangAfter);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let start = Instant::now();
     let error = claim.attempt(Wait::No).await.unwrap_err();
     assert!(start.elapsed() < OP_TIMEOUT, "the core would have given up on it: {:?}", start.elapsed());
     assert_eq!(
         error.to_string(),
-        "2 of 5 members granted, 3 are needed: member 1 (fake): connection refused; member 2 (fake): the store did not \
+        "2 of 5 members granted, 3 are needed: member 1 (fake): as ordered; member 2 (fake): the store did not \
          answer within 1s; member 4 (fake): the store did not answer within 1s"
     );
     assert!(error.is_temporary() && !error.is_outcome_unknown());
@@ -206,8 +207,8 @@ async fn c13_without_a_majority_it_is_an_error_that_names_the_members() {
 async fn c5_an_error_is_unknown_if_a_quorum_may_be_left() {
     let fakes = fakes(3);
     for fake in &fakes[1..] {
-        fake.on(Op::Attempt, Act::LostReply);
-        fake.on(Op::Release, Act::Silent);
+        fake.always(Op::Attempt, Fault::HangAfter);
+        fake.always(Op::Release, Fault::Hang);
     }
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let error = claim.attempt(Wait::No).await.unwrap_err();
@@ -217,12 +218,12 @@ async fn c5_an_error_is_unknown_if_a_quorum_may_be_left() {
 #[tokio::test(start_paused = true)]
 async fn c13_a_permanent_error_is_one_if_the_others_are_not_enough() {
     let fakes = fakes(3);
-    fakes[0].all(Act::Denied);
+    fakes[0].all(Fault::Fail(ErrorKind::PermissionDenied));
     let quorum = quorum(&fakes);
     let mut claim = quorum.claim(spec("x")).unwrap();
     grant(&mut *claim).await;
     claim.release().await.unwrap();
-    fakes[1].all(Act::Denied);
+    fakes[1].all(Fault::Fail(ErrorKind::PermissionDenied));
     let error = quorum.claim(spec("x")).unwrap().attempt(Wait::No).await.unwrap_err();
     assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::PermissionDenied, false));
 }
@@ -243,8 +244,8 @@ async fn c8_busy_tells_when_enough_members_are_free() {
 #[tokio::test(start_paused = true)]
 async fn c3_a_lease_is_that_of_the_member_that_makes_the_quorum() {
     let fakes = fakes(3);
-    fakes[1].on(Op::Attempt, Act::Late(ms(300)));
-    fakes[2].on(Op::Attempt, Act::Silent);
+    fakes[1].always(Op::Attempt, Fault::SlowRequest(ms(300)));
+    fakes[2].always(Op::Attempt, Fault::Hang);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let asked = Clock::Tokio.now();
     let Lease::Proven { at, lasts } = grant(&mut *claim).await.lease else {
@@ -255,7 +256,7 @@ async fn c3_a_lease_is_that_of_the_member_that_makes_the_quorum() {
 
 #[tokio::test(start_paused = true)]
 async fn c1_all_are_asked_one_after_the_other_and_given_back() {
-    let fakes = [Fake::new(), Fake::new().without_raise(), Fake::new()];
+    let fakes = [Fake::member(), Fake::member().without_raise(), Fake::member()];
     let quorum = of(&fakes, Need::All);
     let mut claim = quorum.claim(spec("x")).unwrap();
     let first = grant(&mut *claim).await.token;
@@ -266,17 +267,17 @@ async fn c1_all_are_asked_one_after_the_other_and_given_back() {
     assert_eq!(fakes.each_ref().map(|fake| fake.count(Op::Attempt)), [2, 2, 1]);
     assert_eq!(held_by(&fakes[..1]).await, 0);
     other.release().await.unwrap();
-    fakes[2].all(Act::Down);
+    fakes[2].all(Fault::DOWN);
     let error = claim.attempt(Wait::No).await.unwrap_err();
     assert!(
-        error.to_string().starts_with("2 of 3 members granted, 3 are needed: member 3 (fake): conn"),
+        error.to_string().starts_with("2 of 3 members granted, 3 are needed: member 3 (fake): as ordered"),
         "{error}"
     );
-    fakes[2].all(Act::Pass);
+    fakes[2].all(Fault::Pass);
     let token = grant(&mut *claim).await.token;
     assert!(token > first);
     // One that can't be raised is left as it is.
-    assert_eq!(fakes[1].count(Op::Raise), 0);
+    assert_eq!(fakes[1].count(Op::RaiseFence), 0);
     let shown = shown(&fakes).await.into_iter().map(|shown| shown.unwrap().1).collect::<Vec<_>>();
     assert_eq!((shown[0], shown[2]), (token, token));
 }
@@ -284,9 +285,9 @@ async fn c1_all_are_asked_one_after_the_other_and_given_back() {
 #[tokio::test(start_paused = true)]
 async fn c1_a_grant_whose_leases_ended_meanwhile_is_none() {
     let fakes = fakes(3);
-    fakes[0].on(Op::Attempt, Act::Pass);
-    fakes[1].on(Op::Attempt, Act::SlowReply(ms(900)));
-    fakes[2].all(Act::Down);
+    fakes[0].always(Op::Attempt, Fault::Pass);
+    fakes[1].always(Op::Attempt, Fault::SlowReply(ms(900)));
+    fakes[2].all(Fault::DOWN);
     let mut short = spec("x");
     short.ttl = ms(500);
     let mut claim = quorum(&fakes).claim(short).unwrap();

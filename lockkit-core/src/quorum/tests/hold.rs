@@ -3,15 +3,16 @@
 use tokio::time::Instant;
 
 use super::{
-    fakes::{Act, OP_TIMEOUT, Op, TTL, fakes, ms, name, of, quorum, shown, spec},
     grant::grant,
+    members::{OP_TIMEOUT, TTL, fakes, ms, name, of, quorum, shown, spec},
 };
 use crate::{
     Clock, LockOptions, Locker, Need, Renewal,
+    fake::{Fake, Fault, Op},
     spi::{Backend as _, Lease, LossReason, Pulse, Released, Wait},
 };
 
-async fn evict(fake: &super::fakes::Fake) {
+async fn evict(fake: &Fake) {
     for holder in fake.memory.inspect(&name()).await.unwrap().holders {
         fake.memory.force_release(&name(), holder.token.unwrap()).await.unwrap();
     }
@@ -38,8 +39,8 @@ async fn c10_members_without_an_answer_leave_it_open() {
     let fakes = fakes(3);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
-    fakes[0].all(Act::Silent);
-    fakes[1].all(Act::Down);
+    fakes[0].all(Fault::Hang);
+    fakes[1].all(Fault::DOWN);
     let start = Instant::now();
     let error = claim.keep_alive().await.unwrap_err();
     assert!(start.elapsed() < OP_TIMEOUT);
@@ -47,7 +48,7 @@ async fn c10_members_without_an_answer_leave_it_open() {
         error.to_string().starts_with("1 of 3 members renewed, 2 are needed: member 1 (fake): "),
         "{error}"
     );
-    fakes[0].all(Act::Pass);
+    fakes[0].all(Fault::Pass);
     let asked = Clock::Tokio.now();
     let Pulse::Alive(Lease::Proven { at, .. }) = claim.keep_alive().await.unwrap() else { panic!("lost") };
     assert_eq!(at, asked, "the second best of the three, of which one was not heard of since");
@@ -57,7 +58,7 @@ async fn c10_members_without_an_answer_leave_it_open() {
 async fn c10_a_late_grant_counts_once_its_token_is_raised() {
     let fakes = fakes(3);
     fakes[0].advance(100).await;
-    fakes[2].on(Op::Attempt, Act::Late(ms(200)));
+    fakes[2].always(Op::Attempt, Fault::SlowRequest(ms(200)));
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
     tokio::time::sleep(ms(300)).await;
@@ -72,8 +73,8 @@ async fn c10_a_late_grant_counts_once_its_token_is_raised() {
 async fn c10_a_late_grant_that_can_not_be_raised_does_not_count() {
     let fakes = fakes(3);
     fakes[0].advance(100).await;
-    fakes[2].on(Op::Attempt, Act::Late(ms(200)));
-    fakes[2].on(Op::Raise, Act::Down);
+    fakes[2].always(Op::Attempt, Fault::SlowRequest(ms(200)));
+    fakes[2].always(Op::RaiseFence, Fault::DOWN);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
     tokio::time::sleep(ms(300)).await;
@@ -85,12 +86,12 @@ async fn c10_a_late_grant_that_can_not_be_raised_does_not_count() {
 #[tokio::test(start_paused = true)]
 async fn c10_a_lease_is_extended_by_a_majority() {
     let fakes = fakes(3);
-    fakes[1].all(Act::Pass);
+    fakes[1].all(Fault::Pass);
     let quorum = quorum(&fakes);
     assert!(quorum.descriptor().capabilities.extend);
     let mut claim = quorum.claim(spec("x")).unwrap();
     grant(&mut *claim).await;
-    fakes[0].all(Act::Silent);
+    fakes[0].all(Fault::Hang);
     let Pulse::Alive(Lease::Proven { lasts, .. }) = claim.extend(TTL * 4).await.unwrap() else {
         panic!("lost")
     };
@@ -114,10 +115,10 @@ async fn c3_one_members_longer_lease_is_not_the_quorums() {
 async fn c7_a_release_is_freed_though_members_are_silent() {
     for (silent, held) in [(2, 5), (1, 3)] {
         let fakes = fakes(5);
-        fakes[held..].iter().for_each(|fake| fake.all(Act::Down));
+        fakes[held..].iter().for_each(|fake| fake.all(Fault::DOWN));
         let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
         grant(&mut *claim).await;
-        fakes[..silent].iter().for_each(|fake| fake.all(Act::Silent));
+        fakes[..silent].iter().for_each(|fake| fake.all(Fault::Hang));
         let start = Instant::now();
         assert_eq!(claim.release().await.unwrap(), Released::Freed, "{silent} silent of {held}");
         assert!(start.elapsed() <= OP_TIMEOUT / 8 + ms(1), "{:?}", start.elapsed());
@@ -130,11 +131,11 @@ async fn c7_a_release_without_a_majority_is_unknown_and_goes_on() {
     let fakes = fakes(3);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
-    fakes[0].all(Act::Silent);
-    fakes[1].all(Act::Down);
+    fakes[0].all(Fault::Hang);
+    fakes[1].all(Fault::DOWN);
     let error = claim.release().await.unwrap_err();
     assert!(error.is_outcome_unknown() && error.is_temporary(), "{error:?}");
-    fakes[1].all(Act::Pass);
+    fakes[1].all(Fault::Pass);
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
     assert_eq!(fakes[2].count(Op::Release), 1, "what was answered is not asked again");
 }
@@ -142,10 +143,10 @@ async fn c7_a_release_without_a_majority_is_unknown_and_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn c7_a_silent_member_is_not_believed_beyond_its_lease() {
     let fakes = fakes(3);
-    fakes[2].all(Act::Down);
+    fakes[2].all(Fault::DOWN);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
-    fakes[0].all(Act::Silent);
+    fakes[0].all(Fault::Hang);
     tokio::time::sleep(TTL).await;
     // One was freed by its lease, and of the other nobody knows: it was not held for a while.
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
@@ -156,9 +157,9 @@ async fn c7_where_all_are_needed_it_is_free_when_all_say_so() {
     let fakes = fakes(2);
     let mut claim = of(&fakes, Need::All).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
-    fakes[1].all(Act::Silent);
+    fakes[1].all(Fault::Hang);
     claim.release().await.unwrap_err();
-    fakes[1].all(Act::Pass);
+    fakes[1].all(Fault::Pass);
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
@@ -167,7 +168,7 @@ async fn c7_a_release_that_was_dropped_midway_goes_on() {
     let fakes = fakes(3);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
-    fakes.iter().for_each(|fake| fake.on(Op::Release, Act::SlowReply(ms(200))));
+    fakes.iter().for_each(|fake| fake.always(Op::Release, Fault::SlowReply(ms(200))));
     tokio::time::timeout(ms(100), claim.release()).await.unwrap_err();
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
     assert!(fakes.iter().all(|fake| fake.count(Op::Release) == 1));
@@ -194,9 +195,9 @@ async fn c2_a_renewal_gives_a_member_that_missed_an_extension_what_the_others_ha
     let locker = Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT).with_renewal(Renewal::Manual);
     let guard = locker.mutex("x").unwrap().with_options(options).unwrap().lock().await.unwrap();
-    fakes[2].on(Op::KeepAlive, Act::Down);
+    fakes[2].always(Op::Extend, Fault::DOWN);
     guard.extend(TTL * 20).await.unwrap();
-    fakes[2].on(Op::KeepAlive, Act::Pass);
+    fakes[2].always(Op::Extend, Fault::Pass);
     tokio::time::sleep(ms(1)).await;
     evict(&fakes[0]).await;
     guard.renew().await.unwrap();

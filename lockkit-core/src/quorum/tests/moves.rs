@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::fakes::{Act, Fake, OP_TIMEOUT, Op, ms, shown, spec, try_of};
 use super::grant::grant;
+use super::members::{OP_TIMEOUT, ms, shown, spec, try_of};
 use crate::{
     ErrorKind, FencingToken, Need, Quorum, Result,
+    fake::{Fake, Fault, Op},
     spi::{Attempt, Backend, Released, Wait},
 };
 
@@ -77,9 +78,9 @@ impl Stores {
                 // Some tries fail midway, at the old store or at the new one.
                 if round % 7 == 3 && matches!(config, Config::Both | Config::Based) {
                     let fake = if round % 2 == 0 { &self.new } else { &self.old };
-                    fake.on(Op::Attempt, if round % 3 == 0 { Act::Down } else { Act::LostReply });
+                    fake.always(Op::Attempt, if round % 3 == 0 { Fault::DOWN } else { Fault::HangAfter });
                     assert!(self.turn(config).await.unwrap_err().is_temporary());
-                    fake.on(Op::Attempt, Act::Pass);
+                    fake.always(Op::Attempt, Fault::Pass);
                     tokio::time::sleep(OP_TIMEOUT * 3).await;
                 }
             }
@@ -92,7 +93,7 @@ impl Stores {
 }
 
 pub(super) fn unraised() -> Fake {
-    Fake::new().without_raise()
+    Fake::member().without_raise()
 }
 
 pub(super) const RAISED: [Config; 3] = [Config::Old, Config::Both, Config::New];
@@ -101,7 +102,7 @@ pub(super) const BASED: [Config; 4] = [Config::Old, Config::Both, Config::Based,
 #[tokio::test(start_paused = true)]
 async fn c4_tokens_rise_through_a_move_whichever_store_is_ahead() {
     for (new, old) in [(0, 0), (5_000, 0), (0, 5_000), (40, 3)] {
-        let stores = Stores::new(Fake::new(), Fake::new());
+        let stores = Stores::new(Fake::member(), Fake::member());
         stores.new.advance(new).await;
         stores.old.advance(old).await;
         let last = stores.roll(&RAISED, true, FencingToken::new(0)).await.unwrap();
@@ -113,7 +114,7 @@ async fn c4_tokens_rise_through_a_move_whichever_store_is_ahead() {
 /// The new store hears of the old one's tokens by way of both only.
 #[tokio::test(start_paused = true)]
 async fn c4_a_move_in_which_nobody_used_both_alone_is_seen_to_fall() {
-    let stores = Stores::new(Fake::new(), Fake::new());
+    let stores = Stores::new(Fake::member(), Fake::member());
     stores.old.advance(5_000).await;
     let error = stores.roll(&RAISED, false, FencingToken::new(0)).await.unwrap_err();
     assert!(error.contains(", New"), "{error}");
@@ -121,7 +122,7 @@ async fn c4_a_move_in_which_nobody_used_both_alone_is_seen_to_fall() {
 
 #[tokio::test(start_paused = true)]
 async fn c4_tokens_rise_through_a_move_to_a_store_that_cant_raise_them_and_back() {
-    let stores = Stores::new(unraised(), Fake::new());
+    let stores = Stores::new(unraised(), Fake::member());
     stores.old.advance(9_000).await;
     let last = stores.roll(&BASED, false, FencingToken::new(0)).await.unwrap();
     let back: Vec<_> = BASED.into_iter().rev().collect();
@@ -131,7 +132,7 @@ async fn c4_tokens_rise_through_a_move_to_a_store_that_cant_raise_them_and_back(
 /// Without the step before it, tokens would be those of the new store in one half of the fleet, and of the old in the other.
 #[tokio::test(start_paused = true)]
 async fn c4_a_move_that_leaves_a_step_out_is_seen_to_fall() {
-    let stores = Stores::new(unraised(), Fake::new());
+    let stores = Stores::new(unraised(), Fake::member());
     stores.old.advance(9_000).await;
     let error = stores.roll(&[Config::Both, Config::NewBased], true, FencingToken::new(0)).await.unwrap_err();
     assert!(error.contains(" after "), "{error}");
@@ -139,7 +140,7 @@ async fn c4_a_move_that_leaves_a_step_out_is_seen_to_fall() {
 
 #[tokio::test(start_paused = true)]
 async fn c13_a_base_below_the_tokens_of_the_others_is_an_error_and_nothing_is_left() {
-    let stores = Stores::new(unraised(), Fake::new());
+    let stores = Stores::new(unraised(), Fake::member());
     stores.old.advance(50).await;
     let (new, old) = (stores.turn(Config::New).await.unwrap(), stores.turn(Config::Old).await.unwrap());
     let ahead = old.get() - new.get();
@@ -159,7 +160,7 @@ async fn c13_a_base_below_the_tokens_of_the_others_is_an_error_and_nothing_is_le
 /// A request that came late to the other member, when its ballot had been given up, took that one further alone.
 #[tokio::test(start_paused = true)]
 async fn c4_c8_a_leading_member_that_is_a_little_behind_catches_up() {
-    let stores = Stores::new(unraised(), Fake::new());
+    let stores = Stores::new(unraised(), Fake::member());
     stores.old.advance(50).await;
     let (new, old) = (stores.turn(Config::New).await.unwrap(), stores.turn(Config::Old).await.unwrap());
     let mut last = old;
@@ -179,10 +180,10 @@ async fn c4_c8_a_leading_member_that_is_a_little_behind_catches_up() {
 
 #[tokio::test(start_paused = true)]
 async fn c4_a_member_that_was_not_raised_is_no_grant_where_all_are_needed() {
-    for act in [Act::Down, Act::Silent, Act::LostReply] {
-        let stores = Stores::new(Fake::new(), Fake::new());
+    for act in [Fault::DOWN, Fault::Hang, Fault::HangAfter] {
+        let stores = Stores::new(Fake::member(), Fake::member());
         stores.new.advance(9).await;
-        stores.old.on(Op::Raise, act);
+        stores.old.always(Op::RaiseFence, act);
         let error = stores.turn(Config::Both).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{act:?}");
         tokio::time::sleep(OP_TIMEOUT).await;
@@ -192,11 +193,11 @@ async fn c4_a_member_that_was_not_raised_is_no_grant_where_all_are_needed() {
 
 #[tokio::test(start_paused = true)]
 async fn c14_a_holder_is_seen_and_freed_by_its_token_with_a_base_in_it() {
-    let stores = Stores::new(unraised(), Fake::new());
+    let stores = Stores::new(unraised(), Fake::member());
     let quorum = stores.both().with_first_token_base(BASE).unwrap();
     let mut claim = quorum.claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
-    let name = super::fakes::name();
+    let name = super::members::name();
     assert_eq!(quorum.inspect(&name).await.unwrap().holders[0].token, Some(token));
     let own = FencingToken::new(token.get() - BASE);
     assert_eq!(quorum.force_release(&name, own).await.unwrap(), Released::NotHeld);
@@ -208,11 +209,11 @@ async fn c14_a_holder_is_seen_and_freed_by_its_token_with_a_base_in_it() {
 #[tokio::test(start_paused = true)]
 async fn c14_a_holder_of_the_step_before_is_seen_and_freed_by_the_token_of_its_grant() {
     for (holds, looks) in [(Config::Both, Config::Based), (Config::Based, Config::Both)] {
-        let stores = Stores::new(unraised(), Fake::new());
+        let stores = Stores::new(unraised(), Fake::member());
         stores.old.advance(9_000).await;
         let mut claim = stores.of(holds).0.claim(spec("x")).unwrap();
         let token = grant(&mut *claim).await.token;
-        let (other, name) = (stores.of(looks).0, super::fakes::name());
+        let (other, name) = (stores.of(looks).0, super::members::name());
         assert_eq!(other.inspect(&name).await.unwrap().holders[0].token, Some(token), "{looks:?}");
         let wrong = FencingToken::new(token.get() + 1);
         assert_eq!(other.force_release(&name, wrong).await.unwrap(), Released::NotHeld);
@@ -228,16 +229,16 @@ fn c13_only_the_first_of_all_may_have_a_base_and_only_if_it_cant_be_raised() {
         assert_eq!(error.kind(), ErrorKind::InvalidOption);
         error.to_string()
     };
-    let pair = [unraised(), Fake::new()];
-    assert!(refusal(&[Fake::new()], Need::Majority, 1).contains("give it beside the members"));
-    assert!(refusal(&[Fake::new(), unraised()], Need::All, 1).contains("its tokens are raised"));
+    let pair = [unraised(), Fake::member()];
+    assert!(refusal(&[Fake::member()], Need::Majority, 1).contains("give it beside the members"));
+    assert!(refusal(&[Fake::member(), unraised()], Need::All, 1).contains("its tokens are raised"));
     assert!(refusal(&pair, Need::All, (1 << 62) + 1).contains("is too large"));
     try_of(&pair, Need::All).unwrap().with_first_token_base(1 << 62).unwrap();
 }
 
 /// Both members, the leading one behind by three, and the last token.
 async fn behind() -> (Stores, Quorum, FencingToken) {
-    let stores = Stores::new(unraised(), Fake::new());
+    let stores = Stores::new(unraised(), Fake::member());
     stores.old.advance(50).await;
     let (new, old) = (stores.turn(Config::New).await.unwrap(), stores.turn(Config::Old).await.unwrap());
     stores.old.advance(3).await;
@@ -247,14 +248,20 @@ async fn behind() -> (Stores, Quorum, FencingToken) {
 
 #[tokio::test(start_paused = true)]
 async fn c6_c8_a_leading_member_that_fails_as_it_catches_up_keeps_nothing() {
-    for act in [Act::Silent, Act::LostReply, Act::Down, Act::SlowReply(OP_TIMEOUT), Act::Late(OP_TIMEOUT)] {
+    for act in [
+        Fault::Hang,
+        Fault::HangAfter,
+        Fault::DOWN,
+        Fault::SlowReply(OP_TIMEOUT),
+        Fault::SlowRequest(OP_TIMEOUT),
+    ] {
         let (stores, quorum, last) = behind().await;
         let mut claim = quorum.claim(spec("x")).unwrap();
-        stores.new.on(Op::Release, act);
+        stores.new.always(Op::Release, act);
         let start = tokio::time::Instant::now();
         claim.attempt(Wait::No).await.unwrap_err();
         assert!(start.elapsed() < OP_TIMEOUT, "{act:?}");
-        stores.new.on(Op::Release, Act::Pass);
+        stores.new.always(Op::Release, Fault::Pass);
         tokio::time::sleep(OP_TIMEOUT * 3).await;
         assert_eq!(shown(&[stores.new.clone(), stores.old.clone()]).await, [None; 2], "{act:?}");
         // Again with the same claim.
@@ -269,8 +276,11 @@ async fn c4_c6_a_call_that_is_dropped_as_the_leading_member_catches_up_leaves_no
     for (at, again) in (0..14).flat_map(|at| [(at, false), (at, true)]) {
         let (stores, quorum, last) = behind().await;
         for fake in [&stores.new, &stores.old] {
-            for op in [Op::Attempt, Op::Raise, Op::Release] {
-                fake.on(op, if at % 2 == 0 { Act::Late(ms(10)) } else { Act::SlowReply(ms(10)) });
+            for op in [Op::Attempt, Op::RaiseFence, Op::Release] {
+                fake.always(
+                    op,
+                    if at % 2 == 0 { Fault::SlowRequest(ms(10)) } else { Fault::SlowReply(ms(10)) },
+                );
             }
         }
         let mut claim = quorum.claim(spec("x")).unwrap();

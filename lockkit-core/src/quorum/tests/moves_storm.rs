@@ -12,13 +12,14 @@ use tokio::{
 };
 
 use super::{
-    fakes::{Act, Fake, OP_TIMEOUT, Op, TTL, ms, spec},
+    members::{OP_TIMEOUT, TTL, ms, spec},
     moves::{BASED, Config, RAISED, Stores, unraised},
 };
 use crate::{
     chance::{Seeded, below as any},
     clock::{Clock, Tick},
     driver::held::deadline_of,
+    fake::{Fake, Fault, Op},
     spi::{Attempt, Claim, Grant, Pulse, Wait},
 };
 
@@ -129,24 +130,24 @@ async fn ask(claim: &mut dyn Claim) -> Option<(Tick, Grant)> {
 async fn disturb(fakes: [Fake; 2]) {
     loop {
         for fake in &fakes {
-            for op in [Op::Attempt, Op::KeepAlive, Op::Raise, Op::Release] {
-                fake.on(op, any_act());
+            for op in [Op::Attempt, Op::KeepAlive, Op::RaiseFence, Op::Release] {
+                fake.always(op, any_act());
             }
         }
         sleep(ms(any(60))).await;
     }
 }
 
-fn any_act() -> Act {
+fn any_act() -> Fault {
     match any(50) {
-        0 => Act::Late(ms(any(900))),
-        1 => Act::SlowReply(ms(any(900))),
-        2 => Act::Late(ms(any(40))),
-        3 => Act::SlowReply(ms(any(40))),
-        4 => Act::Silent,
-        5 => Act::LostReply,
-        6 => Act::Down,
-        _ => Act::Pass,
+        0 => Fault::SlowRequest(ms(any(900))),
+        1 => Fault::SlowReply(ms(any(900))),
+        2 => Fault::SlowRequest(ms(any(40))),
+        3 => Fault::SlowReply(ms(any(40))),
+        4 => Fault::Hang,
+        5 => Fault::HangAfter,
+        6 => Fault::DOWN,
+        _ => Fault::Pass,
     }
 }
 
@@ -171,8 +172,8 @@ async fn storm(stores: Stores, steps: impl IntoIterator<Item = Config>) -> Regis
         services.join_all().await;
         faults.abort();
         let _ = faults.await;
-        new.all(Act::Pass);
-        old.all(Act::Pass);
+        new.all(Fault::Pass);
+        old.all(Fault::Pass);
         sleep(TTL * 4).await;
         let token = world.stores.turn(pair[1]).await.unwrap().get();
         world.register().enter(pair[1], token, Clock::Tokio.now());
@@ -189,7 +190,7 @@ async fn c1_c4_a_move_in_a_storm_breaks_nothing() {
     let _seeded = Seeded::storm();
     for _ in 0..ROUNDS {
         for (new, old) in [(0, 0), (0, 5_000), (5_000, 0)] {
-            let stores = Stores::new(Fake::new(), Fake::new());
+            let stores = Stores::new(Fake::member(), Fake::member());
             stores.new.advance(new).await;
             stores.old.advance(old).await;
             let register = storm(stores, and_back(RAISED)).await;
@@ -197,7 +198,7 @@ async fn c1_c4_a_move_in_a_storm_breaks_nothing() {
             assert_eq!(register.faults, [""; 0], "{new} and {old}");
             assert!(register.grants > 10, "{} grants", register.grants);
         }
-        let stores = Stores::new(unraised(), Fake::new());
+        let stores = Stores::new(unraised(), Fake::member());
         stores.old.advance(9_000).await;
         let register = storm(stores, and_back(BASED)).await;
         assert_eq!(register.faults, [""; 0], "with a base");

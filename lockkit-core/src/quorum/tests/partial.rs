@@ -5,11 +5,12 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{
-    fakes::{Act, Fake, OP_TIMEOUT, Op, TTL, fakes, ms, name, quorum, shown, spec},
     grant::grant,
+    members::{OP_TIMEOUT, TTL, fakes, ms, name, quorum, shown, spec},
 };
 use crate::{
     Clock, FencingToken, LockOptions, Locker,
+    fake::{Fake, Fault, Op},
     spi::{Backend as _, Claim, ClaimSpec, Pulse, Released},
 };
 
@@ -24,7 +25,7 @@ fn short_spec() -> ClaimSpec {
 
 /// The first member has leases, the second and the third have none.
 fn one_with_leases() -> [Fake; 3] {
-    [Fake::new(), Fake::new().lasting(), Fake::new().lasting()]
+    [Fake::member(), Fake::member().without_leases(), Fake::member().without_leases()]
 }
 
 /// Another client, which is not disturbed, gets the lock and gives it back.
@@ -41,8 +42,8 @@ async fn c4_the_token_rises_with_a_late_grant_after_the_end_of_a_lease() {
     let fakes = one_with_leases();
     fakes[0].advance(10).await;
     // The win waits for this raise. Meanwhile the lease of the first member ends, and another client is granted.
-    fakes[1].on(Op::Raise, Act::Late(ms(600)));
-    fakes[2].on(Op::Attempt, Act::Late(ms(700)));
+    fakes[1].always(Op::RaiseFence, Fault::SlowRequest(ms(600)));
+    fakes[2].always(Op::Attempt, Fault::SlowRequest(ms(700)));
     let mut claim = quorum(&fakes).claim(short_spec()).unwrap();
     let another = async {
         sleep(SHORT + ms(50)).await;
@@ -54,7 +55,7 @@ async fn c4_the_token_rises_with_a_late_grant_after_the_end_of_a_lease() {
 
 /// A claim that won with the first two members. The third one grants once somebody polls again.
 async fn won_without_the_third(fakes: &[Fake]) -> (Box<dyn Claim>, FencingToken) {
-    fakes[2].on(Op::Attempt, Act::Late(SHORT + ms(200)));
+    fakes[2].always(Op::Attempt, Fault::SlowRequest(SHORT + ms(200)));
     let mut claim = quorum(fakes).claim(short_spec()).unwrap();
     let token = grant(&mut *claim).await.token;
     (claim, token)
@@ -88,11 +89,11 @@ async fn c10_a_late_grant_does_not_revive_a_hold_that_ended_meanwhile() {
 async fn a_late_grant_and_a_silent_member() -> (Vec<Fake>, Box<dyn Claim>, FencingToken) {
     let fakes = fakes(3);
     fakes[0].advance(1_000).await;
-    fakes[2].on(Op::Attempt, Act::SlowReply(ms(100)));
+    fakes[2].always(Op::Attempt, Fault::SlowReply(ms(100)));
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
     assert!(shown(&fakes).await[2].unwrap().1 < token, "nothing was late");
-    fakes[1].on(Op::Look, Act::Silent);
+    fakes[1].always(Op::Inspect, Fault::Hang);
     (fakes, claim, token)
 }
 
@@ -118,7 +119,7 @@ async fn c14_force_release_of_a_held_lock_never_answers_that_it_is_not_held() {
     let quorum = quorum(&fakes);
     let error = quorum.force_release(&name(), token).await.unwrap_err();
     assert!(!error.is_outcome_unknown(), "nothing was sent: {error:?}");
-    fakes[1].on(Op::Look, Act::Pass);
+    fakes[1].always(Op::Inspect, Fault::Pass);
     assert_eq!(quorum.force_release(&name(), token).await.unwrap(), Released::Freed);
     assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Lost(_)));
 }
@@ -127,20 +128,20 @@ async fn c14_force_release_of_a_held_lock_never_answers_that_it_is_not_held() {
 #[tokio::test(start_paused = true)]
 async fn c14_a_held_lock_is_not_called_free_while_a_member_of_it_is_silent() {
     let fakes = fakes(3);
-    fakes[2].all(Act::Down);
+    fakes[2].all(Fault::DOWN);
     let quorum = quorum(&fakes);
     let mut claim = quorum.claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
-    fakes[2].all(Act::Pass);
-    for act in [Act::Silent, Act::Down] {
-        fakes[1].on(Op::Look, act);
+    fakes[2].all(Fault::Pass);
+    for act in [Fault::Hang, Fault::DOWN] {
+        fakes[1].always(Op::Inspect, act);
         quorum.inspect(&name()).await.unwrap_err();
         quorum.force_release(&name(), token).await.unwrap_err();
     }
-    fakes[1].on(Op::Look, Act::Pass);
+    fakes[1].always(Op::Inspect, Fault::Pass);
     assert_eq!(quorum.inspect(&name()).await.unwrap().holders[0].token, Some(token));
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
-    fakes[1].on(Op::Look, Act::Silent);
+    fakes[1].always(Op::Inspect, Fault::Hang);
     assert!(quorum.inspect(&name()).await.unwrap().holders.is_empty());
 }
 
@@ -150,7 +151,7 @@ async fn c14_a_ballot_that_is_not_won_yet_is_shown_with_no_smaller_token() {
     let fakes = fakes(3);
     for (place, ahead) in [(0, 30), (1, 10), (2, 20)] {
         fakes[place].advance(ahead).await;
-        fakes[place].on(Op::Raise, Act::Late(ms(30)));
+        fakes[place].always(Op::RaiseFence, Fault::SlowRequest(ms(30)));
     }
     let quorum = quorum(&fakes);
     let mut claim = quorum.claim(spec("x")).unwrap();
@@ -168,7 +169,7 @@ async fn c14_a_ballot_that_is_not_won_yet_is_shown_with_no_smaller_token() {
 async fn c14_one_leadership_has_one_term_whichever_member_is_silent() {
     let fakes = fakes(3);
     fakes[0].advance(1_000).await;
-    fakes[2].on(Op::Attempt, Act::SlowReply(ms(100)));
+    fakes[2].always(Op::Attempt, Fault::SlowReply(ms(100)));
     let locker = || Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
     let (candidate, observer) = (locker(), locker());
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
@@ -176,14 +177,14 @@ async fn c14_one_leadership_has_one_term_whichever_member_is_silent() {
     let leadership = election.campaign("a").await.unwrap();
     let mut watch = observer.election("x").unwrap().with_options(options).unwrap().watch();
     for round in 0..200_usize {
-        fakes.iter().for_each(|fake| fake.on(Op::Look, Act::Pass));
-        fakes[(round + 1) % 3].on(Op::Look, Act::Silent);
+        fakes.iter().for_each(|fake| fake.always(Op::Inspect, Fault::Pass));
+        fakes[(round + 1) % 3].always(Op::Inspect, Fault::Hang);
         let Ok(news) = tokio::time::timeout(ms(200), watch.changed()).await else { continue };
         let leader = news.unwrap().expect("it leads");
         assert_eq!(leader.term, leadership.term());
     }
     assert!(watch.current().is_some());
-    fakes.iter().for_each(|fake| fake.on(Op::Look, Act::Pass));
+    fakes.iter().for_each(|fake| fake.always(Op::Inspect, Fault::Pass));
     leadership.resign().await.unwrap();
     drop(watch);
     for locker in [candidate, observer] {

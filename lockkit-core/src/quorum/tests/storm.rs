@@ -10,10 +10,11 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::fakes::{Act, Fake, TTL, fakes, ms, name, of, shown};
+use super::members::{TTL, fakes, ms, name, of, shown};
 use crate::{
     Clock, FencingToken, LockGuard, LockOptions, Locker, Need, OwnerId, Renewal,
     chance::{Seeded, below as any},
+    fake::{Fake, Fault},
     spi::Released,
 };
 
@@ -48,15 +49,15 @@ struct Told {
     freed: Mutex<Vec<(FencingToken, Instant)>>,
 }
 
-fn any_act() -> Act {
+fn any_act() -> Fault {
     let delay = ms(any(400));
     match any(10) {
-        0 => Act::Silent,
-        1 => Act::LostReply,
-        2 => Act::Down,
-        3 => Act::Late(delay),
-        4 => Act::SlowReply(delay),
-        _ => Act::Pass,
+        0 => Fault::Hang,
+        1 => Fault::HangAfter,
+        2 => Fault::DOWN,
+        3 => Fault::SlowRequest(delay),
+        4 => Fault::SlowReply(delay),
+        _ => Fault::Pass,
     }
 }
 
@@ -178,7 +179,7 @@ async fn storm(fakes: Vec<Fake>, need: Need) -> (usize, usize) {
         fakes[usize::try_from(any(many)).unwrap()].all(any_act());
         sleep(ms(1 + any(199))).await;
     }
-    fakes.iter().for_each(|fake| fake.all(Act::Pass));
+    fakes.iter().for_each(|fake| fake.all(Fault::Pass));
     tasks.join_all().await;
     for locker in lockers {
         locker.shutdown().await.unwrap();
@@ -196,7 +197,7 @@ async fn c1_c4_c6_a_storm_at_random_breaks_nothing() {
             let mut fakes = fakes(members);
             // Some members have no leases: of every second round the last ones.
             for fake in fakes.iter_mut().skip(1).filter(|_| round % 2 == 1) {
-                *fake = fake.clone().lasting();
+                *fake = fake.clone().without_leases();
             }
             let (grants, looks) = storm(fakes, need).await;
             println!("{need} of {members}: {grants} grants, {looks} looks at their holders");

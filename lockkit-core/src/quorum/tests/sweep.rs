@@ -3,11 +3,12 @@
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    fakes::{Act, Fake, OP_TIMEOUT, Op, TTL, fakes, ms, occupy, quorum, shown, spec},
     grant::grant,
+    members::{OP_TIMEOUT, TTL, fakes, ms, occupy, quorum, shown, spec},
 };
 use crate::{
     Clock, LockOptions, Locker,
+    fake::{Fake, Fault, Op},
     spi::{Attempt, Backend as _, ClaimSpec, Released, Wait},
 };
 
@@ -21,10 +22,10 @@ async fn eventually_free(fakes: &[Fake]) {
 
 #[tokio::test(start_paused = true)]
 async fn c6_what_a_lost_ballot_left_is_taken_back() {
-    for act in [Act::LostReply, Act::Late(ms(700)), Act::SlowReply(ms(700))] {
+    for act in [Fault::HangAfter, Fault::SlowRequest(ms(700)), Fault::SlowReply(ms(700))] {
         let fakes = fakes(3);
         let others = [occupy(&fakes[0]).await, occupy(&fakes[1]).await];
-        fakes[2].on(Op::Attempt, act);
+        fakes[2].always(Op::Attempt, act);
         let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
         assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Busy { .. }));
         drop(claim);
@@ -37,7 +38,7 @@ async fn c6_what_a_lost_ballot_left_is_taken_back() {
 #[tokio::test(start_paused = true)]
 async fn c6_a_late_grant_of_a_released_lock_is_taken_back() {
     let fakes = fakes(3);
-    fakes[2].on(Op::Attempt, Act::Late(ms(500)));
+    fakes[2].always(Op::Attempt, Fault::SlowRequest(ms(500)));
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
@@ -50,7 +51,7 @@ async fn c2_an_old_ballots_late_release_frees_no_newer_grant() {
     let fakes = fakes(3);
     let mut other = occupy(&fakes[0]).await;
     let mut another = occupy(&fakes[1]).await;
-    fakes[2].on(Op::Release, Act::Late(ms(900)));
+    fakes[2].always(Op::Release, Fault::SlowRequest(ms(900)));
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Busy { .. }));
     other.release().await.unwrap();
@@ -74,7 +75,7 @@ async fn c6_a_claim_that_is_dropped_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn c6_the_task_ends_when_nothing_is_left() {
     let fakes = fakes(3);
-    fakes[2].all(Act::Silent);
+    fakes[2].all(Fault::Hang);
     let quorum = quorum(&fakes);
     for _ in 0..40 {
         let mut claim = quorum.claim(spec("x")).unwrap();
@@ -82,7 +83,7 @@ async fn c6_the_task_ends_when_nothing_is_left() {
         claim.release().await.unwrap();
     }
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 1, "one task for all of it");
-    fakes[2].all(Act::Pass);
+    fakes[2].all(Fault::Pass);
     tokio::time::sleep(TTL).await;
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
     assert_eq!(shown(&fakes).await, [None; 3]);
@@ -91,7 +92,7 @@ async fn c6_the_task_ends_when_nothing_is_left() {
 #[tokio::test(start_paused = true)]
 async fn c6_what_a_dead_member_has_is_left_to_its_lease() {
     let fakes = fakes(3);
-    fakes[2].all(Act::Silent);
+    fakes[2].all(Fault::Hang);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
     claim.release().await.unwrap();
@@ -102,10 +103,10 @@ async fn c6_what_a_dead_member_has_is_left_to_its_lease() {
 #[tokio::test(start_paused = true)]
 async fn c7_a_close_waits_for_the_sweep_but_not_for_the_dead() {
     let fakes = fakes(3);
-    fakes[1].on(Op::Attempt, Act::Late(ms(300)));
+    fakes[1].always(Op::Attempt, Fault::SlowRequest(ms(300)));
     let quorum = quorum(&fakes);
     let mut claim = quorum.claim(spec("x")).unwrap();
-    fakes[2].on(Op::Release, Act::Silent);
+    fakes[2].always(Op::Release, Fault::Hang);
     grant(&mut *claim).await;
     claim.release().await.unwrap();
     drop(claim);
@@ -121,7 +122,7 @@ async fn c7_a_close_waits_for_the_sweep_but_not_for_the_dead() {
 #[tokio::test(start_paused = true)]
 async fn c6_a_close_waits_for_the_claim_with_the_longest_requests() {
     let fakes = fakes(3);
-    fakes[2].on(Op::Attempt, Act::SlowReply(ms(300)));
+    fakes[2].always(Op::Attempt, Fault::SlowReply(ms(300)));
     let quorum = quorum(&fakes);
     for (name, op_timeout) in [("x", OP_TIMEOUT), ("y", ms(20))] {
         let mut claim = quorum.claim(ClaimSpec { op_timeout, ..spec(name) }).unwrap();
@@ -138,14 +139,14 @@ fn c6_the_sweep_outlives_its_runtime() {
     let runtime =
         || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let fakes = fakes(3);
-    fakes[2].on(Op::Release, Act::Silent);
+    fakes[2].always(Op::Release, Fault::Hang);
     let quorum = quorum(&fakes);
     runtime().block_on(async {
         let mut claim = quorum.claim(spec("x")).unwrap();
         grant(&mut *claim).await;
         claim.release().await.unwrap();
     });
-    fakes[2].all(Act::Pass);
+    fakes[2].all(Fault::Pass);
     runtime().block_on(async {
         assert!(shown(&fakes).await[2].is_some());
         quorum.close().await.unwrap();
@@ -181,11 +182,11 @@ async fn c6_what_was_extended_is_taken_back_for_as_long_as_it_may_live() {
     grant(&mut *claim).await;
     claim.extend(TTL * 20).await.unwrap();
     tokio::time::sleep(ms(100)).await;
-    fakes[2].all(Act::Silent);
+    fakes[2].all(Fault::Hang);
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
     drop(claim);
     tokio::time::sleep(TTL * 2).await;
     assert!(shown(&fakes).await[2].is_some());
-    fakes[2].all(Act::Pass);
+    fakes[2].all(Fault::Pass);
     eventually_free(&fakes).await;
 }

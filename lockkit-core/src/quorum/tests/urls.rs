@@ -7,9 +7,9 @@ use std::sync::{
 
 use async_trait::async_trait;
 
-use super::fakes::Fake;
 use crate::{
     Connector, Error, ErrorKind, LockOptions, Registry, Renewal, Result,
+    fake::{Fake, Fault},
     spi::{Backend, Released},
     url::StoreUrl,
 };
@@ -42,7 +42,7 @@ impl Connector for Fakes {
             return Err(Error::new(ErrorKind::Unavailable, "nobody is there"));
         }
         if down && self.slow.load(SeqCst) {
-            tokio::time::sleep(super::fakes::ms(20)).await;
+            tokio::time::sleep(super::members::ms(20)).await;
         }
         let fake = Fake::on_boot_clock();
         self.made.lock().unwrap().push(fake.clone());
@@ -173,16 +173,16 @@ async fn c13_a_member_that_is_down_at_the_start_comes_later() {
     let url = "quorum://?member=fake://up&member=fake://:hunter2@down&member=fake://up2";
     let locker = registry.connect(url).await.unwrap();
     assert!(!format!("{locker:?}").contains("hunter"), "{locker:?}");
-    let options = LockOptions::new().with_op_timeout(super::fakes::ms(500));
+    let options = LockOptions::new().with_op_timeout(super::members::ms(500));
     let mutex = locker.mutex("x").unwrap().with_options(options).unwrap();
     let guard = mutex.lock().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
-    fakes.made.lock().unwrap()[1].all(super::fakes::Act::Down);
+    fakes.made.lock().unwrap()[1].all(Fault::DOWN);
     let error = mutex.try_lock().await.unwrap_err().to_string();
     assert!(error.contains("member 2 (fake://down): nobody is there"), "{error}");
     fakes.up.store(true, SeqCst);
     let guard = mutex.lock().await.unwrap();
-    fakes.made.lock().unwrap()[1].all(super::fakes::Act::Pass);
+    fakes.made.lock().unwrap()[1].all(Fault::Pass);
     assert_eq!(fakes.made.lock().unwrap().len(), 3);
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     locker.shutdown().await.unwrap();
@@ -196,11 +196,11 @@ async fn c13_a_late_member_that_can_do_less_is_refused() {
         let locker = registry.connect(url).await.unwrap();
         fakes.up.store(true, SeqCst);
         if mute { &fakes.mute } else { &fakes.lesser }.store(true, SeqCst);
-        fakes.made.lock().unwrap()[0].all(super::fakes::Act::Down);
+        fakes.made.lock().unwrap()[0].all(Fault::DOWN);
         let error = locker.mutex("x").unwrap().try_lock().await.unwrap_err().to_string();
         let wanted = format!("fake://down is not what the other members of its scheme are: it has {lacking}");
         assert!(error.contains(&wanted), "{error}");
-        fakes.made.lock().unwrap()[0].all(super::fakes::Act::Pass);
+        fakes.made.lock().unwrap()[0].all(Fault::Pass);
         let start = std::time::Instant::now();
         for _ in 0..100 {
             drop(locker.mutex("x").unwrap().lock().await.unwrap());
@@ -218,16 +218,16 @@ async fn c8_a_late_member_is_connected_to_by_whoever_waits() {
     let (registry, fakes) = registry();
     let url = "quorum://?member=fake://up&member=fake://down&member=fake://up2";
     let locker = registry.connect(url).await.unwrap();
-    let options = LockOptions::new().with_op_timeout(super::fakes::ms(500)).with_renewal(Renewal::Manual);
+    let options = LockOptions::new().with_op_timeout(super::members::ms(500)).with_renewal(Renewal::Manual);
     let mutex = |name: &str| locker.mutex(name).unwrap().with_options(options.clone()).unwrap();
     fakes.slow.store(true, SeqCst);
     fakes.up.store(true, SeqCst);
     let first = mutex("x").lock().await.unwrap();
-    fakes.made.lock().unwrap()[1].all(super::fakes::Act::Down);
-    let wait = super::fakes::ms(2_000);
+    fakes.made.lock().unwrap()[1].all(Fault::DOWN);
+    let wait = super::members::ms(2_000);
     let second = mutex("y").lock_timeout(wait).await.expect("two of three are there").unwrap();
     assert!(first.is_held());
-    fakes.made.lock().unwrap()[1].all(super::fakes::Act::Pass);
+    fakes.made.lock().unwrap()[1].all(Fault::Pass);
     drop((first, second));
     locker.shutdown().await.unwrap();
 }

@@ -42,12 +42,6 @@ pub(crate) fn children_of(parent: u32) -> Vec<u32> {
     })
 }
 
-/// A process that has ended, whether or not somebody has taken note.
-pub(crate) fn has_ended(pid: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
-}
-
 /// What a process was started with, as everybody can read it.
 pub(crate) fn shown_of(pid: u32) -> String {
     let read = |what| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();

@@ -11,6 +11,7 @@ use lockkit_core::{
 use crate::{
     faulty::Faulty,
     harness::{BoxError, Faults, Harness, Hook, Link, Store},
+    mutant::{Flaw, Mutation},
     wait::ms,
 };
 
@@ -20,23 +21,36 @@ pub struct QuorumStore {
     name: String,
     members: usize,
     need: Need,
+    flaw: Option<Flaw>,
 }
 
 impl QuorumStore {
     /// A quorum of so many members.
     #[must_use]
     pub fn new(members: usize, need: Need) -> Self {
-        Self { name: format!("quorum-{need}-of-{members}"), members, need }
+        Self { name: format!("quorum-{need}-of-{members}"), members, need, flaw: None }
+    }
+
+    /// Puts a flaw into the quorum and into each of its members.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_flaw(mut self, flaw: Flaw) -> Self {
+        self.flaw = Some(flaw);
+        self
     }
 
     fn harness(&self) -> QuorumHarness {
         let members = (0..self.members).map(|place| {
             let memory = Memory::new();
-            let faulty = Faulty::new(Arc::new(memory.clone()));
+            let mut member: Arc<dyn Backend> = Arc::new(memory.clone());
+            if let Some(flaw) = self.flaw {
+                member = Mutation::new(flaw).wrap(member);
+            }
+            let faulty = Faulty::new(member);
             faulty.line().set(stagger(place));
             (memory, Arc::new(faulty))
         });
-        QuorumHarness { members: members.collect(), need: self.need }
+        QuorumHarness { members: members.collect(), need: self.need, flaw: self.flaw }
     }
 }
 
@@ -64,13 +78,16 @@ impl Store for QuorumStore {
 struct QuorumHarness {
     members: Vec<(Memory, Arc<Faulty>)>,
     need: Need,
+    flaw: Option<Flaw>,
 }
 
 impl QuorumHarness {
+    fn members(&self) -> Vec<Arc<dyn Backend>> {
+        self.members.iter().map(|(_, faulty)| -> Arc<dyn Backend> { Arc::<Faulty>::clone(faulty) }).collect()
+    }
+
     fn quorum(&self) -> Result<Quorum, BoxError> {
-        let members =
-            self.members.iter().map(|(_, faulty)| -> Arc<dyn Backend> { Arc::<Faulty>::clone(faulty) });
-        Ok(Quorum::with_need(members.collect(), self.need)?)
+        Ok(Quorum::with_need(self.members(), self.need)?)
     }
 }
 
@@ -88,7 +105,11 @@ fn stagger(place: usize) -> Faults {
 #[async_trait]
 impl Harness for QuorumHarness {
     async fn connect(&self) -> Result<Arc<dyn Backend>, BoxError> {
-        Ok(Arc::new(self.quorum()?))
+        let quorum = Arc::new(self.quorum()?);
+        Ok(match self.flaw {
+            Some(flaw) => Mutation::new(flaw).wrap_whole(quorum, self.members()),
+            None => quorum,
+        })
     }
 
     async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {

@@ -8,13 +8,10 @@ use std::{process::ExitCode, sync::Arc};
 
 use lockkit_conformance::Store;
 
-use self::support::{blocking::BlockingStore, min_ttl::MinTtlStore, session::SessionStore};
+use self::support::{blocking::blocking, min_ttl::min_ttl, session::SessionStore};
 
 fn main() -> ExitCode {
-    let stores: [Arc<dyn Store>; 3] = [
-        Arc::new(MinTtlStore { refuses: true }),
-        Arc::new(SessionStore(None)),
-        Arc::new(BlockingStore(None)),
-    ];
+    let stores: [Arc<dyn Store>; 3] =
+        [Arc::new(min_ttl(true)), Arc::new(SessionStore(None)), Arc::new(blocking(None))];
     lockkit_conformance::main_on_one_lock(stores)
 }

@@ -2,7 +2,6 @@
 //! right store passes the same cases.
 
 mod mutant;
-mod parts;
 mod slow;
 #[path = "../support/mod.rs"]
 mod support;
@@ -10,15 +9,20 @@ mod support;
 use std::{collections::BTreeSet, process::ExitCode, sync::Arc, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use lockkit_conformance::{Store, override_slack, run_case, stores::MemoryStore};
+use lockkit_conformance::{
+    Store,
+    mutant::Flaw,
+    override_slack, run_case,
+    stores::{MemoryStore, QuorumStore},
+};
+use lockkit_core::Need;
 
 use self::{
-    mutant::{Flaw, MutantStore},
-    parts::{PartsFlaw, PartsStore},
+    mutant::MutantStore,
     slow::{SlowStore, Slowness},
     support::{
-        blocking::{BlockingFlaw, BlockingStore},
-        min_ttl::MinTtlStore,
+        blocking::{BlockingFlaw, blocking},
+        min_ttl::min_ttl,
         session::{SessionFlaw, SessionStore},
     },
 };
@@ -52,6 +56,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (Flaw::NoLease, &["c9_a_dead_holder_frees_within_its_lease"]),
     (Flaw::NoQueue, &["c12_waiters_are_granted_in_order"]),
     (Flaw::NoRecheckAfterWait, &["c8_a_spurious_wake_up_grants_nothing"]),
+    (Flaw::NeverRenewed, &["c10_a_live_holder_keeps_it_for_many_leases"]),
     (Flaw::NoteIsRenewal, &["c10_notes_back_to_back_do_not_starve_renewal"]),
     (Flaw::NoteIsReplaced, &["c5_an_older_note_never_replaces_a_newer_one"]),
     (
@@ -62,6 +67,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (Flaw::QueueEntryStays, &["c8_a_wait_that_timed_out_is_out_of_the_queue"]),
     (Flaw::ReadersApart, &["c1_readers_share_and_exclude_the_writer"]),
     (Flaw::ReleaseAlwaysFreed, &["c7_a_release_says_freed_or_not_held"]),
+    (Flaw::ReleasedIsNotHeld, &["c7_a_release_says_freed_or_not_held"]),
     (Flaw::RenewalOfNothing, &["c10_a_live_holder_keeps_it_for_many_leases"]),
     (Flaw::RenewalRecreates, &["c2_a_renewal_never_recreates"]),
     (Flaw::RenewalTellsWhatIsLeft, &["c3_a_clock_that_goes_back_promises_no_more_than_was_asked"]),
@@ -74,9 +80,15 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             "c3_a_hold_ends_at_its_max_and_is_freed",
         ],
     ),
+    (
+        Flaw::ReplyLostIsFailed,
+        &["c5_a_storm_of_faults_breaks_nothing", "c7_a_release_whose_reply_is_lost_is_freed"],
+    ),
     (Flaw::RetryReportsWholeLease, &["c5_a_retry_reports_a_lease_that_the_store_has"]),
     (Flaw::SlowRenewal, &["c10_a_live_holder_keeps_it_for_many_leases"]),
+    (Flaw::SlowRenewalIgnored, &["c10_slow_round_trips_end_no_hold"]),
     (Flaw::TokenSharedByPermits, &["c4_no_two_permits_share_a_token"]),
+    (Flaw::UnreleasedOnTrouble, &["c5_a_storm_of_faults_breaks_nothing", "c7_a_release_is_idempotent"]),
 ];
 
 /// Each flaw of a store with sessions, and the cases that must fail on it.
@@ -93,11 +105,12 @@ const CAUGHT_ON_SESSIONS: &[(SessionFlaw, &[&str])] = &[
     ),
     (SessionFlaw::LateIsNoProof, &["c10_slow_round_trips_end_no_hold"]),
     (SessionFlaw::ProvenByNothing, &["c3_the_store_keeps_what_it_confirmed"]),
-    (
-        SessionFlaw::SessionForClaim,
-        &["c2_a_past_owners_renewal_is_refused", "c10_a_lost_renewal_is_believed"],
-    ),
 ];
+
+/// A flaw of a store with or without sessions: there, whoever asks is told the session's lease, also when the claim is
+/// gone.
+const CAUGHT_ON_SESSIONS_TOO: (Flaw, [&str; 2]) =
+    (Flaw::LostRenewalIgnored, ["c2_a_past_owners_renewal_is_refused", "c10_a_lost_renewal_is_believed"]);
 
 /// Cases with leases of some milliseconds, which pass on a store that is right and slow.
 const PASS_ON_SLOW_STORES: &[&str] = &[
@@ -107,16 +120,16 @@ const PASS_ON_SLOW_STORES: &[&str] = &[
 ];
 
 /// Each flaw of a store of several parts, and the cases that must fail on it.
-const CAUGHT_ON_PARTS: &[(PartsFlaw, &[&str])] = &[
+const CAUGHT_ON_PARTS: &[(Flaw, &[&str])] = &[
     (
-        PartsFlaw::LooksAtOneMember,
+        Flaw::LooksAtOnePart,
         &[
             "c14_no_other_token_is_shown_while_a_part_is_late_or_silent",
             "c14_election_a_leader_has_one_term_whichever_part_is_silent",
         ],
     ),
-    (PartsFlaw::NeverRaised, &["c4_tokens_rise_whichever_part_joins_late"]),
-    (PartsFlaw::UnclearIsFree, &["c14_a_held_lock_is_never_called_free_while_a_part_is_silent"]),
+    (Flaw::NeverRaised, &["c4_tokens_rise_whichever_part_joins_late"]),
+    (Flaw::UnclearIsFree, &["c14_a_held_lock_is_never_called_free_while_a_part_is_silent"]),
 ];
 
 const BLOCKING_CASE: &str = "c6_a_cancelled_waiter_leaves_the_store_at_once";
@@ -128,10 +141,8 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for (flaw, cases) in CAUGHT {
         for case in *cases {
-            let store = || MutantStore(*flaw);
-            trials.push(Trial::test(format!("{flaw:?}::is_caught_by::{case}"), move || {
-                is_caught(store(), case)
-            }));
+            let store = MutantStore { right: MemoryStore::new(), flaw: *flaw };
+            trials.push(Trial::test(format!("{flaw:?}::is_caught_by::{case}"), || is_caught(store, case)));
         }
     }
     for (flaw, cases) in CAUGHT_ON_SESSIONS {
@@ -140,24 +151,29 @@ fn main() -> ExitCode {
             trials.push(Trial::test(name, || is_caught(SessionStore(Some(*flaw)), case)));
         }
     }
+    let (flaw, cases) = CAUGHT_ON_SESSIONS_TOO;
+    for case in cases {
+        let store = MutantStore { right: SessionStore(None), flaw };
+        let name = format!("session::{flaw:?}::is_caught_by::{case}");
+        trials.push(Trial::test(name, || is_caught(store, case)));
+    }
     for (flaw, cases) in CAUGHT_ON_PARTS {
         for case in *cases {
+            let right = QuorumStore::new(3, Need::Majority);
+            let wrong = right.clone().with_flaw(*flaw);
             let name = format!("parts::{flaw:?}::is_caught_by::{case}");
-            trials.push(Trial::test(name, || is_caught(PartsStore(Some(*flaw)), case)));
-            trials.push(Trial::test(format!("parts::the_right_store::passes::{case}"), || {
-                override_slack(None);
-                let store: Arc<dyn Store> = Arc::new(PartsStore(None));
-                Ok(run_case(&store, case)?)
-            }));
+            trials.push(Trial::test(name, || is_caught(wrong, case)));
+            trials
+                .push(Trial::test(format!("parts::the_right_store::passes::{case}"), || passes(right, case)));
         }
     }
     for flaw in CAUGHT_WHILE_BLOCKING {
         let name = format!("blocking::{flaw:?}::is_caught_by::{BLOCKING_CASE}");
-        trials.push(Trial::test(name, || is_caught(BlockingStore(Some(*flaw)), BLOCKING_CASE)));
+        trials.push(Trial::test(name, || is_caught(blocking(Some(*flaw)), BLOCKING_CASE)));
     }
-    let (store, case) = (MinTtlStore { refuses: false }, "c13_bad_options_are_refused");
+    let case = "c13_bad_options_are_refused";
     let name = format!("min_ttl::TakesAnyTtl::is_caught_by::{case}");
-    trials.push(Trial::test(name, move || is_caught(store, case)));
+    trials.push(Trial::test(name, || is_caught(min_ttl(false), case)));
     let cases: BTreeSet<_> = CAUGHT.iter().flat_map(|(_, cases)| *cases).collect();
     for case in cases {
         let name = format!("the_right_store::passes::{case}");
@@ -169,7 +185,15 @@ fn main() -> ExitCode {
             trials.push(Trial::test(name, move || passes(SlowStore(slowness), case)));
         }
     }
+    trials.push(Trial::test("each_flaw_has_its_case", each_flaw_has_its_case));
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// No flaw is forgotten.
+fn each_flaw_has_its_case() -> Result<(), Failed> {
+    let caught: BTreeSet<_> = CAUGHT.iter().chain(CAUGHT_ON_PARTS).map(|(flaw, _)| flaw).collect();
+    let forgotten: Vec<_> = Flaw::ALL.iter().filter(|flaw| !caught.contains(flaw)).collect();
+    if forgotten.is_empty() { Ok(()) } else { Err(format!("no case for {forgotten:?}").into()) }
 }
 
 fn passes(store: impl Store, case: &str) -> Result<(), Failed> {

@@ -3,18 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use lockkit_conformance::{BoxError, Harness, Hook, Store, stores::MemoryStore};
 use lockkit_core::{
-    FencingToken, LockName, Result,
-    spi::{
-        Attempt, Backend, Claim, ClaimSpec, Descriptor, Grant, Hint, Inspection, Lease, Pulse, Released,
-        Ring, Wait,
-    },
+    Result,
+    spi::{Attempt, Claim, ClaimSpec, Descriptor, Grant, Hint, Lease, Pulse, Released, Ring, Wait},
 };
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
 };
+
+use super::altered::AlteredStore;
 
 /// Far more than a case gives a cancelled attempt to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,93 +28,22 @@ pub(crate) enum BlockingFlaw {
     LeavesItsPlace,
 }
 
-#[derive(Debug)]
-pub(crate) struct BlockingStore(pub(crate) Option<BlockingFlaw>);
-
-#[async_trait]
-impl Store for BlockingStore {
-    fn name(&self) -> &str {
-        "blocking"
-    }
-
-    fn descriptor(&self) -> Descriptor {
-        let mut descriptor = MemoryStore::new().descriptor().with_max_patience(PATIENCE);
-        // A waiter stands in line for one attempt, and nobody is told anything between two.
+pub(crate) fn blocking(flaw: Option<BlockingFlaw>) -> AlteredStore {
+    let describe = |memory: Descriptor| {
+        let mut descriptor = memory.with_max_patience(PATIENCE);
+        // A waiter is in the queue for one attempt, and hears nothing between two.
         let capabilities = &mut descriptor.capabilities;
         (capabilities.fair, capabilities.push, capabilities.waiter_count) = (false, false, false);
-        (capabilities.extend, capabilities.names) = (false, false);
-        (capabilities.notes, capabilities.time) = (false, false);
+        (capabilities.extend, capabilities.notes) = (false, false);
         (capabilities.raise_fence, capabilities.reissue) = (false, false);
         descriptor
-    }
-
-    fn hooks(&self) -> Vec<Hook> {
-        Vec::new()
-    }
-
-    async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
-        let memory = MemoryStore::new().open().await?;
-        Ok(Box::new(BlockingHarness { memory, flaw: self.0 }))
-    }
-}
-
-#[derive(Debug)]
-struct BlockingHarness {
-    memory: Box<dyn Harness>,
-    flaw: Option<BlockingFlaw>,
-}
-
-#[async_trait]
-impl Harness for BlockingHarness {
-    async fn connect(&self) -> Result<Arc<dyn Backend>, BoxError> {
-        let (inner, flaw) = (self.memory.connect().await?, self.flaw);
-        Ok(Arc::new(Blocking { inner, descriptor: BlockingStore(flaw).descriptor(), flaw }))
-    }
-
-    async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {
-        self.memory.expire_now(name).await
-    }
-
-    async fn leaks(&self) -> Result<Vec<String>, BoxError> {
-        self.memory.leaks().await
-    }
-
-    async fn close(&self) {
-        self.memory.close().await;
-    }
-}
-
-#[derive(Debug)]
-struct Blocking {
-    inner: Arc<dyn Backend>,
-    descriptor: Descriptor,
-    flaw: Option<BlockingFlaw>,
-}
-
-#[async_trait]
-impl Backend for Blocking {
-    fn descriptor(&self) -> &Descriptor {
-        &self.descriptor
-    }
-
-    fn claim(&self, mut spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+    };
+    AlteredStore::new("blocking", describe, move |memory, mut spec| {
         let bell = Arc::new(Bell::default());
         spec.hint = Hint::to(&bell);
-        let inner = self.inner.claim(spec.clone())?;
-        Ok(Box::new(BlockingClaim { inner, spec, bell, flaw: self.flaw, left_its_place: false }))
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        self.inner.inspect(name).await
-    }
-
-    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
-        self.inner.force_release(name, token).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.inner.close().await
-    }
+        let inner = memory.claim(spec.clone())?;
+        Ok(Box::new(BlockingClaim { inner, spec, bell, flaw, left_its_place: false }))
+    })
 }
 
 /// Wakes the attempt, inside the store.

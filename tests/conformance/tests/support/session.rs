@@ -39,8 +39,6 @@ pub(crate) enum SessionFlaw {
     LateIsNoProof,
     /// The lease is counted from when it is asked for, not from a heartbeat, of which there are few.
     ProvenByNothing,
-    /// Whoever asks is told the session's lease, also when the claim is gone.
-    SessionForClaim,
 }
 
 #[derive(Debug)]
@@ -285,7 +283,6 @@ impl Claim for SessionClaim {
         };
         match self.client.server.with_claim(session, &self.spec, async |claim| claim.keep_alive().await) {
             Some(Ok(Pulse::Alive(_))) => Ok(Pulse::Alive(lease)),
-            Some(Ok(_)) if self.client.flaw == Some(SessionFlaw::SessionForClaim) => Ok(Pulse::Alive(lease)),
             Some(answer) => answer,
             None => Ok(lost),
         }

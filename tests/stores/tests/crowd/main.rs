@@ -1,16 +1,15 @@
 //! C12 for crowds on one name: what a grant costs the store when many tasks of one process want it, and whether processes
 //! get equal shares of it.
 //!
-//! The test binary starts itself again as the processes; its arguments tell it so.
+//! The test binary starts itself again as the processes.
 
 mod cost;
 mod member;
 mod shares;
 mod store;
 
-use std::env;
-
 use libtest_mimic::{Arguments, Failed, Trial};
+use lockkit_fixture::role;
 
 use crate::store::Store;
 
@@ -23,10 +22,7 @@ struct Bed {
 }
 
 fn main() -> Result<(), Failed> {
-    let words: Vec<_> = env::args().skip(1).collect();
-    if let [role, url, tasks, end] = &*words
-        && role == member::ROLE
-    {
+    if let Some([url, tasks, end]) = role().as_deref() {
         return member::run(url, tasks.parse()?, end.parse()?);
     }
     let mut arguments = Arguments::from_args();

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use libtest_mimic::Failed;
 use lockkit::Locker;
+use lockkit_fixture::end_with_parent;
 use lockkit_torture::clock::now;
 use tokio::{runtime::Builder, task::JoinSet};
 
-pub(crate) const ROLE: &str = "crowd-member";
 pub(crate) const NAME: &str = "shares";
 
 pub(crate) fn run(url: &str, tasks: usize, end: u64) -> Result<(), Failed> {
+    end_with_parent();
     Builder::new_current_thread().enable_all().build()?.block_on(async {
         let locker = Arc::new(lockkit::connect(url).await?);
         println!("ready {}", now());
@@ -23,6 +24,7 @@ pub(crate) fn run(url: &str, tasks: usize, end: u64) -> Result<(), Failed> {
                 println!("held {token} {from} {to}");
             }
         }
+        println!("over");
         locker.shutdown().await?;
         println!("bye");
         Ok(())

@@ -1,99 +1,209 @@
 //! The processes of a storm, and what they write down.
 
-use std::{future::pending, time::Duration};
+use std::{cell::Cell, future::pending, path::Path, time::Duration};
 
 use libtest_mimic::Failed;
-use lockkit::{Election, ErrorKind, Leadership, LockOptions};
-use lockkit_torture::clock::now;
+use lockkit::{Election, ErrorKind, Leadership, LockOptions, Released};
+use lockkit_fixture::end_with_parent;
+use lockkit_torture::{
+    clock::now,
+    history::{Event, Holder, Lock, Mode, Op, Outcome, Patience, Refusal, Renewal, Writer},
+};
 use rand::RngExt as _;
 use tokio::{runtime::Builder, time::sleep};
 
+use crate::settled;
+
 pub(crate) const ELECTION: &str = "storm";
+pub(crate) const CANDIDATE: &str = "candidate";
+pub(crate) const OBSERVER: &str = "observer";
 const BETWEEN_CHECKS: Duration = Duration::from_millis(10);
 
-pub(crate) fn run(role: &str, url: &str, id: &str, ttl: Duration) -> Result<(), Failed> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let locker = lockkit::connect(url).await?;
-        let options = LockOptions::new().with_ttl(ttl);
-        let election = locker.election(ELECTION)?.with_options(options)?;
-        match role {
-            "observer" => observe(&election).await,
-            _ if id.starts_with(['0', '2', '4']) => by_hand(&election, id).await,
-            _ => by_the_helper(&election, id).await,
+/// An election is a mutex to the checker.
+pub(crate) fn lock() -> Lock {
+    Lock::Mutex(ELECTION.to_owned())
+}
+
+pub(crate) fn run(words: &[String]) -> Result<(), Failed> {
+    let [role, url, process, ttl, folder] = words else { return Err("what is this process to be?".into()) };
+    end_with_parent();
+    let process = process.parse()?;
+    let ttl = Duration::from_millis(ttl.parse()?);
+    let history = Writer::create(&Path::new(folder).join(format!("{process}.jsonl")), process)?;
+    Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let locker = loop {
+            match lockkit::connect(url).await {
+                // On a busy machine a session ends before it is granted; there will be another one.
+                Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                locker => break locker?,
+            }
+        };
+        let election = locker.election(ELECTION)?.with_options(LockOptions::new().with_ttl(ttl))?;
+        history.write(Event::Begins { backend: locker.descriptor().name.to_owned() });
+        if role == OBSERVER {
+            return observe(&election, &history).await;
         }
+        let candidate =
+            Candidate { election, history, process, ttl, claims: Cell::new(0), state: Cell::default() };
+        if process.is_multiple_of(2) { candidate.by_hand().await } else { candidate.by_the_helper().await }
     })
 }
 
-async fn observe(election: &Election) -> Result<(), Failed> {
+async fn observe(election: &Election, history: &Writer) -> Result<(), Failed> {
     let mut watch = election.watch();
     loop {
-        match watch.changed().await? {
-            Some(leader) => println!("saw {} {}", now(), leader.term),
-            None => println!("nobody {}", now()),
-        }
-    }
-}
-
-async fn by_hand(election: &Election, id: &str) -> Result<(), Failed> {
-    loop {
-        let leadership = election.campaign(id).await?;
-        if lead(&leadership).await {
-            match leadership.resign().await {
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Unavailable => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-}
-
-async fn by_the_helper(election: &Election, id: &str) -> Result<(), Failed> {
-    loop {
-        let work = async |leadership: &Leadership| {
-            let _dropped = Dropped;
-            if !lead(leadership).await {
-                // The helper takes it from here.
-                pending::<()>().await;
-            }
+        let leader = match watch.changed().await {
+            // As above.
+            Err(error) if error.kind() == ErrorKind::Unavailable => continue,
+            leader => leader?,
         };
-        election.lead(id, work).await?;
+        let holders =
+            leader.map(|leader| Holder { op: None, token: Some(leader.term.get()), mode: Mode::Exclusive });
+        let answered = now();
+        let holders = holders.into_iter().collect();
+        history.write_at(answered, Event::Seen { lock: lock(), answered, holders, waiters: None });
     }
 }
 
-/// Work of a leader that is dropped, or done.
-struct Dropped;
+/// What its present claim has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    Asked,
+    Leads,
+    Resigns,
+    #[default]
+    Lost,
+}
 
-impl Drop for Dropped {
+struct Candidate {
+    election: Election,
+    history: Writer,
+    process: u32,
+    ttl: Duration,
+    claims: Cell<u64>,
+    state: Cell<State>,
+}
+
+impl Candidate {
+    async fn by_hand(&self) -> Result<(), Failed> {
+        loop {
+            self.asks();
+            let leadership = match self.election.campaign(&self.process.to_string()).await {
+                // As above.
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    self.history
+                        .write(Event::Refused { op: self.op(), why: Refusal::Unknown(error.to_string()) });
+                    continue;
+                }
+                leadership => leadership?,
+            };
+            if self.leads(&leadership).await {
+                let outcome = match leadership.resign().await {
+                    Ok(Released::Freed) => Outcome::Freed,
+                    Ok(_) => Outcome::NotHeld,
+                    Err(error) if error.kind() == ErrorKind::Unavailable => {
+                        Outcome::Unknown(error.to_string())
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+                self.history.write(Event::Released { op: self.op(), outcome });
+            }
+        }
+    }
+
+    async fn by_the_helper(&self) -> Result<(), Failed> {
+        loop {
+            self.asks();
+            let work = async |leadership: &Leadership| {
+                let _work = Work(self);
+                if !self.leads(leadership).await {
+                    // The helper takes it from here.
+                    pending::<()>().await;
+                }
+            };
+            self.election.lead(&self.process.to_string(), work).await?;
+            // The helper does not say how it resigned.
+            self.history.write(Event::Released { op: self.op(), outcome: Outcome::Dropped });
+        }
+    }
+
+    fn op(&self) -> Op {
+        Op { process: self.process, number: self.claims.get() }
+    }
+
+    fn asks(&self) {
+        self.claims.set(self.claims.get() + 1);
+        self.state.set(State::Asked);
+        self.history.write(Event::Asks {
+            op: self.op(),
+            lock: lock(),
+            mode: Mode::Exclusive,
+            ttl: self.ttl,
+            renewal: Renewal::Auto,
+            patience: Patience::Unbounded,
+            max_hold: None,
+        });
+    }
+
+    fn loses(&self) {
+        self.state.set(State::Lost);
+        self.history.write(Event::Lost { op: self.op(), reason: None });
+    }
+
+    /// Writes down for how long it leads. False if that ended before it wanted to.
+    async fn leads(&self, leadership: &Leadership) -> bool {
+        if self.state.get() != State::Asked {
+            self.asks();
+        }
+        let op = self.op();
+        let stay = match rand::rng().random_range(0..4) {
+            0 => Duration::from_millis(rand::rng().random_range(0..100)),
+            1 => Duration::from_millis(rand::rng().random_range(300..1_000)),
+            _ => settled() * 2,
+        };
+        let end = now() + nanos(stay);
+        loop {
+            // Before it asks: what is true then, was true now.
+            let at = now();
+            let remaining = leadership.remaining();
+            let until = at + nanos(remaining);
+            if self.state.replace(State::Leads) == State::Asked {
+                let owner = leadership.owner().to_string();
+                let token = leadership.term().get();
+                self.history.write_at(at, Event::Granted { op, owner, token, until });
+            } else if !remaining.is_zero() {
+                self.history.write_at(at, Event::Holds { op, until });
+            }
+            if remaining.is_zero() {
+                self.loses();
+                return false;
+            }
+            if at >= end {
+                self.state.set(State::Resigns);
+                self.history.write(Event::Releases { op });
+                return true;
+            }
+            sleep(BETWEEN_CHECKS).await;
+        }
+    }
+}
+
+/// The work of a leader. The helper drops it when the leadership is lost, maybe before the work has seen that by itself, and
+/// campaigns again.
+struct Work<'a>(&'a Candidate);
+
+impl Drop for Work<'_> {
     fn drop(&mut self) {
-        println!("dropped {}", now());
+        let Self(candidate) = self;
+        if candidate.state.get() == State::Leads {
+            candidate.loses();
+        }
+        if candidate.state.get() == State::Lost {
+            candidate.asks();
+        }
     }
 }
 
-/// Writes down for how long it leads. False if that ended before it wanted to.
-async fn lead(leadership: &Leadership) -> bool {
-    let term = leadership.term();
-    let stay = Duration::from_millis(match rand::rng().random_range(0..4) {
-        0 => rand::rng().random_range(0..100),
-        1 => rand::rng().random_range(300..1_000),
-        _ => 3_000,
-    });
-    let until = now() + u64::try_from(stay.as_nanos()).unwrap();
-    let mut word = "gained";
-    loop {
-        // Before it asks: what is true then, was true now.
-        let at = now();
-        let remaining = leadership.remaining();
-        if remaining.is_zero() {
-            println!("lost {at} {term}");
-            return false;
-        }
-        println!("{word} {at} {term} {}", at + u64::try_from(remaining.as_nanos()).unwrap());
-        word = "leads";
-        if at >= until {
-            println!("resigns {} {term}", now());
-            return true;
-        }
-        sleep(BETWEEN_CHECKS).await;
-    }
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap()
 }

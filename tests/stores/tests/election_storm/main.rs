@@ -1,18 +1,22 @@
 //! C1, C3, C4, C9 and C14 for elections, with real processes: candidates that lead in turn, observers that watch, and the
 //! present leader killed or stopped again and again.
 //!
-//! The test binary starts itself again as the candidates and the observers; its arguments tell it so. Each of them writes
-//! down what it believes, line by line, by the clock that all processes of a machine share.
+//! The test binary starts itself again as the candidates and the observers. Each of them writes down what it believes, line
+//! by line, by the clock that all processes of a machine share; the checker of the torture tool reads it.
 
 mod check;
 mod child;
 
-use std::{any::Any, env, path::Path, time::Duration};
+use std::{any::Any, path::Path, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use lockkit::{Locker, spi::Descriptor};
-use lockkit_fixture::{Leashed, RedisServer, SqlFlavor, SqlServer, ZooKeeperServer, slack};
-use lockkit_torture::clock::now;
+use lockkit::Locker;
+use lockkit_fixture::{Peer, RedisServer, SqlFlavor, SqlServer, ZooKeeperServer, role, slack};
+use lockkit_torture::{
+    check::Terms,
+    clock::now,
+    history::{DIRECTOR, Event, Record, Writer, read},
+};
 use nix::sys::signal::Signal;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tokio::{
@@ -20,25 +24,24 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{
-    check::{Blow, Story},
-    child::ELECTION,
-};
+use crate::child::{CANDIDATE, ELECTION, OBSERVER};
 
 const CANDIDATES: usize = 5;
 const OBSERVERS: usize = 3;
-const BLOWS: usize = 8;
-/// A leader that has stood for so long, should have been seen by all.
-const SETTLED: Duration = Duration::from_millis(1_600);
+const BLOWS: u64 = 8;
+/// Observers look four times a second, or a little less often.
+const LOOKS: Duration = Duration::from_millis(313);
 /// A storm takes half a minute.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// A leader that has led for so long has been seen by all observers.
+fn settled() -> Duration {
+    LOOKS + slack() / 2
+}
+
 fn main() -> Result<(), Failed> {
-    let words: Vec<_> = env::args().skip(1).collect();
-    if let [role, url, id, ttl] = &*words
-        && let Some(role) = role.strip_prefix("storm-")
-    {
-        return child::run(role, url, id, Duration::from_millis(ttl.parse()?));
+    if let Some(words) = role() {
+        return child::run(&words);
     }
     let mut arguments = Arguments::from_args();
     // Most of their time they wait.
@@ -78,50 +81,53 @@ fn sql(strategy: &str, ttl: u64) -> Result<Place, Failed> {
 }
 
 fn storm(place: Place) -> Result<(), Failed> {
-    let runtime = Runtime::new()?;
     let folder = tempfile::tempdir()?;
-    let (story, descriptor) = runtime.block_on(async {
+    let descriptor = Runtime::new()?.block_on(async {
         let locker = lockkit::connect(&place.url).await?;
-        let story = weather(&locker, &place, folder.path()).await?;
+        weather(&locker, &place, folder.path()).await?;
         let descriptor = locker.descriptor().clone();
         locker.shutdown().await?;
-        Ok::<(Story, Descriptor), Failed>((story, descriptor))
+        Ok::<_, Failed>(descriptor)
     })?;
-    story.verify(&descriptor, place.ttl, slack())
+    check::verify(&read(folder.path())?, &Terms::of(&descriptor, slack()))
 }
 
-/// A process of ours, which writes what it believes to its log.
+/// A process of ours, which writes what it believes into the folder.
 struct Actor {
-    process: Leashed,
-    id: String,
+    process: Peer,
+    number: u32,
 }
 
-impl Actor {
-    fn start(role: &str, id: String, place: &Place, folder: &Path) -> Result<Self, Failed> {
-        let log = folder.join(format!("{role}-{id}"));
-        let (role, ttl) = (format!("storm-{role}"), place.ttl.as_millis().to_string());
-        let arguments = [&role, &place.url, &id, &ttl];
-        Ok(Self { process: Leashed::spawn(&env::current_exe()?, arguments, &log)?, id })
+/// Starts them, each with another number.
+struct Casting<'a> {
+    place: &'a Place,
+    folder: &'a Path,
+    last: u32,
+}
+
+impl Casting<'_> {
+    fn start(&mut self, role: &str) -> Result<Actor, Failed> {
+        self.last += 1;
+        let Place { url, ttl, .. } = self.place;
+        let words = format!("{role} {url} {} {} {}", self.last, ttl.as_millis(), self.folder.display());
+        Ok(Actor { process: Peer::start(&words)?, number: self.last })
     }
 }
 
 /// Hits the present leader, as an observer of our own knows it, again and again.
-async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<Story, Failed> {
+async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<(), Failed> {
     let seed = rand::random();
     println!("seed {seed}");
     let mut chance = StdRng::seed_from_u64(seed);
-    let mut observers = Vec::new();
-    for n in 0..OBSERVERS {
-        observers.push(Actor::start("observer", n.to_string(), place, folder)?);
-    }
-    let mut candidates = Vec::new();
-    for n in 0..CANDIDATES {
-        candidates.push(Actor::start("candidate", format!("{n}.0"), place, folder)?);
-    }
+    let director = Writer::create(&folder.join("director.jsonl"), DIRECTOR)?;
+    let mut casting = Casting { place, folder, last: 0 };
+    let observers = (0..OBSERVERS).map(|_| casting.start(OBSERVER)).collect::<Result<Vec<_>, _>>()?;
+    let mut candidates = (0..CANDIDATES).map(|_| casting.start(CANDIDATE)).collect::<Result<Vec<_>, _>>()?;
     let mut watch = locker.election(ELECTION)?.watch();
-    let (mut story, mut born) = (Story::default(), 0);
-    let end = now() + u64::try_from(LONGEST.as_nanos())?;
-    while story.blows.len() < BLOWS && now() < end {
+    let mut fault = 0;
+    let mut last = 0;
+    let end = now() + child::nanos(LONGEST);
+    while u64::from(fault) < BLOWS && now() < end {
         let leader = loop {
             // Until somebody leads, and every second time until it has settled.
             let leader = match watch.current() {
@@ -131,52 +137,55 @@ async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<Story,
                     None => continue,
                 },
             };
-            let settles = story.blows.len().is_multiple_of(2);
-            let stay = if settles { SETTLED } else { Duration::from_millis(chance.random_range(0..300)) };
+            let settles = fault % 2 == 0;
+            let brief = Duration::from_millis(chance.random_range(0..300));
+            let stay = if settles { settled() } else { brief };
             if timeout(stay, watch.changed()).await.is_err() {
                 break leader;
             }
         };
-        let Some(hit) = candidates.iter().position(|candidate| candidate.id == leader.value) else {
-            continue;
+        let is_leader = |candidate: &Actor| candidate.number.to_string() == leader.value;
+        let Some(hit) = candidates.iter().position(is_leader) else { continue };
+        let number = candidates[hit].number;
+        fault += 1;
+        last = now();
+        let strikes = |kind: &str| {
+            let (kind, target) = (kind.to_owned(), "the leader".to_owned());
+            director
+                .write_at(last, Event::Strikes { fault, kind, target, victim: Some(number), weakens: None });
         };
-        story.blows.push(Blow { at: now(), id: leader.value });
-        if story.blows.len() % 3 == 0 {
-            candidates[hit].process.pause()?;
+        if fault % 3 == 0 {
+            strikes("stop");
+            candidates[hit].process.signal(Signal::SIGSTOP)?;
             sleep(place.ttl.mul_f64(chance.random_range(1.2..1.8))).await;
-            candidates[hit].process.resume()?;
+            candidates[hit].process.signal(Signal::SIGCONT)?;
+            director.write(Event::Heals { fault });
         } else {
-            candidates[hit].process.signal(Signal::SIGKILL)?;
-            born += 1;
-            let next = Actor::start("candidate", format!("{hit}.{born}"), place, folder)?;
-            let dead = std::mem::replace(&mut candidates[hit], next);
-            story.candidates.push((dead.id, dead.process.log()));
+            strikes("kill");
+            let next = casting.start(CANDIDATE)?;
+            end_of(std::mem::replace(&mut candidates[hit], next), &director)?;
         }
         // Whoever follows, it is not the one that was hit.
         watch.changed().await?;
     }
     // The last one that was hit is followed as well.
-    let last = story.blows.last().map_or(0, |blow| blow.at);
-    while !candidates.iter().any(|candidate| gained_after(&candidate.process.log(), last)) {
-        if now() > end + u64::try_from(LONGEST.as_nanos())? {
-            break; // the story tells
+    let is_next = |record: &Record| record.at > last && matches!(record.event, Event::Granted { .. });
+    while !read(folder)?.iter().any(is_next) {
+        if now() > end + child::nanos(LONGEST) {
+            break; // the history tells
         }
         sleep(Duration::from_millis(50)).await;
     }
     // A settled leader is seen.
     sleep(slack() / 2).await;
-    for actor in &mut candidates {
-        actor.process.kill()?;
-        story.candidates.push((actor.id.clone(), actor.process.log()));
-    }
-    for actor in &mut observers {
-        actor.process.kill()?;
-        story.observers.push(actor.process.log());
-    }
-    Ok(story)
+    candidates.into_iter().try_for_each(|candidate| end_of(candidate, &director))?;
+    observers.into_iter().try_for_each(|observer| end_of(observer, &director))
 }
 
-fn gained_after(told: &str, then: u64) -> bool {
-    let times = told.lines().filter_map(|line| line.strip_prefix("gained ")?.split(' ').next()?.parse().ok());
-    times.max().is_some_and(|at: u64| at > then)
+/// Kills it, and writes down that it is dead.
+fn end_of(actor: Actor, director: &Writer) -> Result<(), Failed> {
+    let said = actor.process.kill()?;
+    assert!(said.is_empty(), "process {} said {said:?}", actor.number);
+    director.write(Event::Died { victim: actor.number });
+    Ok(())
 }

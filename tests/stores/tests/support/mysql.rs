@@ -12,14 +12,16 @@ use lockkit_core::{
 use lockkit_fixture::{SqlFlavor, SqlServer, TestSql, sql_servers_from_env_or_start};
 use lockkit_mysql::{
     Config, MySql, Strategy,
-    mysql_async::{Conn, Opts, OptsBuilder, Row, prelude::Queryable as _},
+    mysql_async::{Conn, Opts, OptsBuilder, prelude::Queryable as _},
     schema,
 };
 
-use crate::shared::{Address, Proxies, Shared, Spare};
+use crate::{
+    shared::{Address, Proxies, Shared, Spare},
+    sql_leaks::leaks,
+};
 
 const PORT: u16 = 3306;
-const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 
 /// One server and one strategy. Each case works on tables with a random prefix.
 #[derive(Debug)]
@@ -178,25 +180,8 @@ impl Harness for SqlHarness {
     }
 
     async fn leaks(&self) -> Result<Vec<String>, BoxError> {
-        let mut admin = self.place.admin().await?;
-        let mut leaks = Vec::new();
-        if self.tables.strategy == Strategy::Optimistic && self.tables.are_there(&mut admin).await? {
-            for table in ["lock", "holder"] {
-                let live = format!("SELECT name FROM {} WHERE expires_us>{NOW}", self.tables.table(table));
-                let names: Vec<Vec<u8>> = admin.query(live).await?;
-                leaks.extend(
-                    names.iter().map(|name| format!("a live row of {:?}", String::from_utf8_lossy(name))),
-                );
-            }
-        }
-        let running = "SELECT ID,STATE,INFO FROM information_schema.PROCESSLIST WHERE COMMAND='Query' \
-                       AND INSTR(INFO,?)>0 AND ID<>CONNECTION_ID()";
-        let rows: Vec<Row> = admin.exec(running, (&self.tables.prefix,)).await?;
-        leaks.extend(rows.into_iter().map(|row| format!("the statement {:?}", row.unwrap())));
-        if self.tables.are_there(&mut admin).await? {
-            leaks.extend(self.tables.locked_rows(&mut admin).await?);
-        }
-        Ok(leaks)
+        let Tables { strategy, prefix, .. } = &self.tables;
+        Ok(leaks(&mut self.place.admin().await?, *strategy, prefix).await?)
     }
 
     async fn set_clock_back(&self, name: &LockName, by: Duration) -> Result<(), BoxError> {
@@ -273,36 +258,6 @@ impl Tables {
 
     fn table(&self, name: &str) -> String {
         format!("`{}_{name}`", self.prefix)
-    }
-
-    async fn are_there(&self, admin: &mut Conn) -> Result<bool, BoxError> {
-        let found: Option<u8> = admin
-            .exec_first(
-                "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME=?",
-                (format!("{}_meta", self.prefix),),
-            )
-            .await?;
-        Ok(found.is_some())
-    }
-
-    /// What open transactions keep.
-    async fn locked_rows(&self, admin: &mut Conn) -> Result<Vec<String>, BoxError> {
-        let tables = match self.strategy {
-            Strategy::Optimistic => ["lock", "holder"],
-            Strategy::Pessimistic => ["row", "fence"],
-        };
-        let mut leaks = Vec::new();
-        // So that rows are seen that were not committed yet.
-        admin.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED").await?;
-        for table in tables {
-            let table = self.table(table);
-            let all: Vec<u8> = admin.query(format!("SELECT 1 FROM {table}")).await?;
-            let free: Vec<u8> = admin.query(format!("SELECT 1 FROM {table} FOR UPDATE SKIP LOCKED")).await?;
-            if free.len() < all.len() {
-                leaks.push(format!("{} locked rows of {table}", all.len() - free.len()));
-            }
-        }
-        Ok(leaks)
     }
 
     async fn drop(&self, admin: &mut Conn) -> Result<(), BoxError> {

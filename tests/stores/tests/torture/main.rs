@@ -5,6 +5,8 @@
 //! program starts itself again as the processes that take locks.
 
 mod site;
+#[path = "../support/sql_leaks.rs"]
+mod sql_leaks;
 mod tiers;
 
 use std::{env, path::PathBuf, process::ExitCode};

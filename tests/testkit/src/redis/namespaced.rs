@@ -1,38 +1,22 @@
 //! Sentinels and servers whose network can be cut.
 
-use std::ops::{Deref, DerefMut};
-
 use anyhow::Result;
 
 use super::{
     options::Place,
     sentinel::{SentinelGroup, SentinelOptions},
 };
-use crate::network::{Network, TEST};
+use crate::{
+    namespaced::Namespaced,
+    network::{Network, TEST},
+};
 
 const HOSTS: u8 = 3;
 
-/// A [`SentinelGroup`] on three hosts with a server and a sentinel each, every host in a network namespace of its own, on
-/// Linux, as root.
-///
-/// The namespaces and all that joins them are gone when this value is dropped; what a killed process left behind is
-/// removed by the next one that makes some.
-#[derive(Debug)]
-pub struct NamespacedSentinels {
-    // Dropped first: a namespace lives on while a process is in it.
-    group: SentinelGroup,
-    network: Network,
-}
+/// A [`SentinelGroup`] on three hosts with a server and a sentinel each.
+pub type NamespacedSentinels = Namespaced<SentinelGroup>;
 
 impl NamespacedSentinels {
-    /// Whether network namespaces can be made and joined here.
-    ///
-    /// # Errors
-    /// The reason why not.
-    pub fn is_possible() -> Result<(), String> {
-        Network::is_possible()
-    }
-
     /// Starts all of them, and waits until the replicas are in sync and the sentinels know everybody.
     ///
     /// # Errors
@@ -42,38 +26,7 @@ impl NamespacedSentinels {
         let places = network.ends().filter(|&end| end != TEST);
         let places = places.map(|host| Place { ip: network.addr(host), wrapper: network.wrapper(host) });
         let group = SentinelGroup::start_at(&places.collect::<Vec<_>>(), options)?;
-        Ok(Self { group, network })
-    }
-
-    /// Cuts the server and the sentinel `index` off from all others; clients still reach both. Packets vanish both ways,
-    /// open connections stall. The server can still be asked through its Unix socket.
-    ///
-    /// # Errors
-    /// When `ip` fails.
-    pub fn cut(&mut self, index: usize) -> Result<()> {
-        self.network.cut_off(u8::try_from(index)? + 1)
-    }
-
-    /// Undoes every cut.
-    ///
-    /// # Errors
-    /// When `ip` fails.
-    pub fn heal(&mut self) -> Result<()> {
-        self.network.heal()
-    }
-}
-
-impl Deref for NamespacedSentinels {
-    type Target = SentinelGroup;
-
-    fn deref(&self) -> &SentinelGroup {
-        &self.group
-    }
-}
-
-impl DerefMut for NamespacedSentinels {
-    fn deref_mut(&mut self) -> &mut SentinelGroup {
-        &mut self.group
+        Ok(Self::of(group, network))
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
+use lockkit::spi::{Descriptor, LeaseScope};
 use serde::{Deserialize, Serialize};
 
 use crate::history::{Lock, Record};
@@ -69,6 +70,23 @@ pub struct Terms {
     /// By so much later than the end of a lease its holder may be told.
     #[serde(default)]
     pub told_within: Duration,
+}
+
+impl Terms {
+    /// What a store promises of itself.
+    #[must_use]
+    pub fn of(descriptor: &Descriptor, slack: Duration) -> Self {
+        let exceptions = descriptor.exceptions;
+        Self {
+            // Without a lease, a killed holder's locks end with it at once.
+            connection_bound: exceptions.connection_bound || exceptions.no_lease,
+            ends_with_links: descriptor.lease_scope != LeaseScope::Claim,
+            async_failover: exceptions.async_failover,
+            takeover_delay: descriptor.takeover_delay,
+            slack,
+            told_within: slack,
+        }
+    }
 }
 
 /// A rule that can be broken.

@@ -12,10 +12,7 @@ use std::{
     time::Duration,
 };
 
-use lockkit::{
-    Locker,
-    spi::{Descriptor, LeaseScope},
-};
+use lockkit::{Locker, spi::Descriptor};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
@@ -173,16 +170,7 @@ impl Arena {
         };
         deck.refuse_unknown()?;
         let (plan, kills) = (deck.draw(round.seed, round.span), deck.wants(KILL_HOLDER));
-        let exceptions = descriptor.exceptions;
-        let terms = Terms {
-            // Without a lease, a killed holder's locks end with it at once.
-            connection_bound: exceptions.connection_bound || exceptions.no_lease,
-            ends_with_links: descriptor.lease_scope != LeaseScope::Claim,
-            async_failover: exceptions.async_failover,
-            takeover_delay: descriptor.takeover_delay,
-            slack: round.slack,
-            told_within: round.slack,
-        };
+        let terms = Terms::of(&descriptor, round.slack);
         fs::create_dir_all(folder)
             .map_err(|error| Error::of(format!("{} can't be made", folder.display()), error))?;
         let unfinished = Some("the round was not played to its end".to_owned());

@@ -10,6 +10,7 @@ use std::{
 };
 
 use lockkit::{Clock, Locker, spi::Backend};
+use lockkit_conformance::mutant::Mutation;
 use tokio::task::JoinHandle;
 
 use super::{
@@ -20,10 +21,7 @@ use super::{
     scenario::Scenario,
     task,
 };
-use crate::{
-    history::{Event, Op},
-    mutant::Mutant,
-};
+use crate::history::{Event, Op};
 
 /// What the tasks of a process share.
 #[derive(Debug)]
@@ -68,7 +66,7 @@ impl Running {
         let link = Link::new(Arc::clone(world), number);
         let mut backend: Arc<dyn Backend> = Arc::new(Simulator::new(Arc::clone(&link)));
         if let Some(flaw) = scenario.flaw {
-            backend = Mutant::wrap(backend, flaw);
+            backend = Mutation::new(flaw).wrap(backend);
         }
         let locker = Locker::from_dyn(backend).with_clock(Clock::Tokio).with_process_gate(dice.chance(650));
         let process = Arc::new(Process {

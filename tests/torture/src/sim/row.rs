@@ -1,4 +1,8 @@
 //! One name of the scripted store: who has it, who waits, and its last token. A model of a correct store.
+//!
+//! It follows the same rules of order as lockkit's memory store, and shares [`Taken`] with it. It plays what the memory store
+//! does not: leases that a session or a connection ends, retries that extend nothing, places that each sort of store keeps
+//! for another time. And it tells the history at which instant each grant began and ended.
 
 use lockkit::{
     FencingToken, LossReason, OwnerId, Released,

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use lockkit::spi::{Capabilities, Descriptor, LeaseScope};
+use lockkit_conformance::mutant::Flaw;
 
 use super::dice::Dice;
-use crate::mutant::{Ear, Flaw};
+use crate::ear::Ear;
 
 /// All that is decided before a run begins.
 #[derive(Clone, Debug)]

@@ -9,8 +9,8 @@ use tokio::time::{Instant, timeout};
 
 use super::{dice::Dice, link::pause, process::Process};
 use crate::{
+    ear::Signal,
     history::{Event, Holder, Lock, Mode, Op, Outcome, Patience, Refusal, Renewal},
-    mutant::Signal,
 };
 
 /// How many permits the semaphore has.

@@ -13,9 +13,9 @@ use super::{
 };
 use crate::{
     clock,
+    ear::Signal,
     error::Result,
     history::{Event, Lock, Mode, Op, Outcome, Writer},
-    mutant::Signal,
     register::Client,
 };
 

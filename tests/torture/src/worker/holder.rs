@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     child::Job,
+    ear::{Ear, Signal},
     error::{Error, Result},
     history::{Event, Op, Patience, Refusal, Renewal, Writer},
-    mutant::{Ear, Signal},
     register::Client,
 };
 

@@ -6,7 +6,6 @@ use lockkit_torture::site::{BoxError, ServerFault, Site};
 
 use super::{
     Rounds, choose, lasting, left_out,
-    network::Servers,
     zookeeper::{LONGEST_SESSION, SESSION, leaks},
 };
 
@@ -22,7 +21,7 @@ const NODES: usize = 3;
 
 #[derive(Debug)]
 struct Ensemble {
-    servers: Servers<NamespacedEnsemble, ZooKeeperEnsemble>,
+    servers: NamespacedEnsemble,
     rounds: Rounds,
     struck: Option<Struck>,
 }
@@ -37,10 +36,10 @@ enum Struck {
 pub(super) fn start() -> Result<Box<dyn Site>, Failed> {
     let options = ZooKeeperOptions::default().with_config(LONGEST_SESSION);
     let servers = match NamespacedEnsemble::is_possible() {
-        Ok(()) => Servers::Apart(NamespacedEnsemble::start(NODES, options)?),
+        Ok(()) => NamespacedEnsemble::start(NODES, options)?,
         Err(reason) => {
             left_out("zookeeper-ensemble: cuts of the network", &reason);
-            Servers::OnLoopback(ZooKeeperEnsemble::start(NODES, options)?)
+            NamespacedEnsemble::on_loopback(ZooKeeperEnsemble::start(NODES, options)?)
         }
     };
     Ok(Box::new(Ensemble { servers, rounds: Rounds::default(), struck: None }))
@@ -65,7 +64,7 @@ impl Site for Ensemble {
             lasting(KILL_LEADER, 0..=1_500),
             lasting(STOP_LEADER, 200..=4_000),
         ];
-        if self.servers.are_apart() {
+        if self.servers.is_cuttable() {
             faults.extend([
                 lasting(CUT_FOLLOWER, 200..=4_000),
                 lasting(CUT_LEADER, 200..=4_000),
@@ -93,11 +92,11 @@ impl Site for Ensemble {
                 Struck::Stopped(node)
             }
             CUT_FOLLOWER | CUT_LEADER => {
-                self.servers.network()?.cut(node)?;
+                self.servers.cut(node)?;
                 Struck::Cut
             }
             ISOLATE => {
-                self.servers.network()?.isolate(node)?;
+                self.servers.isolate(node)?;
                 Struck::Cut
             }
             kind => return Err(format!("no fault of an ensemble: {kind}").into()),
@@ -109,7 +108,7 @@ impl Site for Ensemble {
     fn heal(&mut self) -> Result<(), BoxError> {
         match self.struck.take() {
             None => return Ok(()),
-            Some(Struck::Cut) => self.servers.network()?.heal()?,
+            Some(Struck::Cut) => self.servers.heal()?,
             Some(Struck::Killed(node)) => self.servers.node_mut(node).restart()?,
             Some(Struck::Stopped(node)) => self.servers.node(node).resume()?,
         }

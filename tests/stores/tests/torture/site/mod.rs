@@ -9,7 +9,6 @@ mod deposed;
 mod ensemble;
 mod folder;
 mod galera;
-mod network;
 mod quorum;
 mod redis;
 mod sentinel;

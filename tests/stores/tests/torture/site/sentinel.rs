@@ -9,7 +9,7 @@ use libtest_mimic::Failed;
 use lockkit_fixture::{NamespacedSentinels, RedisServer, SentinelGroup, SentinelOptions};
 use lockkit_torture::site::{BoxError, ServerFault, Site};
 
-use super::{Rounds, choose, lasting, left_out, network::Servers, redis, weak};
+use super::{Rounds, choose, lasting, left_out, redis, weak};
 
 const CUT_PRIMARY: &str = "cut-primary";
 const FAIL_OVER: &str = "failover";
@@ -56,7 +56,7 @@ impl Wait {
 
 #[derive(Debug)]
 struct Sentinel {
-    group: Servers<NamespacedSentinels, SentinelGroup>,
+    group: NamespacedSentinels,
     wait: Wait,
     rounds: Rounds,
     struck: Option<Struck>,
@@ -77,10 +77,10 @@ pub(super) fn start(wait: Wait) -> Result<Box<dyn Site>, Failed> {
     let options =
         SentinelOptions::default().with_down_after(DOWN_AFTER).with_failover_timeout(FAILOVER_TIMEOUT);
     let group = match NamespacedSentinels::is_possible() {
-        Ok(()) => Servers::Apart(NamespacedSentinels::start(&options)?),
+        Ok(()) => NamespacedSentinels::start(&options)?,
         Err(reason) => {
             left_out(&format!("{}: {CUT_PRIMARY}", wait.name()), &reason);
-            Servers::OnLoopback(SentinelGroup::start_with(options)?)
+            NamespacedSentinels::on_loopback(SentinelGroup::start_with(options)?)
         }
     };
     let site = Sentinel { group, wait, rounds: Rounds::default(), struck: None };
@@ -166,7 +166,7 @@ impl Site for Sentinel {
             self.wait.fails_over(lasting(STOP_PRIMARY, 0..=1_500)),
             self.wait.fails_over(lasting(FAIL_OVER, 0..=500)),
         ];
-        if self.group.are_apart() {
+        if self.group.is_cuttable() {
             // From the other servers and sentinels, and not from the clients; long enough for a failover, or not.
             faults.push(self.wait.fails_over(lasting(CUT_PRIMARY, 200..=6_000)));
         }
@@ -188,7 +188,7 @@ impl Site for Sentinel {
                 (struck, format!("server {primary}, the primary"))
             }
             CUT_PRIMARY => {
-                self.group.network()?.cut(primary)?;
+                self.group.cut(primary)?;
                 (Struck::Cut, format!("server {primary}, the primary, and the sentinel beside it"))
             }
             FAIL_OVER => {
@@ -215,7 +215,7 @@ impl Site for Sentinel {
     fn heal(&mut self) -> Result<(), BoxError> {
         match self.struck.take() {
             None => return Ok(()),
-            Some(Struck::Cut) => self.group.network()?.heal()?,
+            Some(Struck::Cut) => self.group.heal()?,
             Some(Struck::FailedOver { old }) => {
                 self.wait_for_failover(old)?;
             }

@@ -73,6 +73,11 @@ impl<S: Server> Site for Alone<S> {
         Ok(self.server.url(&self.rounds.next()))
     }
 
+    /// Every second process has no gate: its tasks meet in the store, as those of different processes do.
+    fn more_urls(&self) -> Vec<String> {
+        vec![format!("{}&process_gate=false", self.server.url(&self.rounds.now()))]
+    }
+
     fn faults(&self) -> Vec<ServerFault> {
         self.faults.clone()
     }

@@ -1,21 +1,22 @@
 //! One MariaDB or MySQL.
 
-use std::{future::Future, time::Duration};
+use std::future::Future;
 
 use libtest_mimic::Failed;
-use lockkit::mysql::mysql_async::{Conn, Error, Opts, OptsBuilder, Row, prelude::Queryable as _};
+use lockkit::mysql::{
+    self,
+    mysql_async::{Conn, Error, Opts, OptsBuilder, prelude::Queryable as _},
+};
 use lockkit_fixture::{Leashed, SqlFlavor, SqlServer, WallClock};
 use lockkit_torture::site::{BoxError, ServerFault, Site};
-use tokio::{
-    runtime::{Builder, Runtime},
-    time::sleep,
-};
+use tokio::runtime::{Builder, Runtime};
 
 use super::{
     clock, lasting, momentary,
     server::{Alone, Server, kill, stop},
     weak,
 };
+use crate::sql_leaks::leaks;
 
 /// As in production: what was answered is on the disk.
 const FLUSHED: &str = "--innodb-flush-log-at-trx-commit=1";
@@ -27,9 +28,6 @@ const READ_ONLY: &str = "read-only";
 /// As few as MariaDB allows.
 const FEW: usize = 10;
 const PLENTY: usize = 500;
-/// InnoDB shows its transactions as they were at the last look, if that was a tenth of a second ago or less.
-const CACHED: Duration = Duration::from_millis(150);
-const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 
 /// What a lock is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,34 +215,13 @@ impl Server for Sql {
         format!("{}?{parameters}&pool_size=64&table_prefix={namespace}", self.server.url())
     }
 
-    /// Rows with a lease that is not over, statements under way, and open transactions, which are all of this
-    /// namespace: nobody uses two at a time.
     fn leaks(&self, namespace: &str) -> Result<Vec<String>, BoxError> {
-        let user = self.user();
-        let has_rows = self.strategy == Strategy::Optimistic;
+        let strategy = match self.strategy {
+            Strategy::Optimistic => mysql::Strategy::Optimistic,
+            Strategy::Pessimistic | Strategy::Strict => mysql::Strategy::Pessimistic,
+        };
         self.as_admin(async |mut admin| {
-            let conn = &mut admin.conn;
-            let mut leaks = Vec::new();
-            let tables = "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() \
-                          AND TABLE_NAME IN (?,?)";
-            let names = (format!("{namespace}_lock"), format!("{namespace}_holder"));
-            let tables: Vec<String> = if has_rows { conn.exec(tables, names).await? } else { Vec::new() };
-            for table in tables {
-                let live = format!("SELECT name FROM `{table}` WHERE expires_us>{NOW}");
-                let names: Vec<Vec<u8>> = conn.query(live).await?;
-                leaks.extend(
-                    names.iter().map(|name| format!("a live row of {:?}", String::from_utf8_lossy(name))),
-                );
-            }
-            let running = "SELECT ID,STATE,INFO FROM information_schema.PROCESSLIST \
-                           WHERE COMMAND='Query' AND USER=?";
-            let rows: Vec<Row> = conn.exec(running, (user,)).await?;
-            leaks.extend(rows.into_iter().map(|row| format!("the statement {:?}", row.unwrap())));
-            sleep(CACHED).await;
-            let open = "SELECT trx_mysql_thread_id,trx_state,trx_query FROM information_schema.INNODB_TRX \
-                        WHERE trx_mysql_thread_id<>CONNECTION_ID()";
-            let rows: Vec<Row> = conn.query(open).await?;
-            leaks.extend(rows.into_iter().map(|row| format!("the transaction {:?}", row.unwrap())));
+            let leaks = leaks(&mut admin.conn, strategy, namespace).await?;
             admin.conn.disconnect().await?;
             Ok(leaks)
         })

@@ -19,8 +19,8 @@ const SLOW: [&str; 5] =
     ["redis-cluster", "redis-sentinel", "redis-sentinel-wait", "zookeeper-deposed", "zookeeper-ensemble"];
 
 /// Shorter than the step of `clock-forward`, which ends this lease. Longer than a server stands still under stress.
-const TTL: Duration = Duration::from_secs(6);
-const OP_TIMEOUT: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(8);
+const OP_TIMEOUT: Duration = Duration::from_secs(4);
 /// The rounds use short sessions, so that workers lose them. A trial loses none, even on a busy machine.
 const LONG_SESSION: &str = "30s";
 /// A server may stand still for seconds.

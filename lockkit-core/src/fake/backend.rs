@@ -1,0 +1,390 @@
+//! The fake backend and its claims: five sorts of stores over one memory store.
+
+use std::{
+    future,
+    ops::Deref,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    thread,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::FutureExt as _;
+use tokio::time::{self, Instant};
+
+use super::{
+    orders::Op,
+    store::{Bell, Store, lock},
+};
+use crate::{
+    clock::Clock,
+    error::Result,
+    name::{self, LockName},
+    options::MAX_TTL,
+    spi::{
+        Attachment, Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Grade, Grant,
+        Hint, Inspection, Lease, Noted, Outsiders, Pulse, Reissued, Released, Role, Wait,
+    },
+    token::{FencingToken, OwnerId},
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Leases; waiters poll.
+    Ttl,
+    /// A queue and session leases; waiters are woken by `changed()`.
+    Queue,
+    /// A queue and session leases; waiters and holders are rung.
+    Push,
+    /// Session leases; an attempt waits in the store.
+    Pinned,
+    /// As the memory store is, with all that it can.
+    Memory,
+}
+
+/// Those with little but exclusive locks.
+pub(crate) const KINDS: [Kind; 4] = [Kind::Ttl, Kind::Queue, Kind::Push, Kind::Pinned];
+
+impl Kind {
+    pub(crate) fn has_queue(self) -> bool {
+        matches!(self, Self::Queue | Self::Push | Self::Memory)
+    }
+
+    fn has_leases(self) -> bool {
+        matches!(self, Self::Ttl | Self::Memory)
+    }
+
+    fn descriptor(self, memory: &Descriptor) -> Descriptor {
+        let few = Capabilities::none().with_exclusive().with_notes();
+        let (capabilities, patience, min_poll, max_poll) = match self {
+            Self::Ttl => (few.with_extend(), 0, 10, 200),
+            Self::Queue | Self::Push => (few, 0, 5_000, 5_000),
+            Self::Pinned => (few, 1_000, 1, 1),
+            Self::Memory => return Descriptor::new("fake").with_capabilities(memory.capabilities),
+        };
+        let ms = Duration::from_millis;
+        Descriptor::new("fake")
+            .with_capabilities(capabilities)
+            .with_max_patience(ms(patience))
+            .with_poll(ms(min_poll), ms(max_poll))
+    }
+}
+
+/// A way to a store, which the test has as well.
+#[derive(Clone, Debug)]
+pub(crate) struct Fake {
+    store: Arc<Store>,
+    descriptor: Descriptor,
+    kind: Kind,
+    attaches: Option<Attaches>,
+    /// The lease in the store, if that is not the one that the claim asks for.
+    lasts: Option<Duration>,
+}
+
+/// What a fake gives beside the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attaches {
+    Note,
+    /// A note that panics when its guard is dropped or released.
+    Bomb,
+    /// The backend has a bug.
+    Panic,
+    /// A note that takes a while to hear of it.
+    Slow,
+}
+
+/// Tells the store's log of the drop of its guard.
+#[derive(Debug)]
+pub(crate) struct Note {
+    store: Arc<Store>,
+    pub(crate) owner: OwnerId,
+    attaches: Attaches,
+}
+
+impl Attachment for Note {
+    fn guard_dropped(&self) {
+        if self.attaches == Attaches::Slow {
+            thread::sleep(Duration::from_millis(50));
+        }
+        self.store.record(Op::GuardDropped, self.owner);
+        assert_ne!(self.attaches, Attaches::Bomb, "as ordered");
+    }
+
+    fn guard_released(&self) {
+        assert_ne!(self.attaches, Attaches::Bomb, "as ordered");
+    }
+}
+
+impl Deref for Fake {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl Fake {
+    pub(crate) fn new(store: Arc<Store>, kind: Kind) -> Self {
+        let descriptor = kind.descriptor(store.memory.descriptor());
+        // What carries a session lease ends by an order only.
+        let lasts = (!kind.has_leases()).then_some(MAX_TTL);
+        Self { store, descriptor, kind, attaches: None, lasts }
+    }
+
+    /// The same store, reached by another way, which has orders and a log of its own.
+    pub(crate) fn another_way(&self) -> Self {
+        Self { store: Store::over(self.memory.clone()), ..self.clone() }
+    }
+
+    pub(crate) fn described(mut self, describe: impl FnOnce(Descriptor) -> Descriptor) -> Self {
+        self.descriptor = describe(self.descriptor);
+        self
+    }
+
+    /// No grant ends by itself during a test.
+    pub(crate) fn lasting(mut self) -> Self {
+        self.lasts = Some(MAX_TTL);
+        self
+    }
+
+    /// Its attempts wait for as long as they may.
+    pub(crate) fn with_endless_patience(self) -> Self {
+        let poll = Duration::from_millis(1);
+        self.described(|it| it.with_max_patience(Duration::MAX).with_poll(poll, Duration::MAX))
+    }
+
+    /// It claims to serve in order.
+    pub(crate) fn with_fair(mut self) -> Self {
+        self.descriptor.capabilities = self.descriptor.capabilities.with_fair();
+        self
+    }
+
+    /// It can hand over inside the process.
+    pub(crate) fn with_reissue(mut self) -> Self {
+        self.descriptor.capabilities = self.descriptor.capabilities.with_reissue();
+        self
+    }
+
+    pub(crate) fn with_attachment(mut self, attaches: Attaches) -> Self {
+        self.attaches = Some(attaches);
+        self
+    }
+
+    /// What the memory store is told of a claim.
+    fn told(&self, spec: &ClaimSpec) -> ClaimSpec {
+        let mut told = spec.clone();
+        told.ttl = self.lasts.unwrap_or(spec.ttl);
+        if self.kind != Kind::Memory {
+            // Its leases run on tokio's clock, whichever the locker has.
+            told.clock = Clock::Tokio;
+            told.hint = Hint::none();
+        }
+        told
+    }
+
+    /// The lease that is told, of the one that the memory store has.
+    fn lease(&self, lease: Lease) -> Lease {
+        let own = if self.kind.has_leases() { lease } else { Lease::Session };
+        lock(&self.orders).lease.unwrap_or(own)
+    }
+
+    fn pulse(&self, pulse: Pulse) -> Pulse {
+        if let Pulse::Alive(lease) = pulse { Pulse::Alive(self.lease(lease)) } else { pulse }
+    }
+}
+
+const NOBODY: OwnerId = OwnerId::new(0);
+
+#[async_trait]
+impl Backend for Fake {
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+        let mut told = self.told(&spec);
+        let bell = Arc::new(Bell { store: Arc::downgrade(&self.store), owner: spec.owner });
+        if self.kind == Kind::Push {
+            told.hint = Hint::to(&bell);
+        }
+        let inner = self.memory.claim(told)?;
+        self.claims.fetch_add(1, SeqCst);
+        lock(&self.callers).push(spec.caller.clone());
+        Ok(Box::new(FakeClaim { fake: self.clone(), spec, inner, _bell: bell }))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        let look = async {
+            let shown = lock(&self.orders).shown.clone();
+            if let Some(shown) = shown { Ok(shown) } else { self.memory.inspect(name).await }
+        };
+        self.play(Op::Inspect, NOBODY, look).await
+    }
+
+    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
+        let free = async {
+            let released = self.memory.force_release(name, token).await;
+            self.bell.notify_waiters();
+            released
+        };
+        self.play(Op::ForceRelease, NOBODY, free).await
+    }
+
+    async fn probe(&self) -> Result<Role> {
+        self.play(Op::Other, NOBODY, self.memory.probe()).await
+    }
+
+    async fn names(&self, kind: name::Kind, prefix: &str) -> Result<Vec<LockName>> {
+        self.play(Op::Other, NOBODY, self.memory.names(kind, prefix)).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        let findings = async { Ok(vec![Finding::new(Grade::Weak, "disk", "full")]) };
+        self.play(Op::Other, NOBODY, findings).await
+    }
+
+    async fn changed(&self, _: &LockName) {
+        self.bell.notified().await;
+    }
+
+    async fn close(&self) -> Result<()> {
+        let close = async {
+            lock(&self.claims_at_close).push(self.live_claims());
+            Ok(())
+        };
+        self.play(Op::Close, NOBODY, close).await
+    }
+}
+
+#[derive(Debug)]
+struct FakeClaim {
+    fake: Fake,
+    spec: ClaimSpec,
+    inner: Box<dyn Claim>,
+    /// The hint of the inner claim is weak.
+    _bell: Arc<Bell>,
+}
+
+/// Competes for a lock; where attempts wait inside the store, for as long as the core lets them.
+async fn compete(fake: &Fake, spec: &ClaimSpec, inner: &mut dyn Claim, wait: Wait) -> Result<Attempt> {
+    let patience = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
+    let stop = Instant::now() + patience.min(MAX_TTL);
+    let _waits = (!patience.is_zero()).then(|| fake.waits());
+    let wait = if fake.kind.has_queue() { wait } else { Wait::No };
+    loop {
+        let bell = fake.bell.notified();
+        if fake.kind == Kind::Push {
+            fake.listen(spec);
+        }
+        let answer = inner.attempt(wait).await?;
+        if let Attempt::Busy { queued: false, .. } = answer {
+            fake.ignore(spec.owner);
+        }
+        match answer {
+            Attempt::Granted(Grant { token, lease }) => {
+                return Ok(Attempt::Granted(Grant { token, lease: fake.lease(lease) }));
+            }
+            Attempt::Busy { .. } if fake.kind == Kind::Memory => return Ok(answer),
+            Attempt::Busy { queued, .. } if Instant::now() >= stop => {
+                return Ok(Attempt::Busy { queued, retry_after: None });
+            }
+            Attempt::Busy { .. } => {}
+        }
+        tokio::select! {
+            _ = time::timeout_at(stop, bell) => {}
+            () = spec.caller.gone() => return Ok(Attempt::Busy { queued: false, retry_after: None }),
+        }
+    }
+}
+
+#[async_trait]
+impl Claim for FakeClaim {
+    async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
+        let Self { fake, spec, inner, .. } = self;
+        fake.play(Op::Attempt, spec.owner, compete(fake, spec, &mut **inner, wait)).await
+    }
+
+    async fn keep_alive(&mut self) -> Result<Pulse> {
+        let Self { fake, spec, inner, .. } = self;
+        let renew = async {
+            if lock(&fake.orders).dead_shard && spec.name.as_str().starts_with("dead") {
+                future::pending::<()>().await;
+            }
+            inner.keep_alive().await
+        };
+        Ok(fake.pulse(fake.play(Op::KeepAlive, spec.owner, renew).await?))
+    }
+
+    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
+        let Self { fake, spec, inner, .. } = self;
+        Ok(fake.pulse(fake.play(Op::Extend, spec.owner, inner.extend(lease)).await?))
+    }
+
+    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        self.fake.play(Op::RaiseFence, self.spec.owner, self.inner.raise_fence(floor)).await
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        let Self { fake, spec, inner, .. } = self;
+        let leave = async {
+            let released = inner.release().await;
+            fake.forget(spec.owner);
+            released
+        };
+        fake.play(Op::Release, spec.owner, leave).await
+    }
+
+    async fn write_note(&mut self, note: &crate::spi::Note) -> Result<Noted> {
+        self.fake.play(Op::WriteNote, self.spec.owner, self.inner.write_note(note)).await
+    }
+
+    /// The memory store's claim knows at any time which of the two owners has the lock.
+    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+        let Self { fake, spec, inner, .. } = self;
+        lock(&fake.outsiders).push(outsiders);
+        *lock(&fake.heir) = Some(to.hint.clone());
+        let former = std::mem::replace(spec, to.clone());
+        let hand_over = async {
+            if outsiders == Outsiders::First {
+                // It can't tell whether anybody waits.
+                let released = inner.release().await?;
+                fake.forget(former.owner);
+                return Ok(match released {
+                    Released::Freed => Reissued::Yielded,
+                    Released::NotHeld => Reissued::NotHeld,
+                });
+            }
+            inner.reissue(&fake.told(to), outsiders).await
+        };
+        match fake.play(Op::Reissue, former.owner, hand_over).await? {
+            Reissued::Granted(Grant { token, lease }) => {
+                Ok(Reissued::Granted(Grant { token, lease: fake.lease(lease) }))
+            }
+            other => Ok(other),
+        }
+    }
+
+    fn attachment(&self) -> Option<Arc<dyn Attachment>> {
+        let attaches = self.fake.attaches?;
+        let owner = self.spec.owner;
+        self.fake.record(Op::Attachment, owner);
+        assert_ne!(attaches, Attaches::Panic, "as ordered");
+        Some(Arc::new(Note { store: Arc::clone(&self.fake.store), owner, attaches }))
+    }
+
+    async fn changed(&mut self) {
+        if self.fake.kind == Kind::Queue {
+            // A change on the way there is not missed.
+            let rung = self.fake.bell.notified();
+            let _ = self.fake.play(Op::Changed, self.spec.owner, rung.map(Ok)).await;
+        } else {
+            future::pending().await
+        }
+    }
+}
+
+impl Drop for FakeClaim {
+    fn drop(&mut self) {
+        self.fake.claims.fetch_sub(1, SeqCst);
+    }
+}

@@ -1,0 +1,343 @@
+//! The store behind the fakes: a memory store, a log of requests, and what the test ordered.
+
+use std::{
+    collections::{HashMap, HashSet},
+    future,
+    sync::{
+        Arc, Mutex, MutexGuard, Weak,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use futures_util::FutureExt as _;
+use tokio::{
+    sync::Notify,
+    time::{self, Instant},
+};
+
+use super::orders::{Fault, Op, Orders};
+use crate::{
+    clock::Clock,
+    error::{Error, ErrorKind, Result},
+    memory::Memory,
+    name::{Kind, LockName},
+    options::MAX_TTL,
+    spi::{
+        Attempt, Backend as _, Caller, Claim, ClaimSpec, Hint, Inspection, Lease, Mode, Outsiders, Ring, Wait,
+    },
+    token::OwnerId,
+};
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) memory: Memory,
+    /// Woken at each release.
+    pub(crate) bell: Notify,
+    /// Claim objects that live.
+    pub(super) claims: AtomicUsize,
+    /// Attempts that wait inside the store now.
+    waiting: AtomicUsize,
+    /// Of all claims that there ever were.
+    pub(crate) callers: Mutex<Vec<Caller>>,
+    /// What each hand-over was to mean for those outside.
+    pub(crate) outsiders: Mutex<Vec<Outsiders>>,
+    /// Of the one to whom a lock was handed over last.
+    pub(super) heir: Mutex<Option<Hint>>,
+    /// How many claim objects lived when the backend was closed.
+    pub(crate) claims_at_close: Mutex<Vec<usize>>,
+    /// Of all owners that have or want a lock of a store that rings.
+    hints: Mutex<HashMap<OwnerId, Hint>>,
+    pub(super) orders: Mutex<Orders>,
+    log: Mutex<Vec<(Op, OwnerId, Instant)>>,
+}
+
+impl Store {
+    /// Gives tokens that are larger than `last_token`, and counts leases on tokio's clock.
+    pub(crate) fn new(last_token: u64) -> Arc<Self> {
+        Self::over(Memory::with_tokens_after(Clock::Tokio, last_token))
+    }
+
+    /// Another way to a memory store: with orders and a log of its own.
+    pub(crate) fn over(memory: Memory) -> Arc<Self> {
+        Arc::new(Self {
+            memory,
+            bell: Notify::new(),
+            claims: AtomicUsize::default(),
+            waiting: AtomicUsize::default(),
+            callers: Mutex::default(),
+            outsiders: Mutex::default(),
+            heir: Mutex::default(),
+            claims_at_close: Mutex::default(),
+            hints: Mutex::default(),
+            orders: Mutex::default(),
+            log: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn set_latency(&self, latency: Duration) {
+        lock(&self.orders).latency = latency;
+    }
+
+    /// The next requests of this sort meet these faults, one each.
+    pub(crate) fn once(&self, op: Op, faults: impl IntoIterator<Item = Fault>) {
+        lock(&self.orders).once.entry(op).or_default().extend(faults);
+    }
+
+    /// All requests of this sort meet this fault.
+    pub(crate) fn always(&self, op: Op, fault: Fault) {
+        lock(&self.orders).always.insert(op, fault);
+    }
+
+    /// All requests meet this fault, whatever was ordered before.
+    pub(crate) fn all(&self, fault: Fault) {
+        self.heal();
+        lock(&self.orders).everything = Some(fault);
+    }
+
+    /// No fault is left.
+    pub(crate) fn heal(&self) {
+        let mut orders = lock(&self.orders);
+        orders.once.clear();
+        orders.always.clear();
+        orders.everything = None;
+        orders.dead_shard = false;
+    }
+
+    /// Locks whose name starts with "dead" get no answer to a renewal.
+    pub(crate) fn kill_shard(&self) {
+        lock(&self.orders).dead_shard = true;
+    }
+
+    /// What a grant or renewal answers instead of the lease that it has.
+    pub(crate) fn set_lease(&self, lease: Lease) {
+        lock(&self.orders).lease = Some(lease);
+    }
+
+    /// What an inspection answers instead of what is there.
+    pub(crate) fn show(&self, shown: Inspection) {
+        lock(&self.orders).shown = Some(shown);
+    }
+
+    /// Plays one request: the way there, `request`, the way back, and the fault that was ordered.
+    pub(super) async fn play<T>(
+        &self,
+        op: Op,
+        owner: OwnerId,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.record(op, owner);
+        let latency = lock(&self.orders).latency;
+        let fault = lock(&self.orders).next(op);
+        pause(latency / 2).await;
+        match fault {
+            Fault::Fail(kind) => return Err(Error::new(kind, "as ordered")),
+            Fault::Hang => future::pending().await,
+            Fault::Panic => panic!("as ordered"),
+            Fault::SlowRequest(late) => pause(late).await,
+            _ => {}
+        }
+        let answer = request.await;
+        pause(latency / 2).await;
+        match fault {
+            Fault::LoseReply => {
+                Err(Error::new(ErrorKind::Unavailable, "the reply is lost").with_outcome_unknown())
+            }
+            Fault::HangAfter => future::pending().await,
+            Fault::PanicAfter => panic!("as ordered"),
+            Fault::SlowReply(late) => {
+                pause(late).await;
+                answer
+            }
+            _ => answer,
+        }
+    }
+
+    pub(super) fn record(&self, op: Op, owner: OwnerId) {
+        lock(&self.log).push((op, owner, Instant::now()));
+    }
+
+    /// Counts an attempt that waits in the store, for as long as the answer lives.
+    pub(super) fn waits(&self) -> impl Drop {
+        self.waiting.fetch_add(1, SeqCst);
+        Waits(&self.waiting)
+    }
+
+    /// Attempts that wait inside the store now.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(SeqCst)
+    }
+
+    /// What was done, in order.
+    pub(crate) fn ops(&self) -> Vec<Op> {
+        lock(&self.log).iter().map(|entry| entry.0).collect()
+    }
+
+    /// Whose requests of this sort there were, in order.
+    pub(crate) fn owners(&self, op: Op) -> Vec<OwnerId> {
+        lock(&self.log).iter().filter(|entry| entry.0 == op).map(|entry| entry.1).collect()
+    }
+
+    /// When requests of this sort were sent.
+    pub(crate) fn sent(&self, op: Op) -> Vec<Instant> {
+        lock(&self.log).iter().filter(|entry| entry.0 == op).map(|entry| entry.2).collect()
+    }
+
+    pub(crate) fn count(&self, op: Op) -> usize {
+        self.sent(op).len()
+    }
+
+    /// How many renewals were sent by an owner that had sent its release before (C10).
+    pub(crate) fn renewals_after_release(&self) -> usize {
+        let log = lock(&self.log);
+        let mut released = HashSet::new();
+        let mut late = 0;
+        for (op, owner, _) in log.iter() {
+            match op {
+                Op::Release => _ = released.insert(*owner),
+                Op::KeepAlive => late += usize::from(released.contains(owner)),
+                _ => {}
+            }
+        }
+        late
+    }
+
+    pub(crate) fn forget_log(&self) {
+        lock(&self.log).clear();
+    }
+
+    /// Somebody else takes a mutex, for good.
+    pub(crate) fn take(&self, name: &str) -> OwnerId {
+        let owner = OwnerId::random();
+        let granted = self.claim(name, owner).attempt(Wait::No).now_or_never().unwrap();
+        assert!(matches!(granted, Ok(Attempt::Granted(_))), "{granted:?}");
+        owner
+    }
+
+    /// Takes everything of this owner out, and wakes the next.
+    pub(crate) fn leave(&self, name: &str, owner: OwnerId) {
+        self.claim(name, owner).release().now_or_never().unwrap().unwrap();
+        self.forget(owner);
+    }
+
+    fn claim(&self, name: &str, owner: OwnerId) -> Box<dyn Claim> {
+        let mut spec = ClaimSpec::new(mutex(name), owner, Mode::Exclusive, MAX_TTL, MAX_TTL);
+        spec.clock = Clock::Tokio;
+        self.memory.claim(spec).unwrap()
+    }
+
+    /// An owner has left, and those that wait may look again.
+    pub(super) fn forget(&self, owner: OwnerId) {
+        self.ignore(owner);
+        self.bell.notify_waiters();
+    }
+
+    /// Frees all locks, and rings whoever has a hint.
+    pub(crate) fn evict_all(&self) {
+        for name in self.names() {
+            self.free(&name);
+        }
+        let hints = std::mem::take(&mut *lock(&self.hints));
+        hints.values().for_each(Hint::ring);
+        self.bell.notify_waiters();
+    }
+
+    /// Frees one mutex, and tells nobody.
+    pub(crate) fn evict(&self, name: &str) {
+        let hints = std::mem::take(&mut *lock(&self.hints));
+        self.free(&mutex(name));
+        lock(&self.hints).extend(hints);
+    }
+
+    fn free(&self, name: &LockName) {
+        for holder in self.look(name).holders {
+            let freed = self.memory.force_release(name, holder.token.unwrap());
+            freed.now_or_never().unwrap().unwrap();
+        }
+    }
+
+    /// The owner is rung from now on, until it leaves.
+    pub(super) fn listen(&self, spec: &ClaimSpec) {
+        lock(&self.hints).insert(spec.owner, spec.hint.clone());
+    }
+
+    pub(super) fn ignore(&self, owner: OwnerId) {
+        lock(&self.hints).remove(&owner);
+    }
+
+    /// Rings all hints for no reason.
+    pub(crate) fn ring_all(&self) {
+        let hints: Vec<_> = lock(&self.hints).values().cloned().collect();
+        hints.iter().for_each(Hint::ring);
+    }
+
+    /// Rings the one to whom a lock was handed over last, for no reason.
+    pub(crate) fn ring_heir(&self) {
+        lock(&self.heir).iter().for_each(Hint::ring);
+    }
+
+    pub(crate) fn holder(&self, name: &str) -> Option<OwnerId> {
+        self.look(&mutex(name)).holders.first()?.owner
+    }
+
+    pub(crate) fn holders(&self) -> usize {
+        self.names().iter().map(|name| self.look(name).holders.len()).sum()
+    }
+
+    /// Places in the queues, and hints.
+    pub(crate) fn queued(&self) -> usize {
+        let waiters = self.names().iter().filter_map(|name| self.look(name).waiters).sum::<u64>();
+        usize::try_from(waiters).unwrap() + lock(&self.hints).len()
+    }
+
+    pub(crate) fn live_claims(&self) -> usize {
+        self.claims.load(SeqCst)
+    }
+
+    fn names(&self) -> Vec<LockName> {
+        let of = |kind| self.memory.names(kind, "").now_or_never().unwrap().unwrap();
+        Kind::ALL.into_iter().flat_map(of).collect()
+    }
+
+    fn look(&self, name: &LockName) -> Inspection {
+        self.memory.inspect(name).now_or_never().unwrap().unwrap()
+    }
+}
+
+/// What the memory store rings: the hint of an owner that listens.
+#[derive(Debug)]
+pub(super) struct Bell {
+    pub(super) store: Weak<Store>,
+    pub(super) owner: OwnerId,
+}
+
+impl Ring for Bell {
+    fn ring(self: Arc<Self>) {
+        let Some(store) = self.store.upgrade() else { return };
+        let hint = lock(&store.hints).get(&self.owner).cloned();
+        hint.iter().for_each(Hint::ring);
+    }
+}
+
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+fn mutex(name: &str) -> LockName {
+    LockName::new(Kind::Mutex, name).unwrap()
+}
+
+/// Even a sleep of no length needs a runtime.
+async fn pause(time: Duration) {
+    if !time.is_zero() {
+        time::sleep(time).await;
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap()
+}

@@ -1,0 +1,305 @@
+//! A claim of a backend with a flaw.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    thread,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lockkit_core::{
+    Error, ErrorKind, FencingToken, OwnerId, Result,
+    spi::{
+        Attachment, Attempt, Backend, Claim, ClaimSpec, Grant, Hint, Lease, Note, Noted, Outsiders, Pulse,
+        Reissued, Released, Wait,
+    },
+};
+use tokio::time::sleep;
+
+use super::{Flaw, Mutation, free_all, lock};
+
+/// Larger than what any store has given.
+const MADE_UP: u64 = u64::MAX / 2;
+/// How long a store that is away keeps the thread of whoever asks.
+const SLOW: Duration = Duration::from_millis(1_500);
+
+#[derive(Debug)]
+pub(super) struct MutantClaim {
+    inner: Box<dyn Claim>,
+    backend: Arc<dyn Backend>,
+    spec: ClaimSpec,
+    mutation: Mutation,
+    /// Attempts so far.
+    attempts: u32,
+    /// Renewals so far.
+    renewals: u32,
+    /// A note was written since the last renewal.
+    noted: bool,
+    /// An attempt got no answer.
+    unanswered: bool,
+    /// A release got no answer.
+    unreleased: bool,
+    granted: Option<Grant>,
+}
+
+impl MutantClaim {
+    pub(super) fn new(
+        inner: Box<dyn Claim>,
+        backend: Arc<dyn Backend>,
+        spec: ClaimSpec,
+        mutation: Mutation,
+    ) -> Self {
+        Self {
+            inner,
+            backend,
+            spec,
+            mutation,
+            attempts: 0,
+            renewals: 0,
+            noted: false,
+            unanswered: false,
+            unreleased: false,
+            granted: None,
+        }
+    }
+
+    fn flaw(&self) -> Flaw {
+        self.mutation.flaw
+    }
+
+    /// What happens before the store is asked for the lock; an answer if it is not asked at all.
+    async fn before_attempt(&mut self) -> Result<Option<Attempt>> {
+        match (self.flaw(), self.granted) {
+            (Flaw::AttemptByAnotherOwner, _) => {
+                self.spec.owner = OwnerId::random();
+                self.inner = self.backend.claim(self.spec.clone())?;
+            }
+            (Flaw::ExtendThatShortens, _) => self.end_what_is_over().await?,
+            (Flaw::OneRuntime, _) => self.mutation.needs_its_home()?,
+            (Flaw::RetryReportsWholeLease, Some(grant)) => {
+                return Ok(Some(Attempt::Granted(Grant { lease: Lease::For(self.spec.ttl), ..grant })));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// As the flaw has it tell a grant.
+    async fn distorted(&mut self, mut grant: Grant) -> Result<Grant> {
+        match self.flaw() {
+            Flaw::ConstantToken => grant.token = FencingToken::new(7),
+            Flaw::TokenSharedByPermits => {
+                let holders = self.backend.inspect(&self.spec.name).await?.holders;
+                grant.token = holders.iter().find_map(|holder| holder.token).unwrap_or(grant.token);
+            }
+            Flaw::RetryReportsWholeLease if self.unanswered => grant.lease = Lease::For(self.spec.ttl),
+            _ => grant.lease = self.counted(grant.lease),
+        }
+        self.granted = Some(grant);
+        Ok(grant)
+    }
+
+    /// As the flaw has it count a lease that was answered now.
+    fn counted(&self, lease: Lease) -> Lease {
+        match (self.flaw(), lease) {
+            (Flaw::DeadlineFromReply, Lease::For(lasts) | Lease::Proven { lasts, .. }) => {
+                Lease::Proven { at: self.spec.clock.now(), lasts }
+            }
+            (Flaw::RenewalTellsWhatIsLeft, Lease::For(left)) => {
+                Lease::For(left + *lock(&self.mutation.shared.set_back))
+            }
+            (_, lease) => lease,
+        }
+    }
+
+    /// What a renewal answers that does not care for the truth.
+    fn alive(&self) -> Pulse {
+        let of_session = self.granted.is_some_and(|grant| grant.lease == Lease::Session);
+        Pulse::Alive(if of_session { Lease::Session } else { Lease::For(self.spec.ttl) })
+    }
+
+    /// What happens before the store is asked to renew; an answer if it is not asked at all.
+    async fn before_renewal(&mut self) -> Result<Option<Pulse>> {
+        self.renewals += 1;
+        let noted = mem::take(&mut self.noted);
+        match self.flaw() {
+            Flaw::RenewalOfNothing => return Ok(Some(self.alive())),
+            Flaw::NoteIsRenewal if noted => return Ok(Some(self.alive())),
+            Flaw::FullRefusesRenewals if self.mutation.shared.full.load(SeqCst) => {
+                return Err(Error::new(ErrorKind::StoreFull, "there is no room for the lease"));
+            }
+            Flaw::NeverRenewed => return Err(unknown("there is no answer")),
+            Flaw::RenewsOnce if self.renewals > 1 => return Err(unknown("the connection is used up")),
+            // However long the lease is, and however quick all else.
+            Flaw::SlowRenewal => sleep(self.spec.ttl.mul_f64(1.5)).await,
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// Ends what renewals have shortened.
+    async fn end_what_is_over(&mut self) -> Result<()> {
+        let now = self.spec.clock.now();
+        let is_over = |_: &_, end: &mut _| *end <= now;
+        let over: BTreeMap<_, _> = lock(&self.mutation.shared.ends).extract_if(is_over).collect();
+        for (name, token) in over.into_keys() {
+            self.backend.force_release(&name, token).await?;
+        }
+        Ok(())
+    }
+
+    fn set_end(&self, lease: Duration) {
+        if let Some(grant) = self.granted {
+            let end = self.spec.clock.now().after(lease);
+            lock(&self.mutation.shared.ends).insert((self.spec.name.clone(), grant.token), end);
+        }
+    }
+
+    fn told(&self, error: Error) -> Error {
+        if self.flaw() == Flaw::ReplyLostIsFailed {
+            return Error::new(error.kind(), error.context().to_owned());
+        }
+        error
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Claim for MutantClaim {
+    async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
+        self.attempts += 1;
+        if let Some(answer) = self.before_attempt().await? {
+            return Ok(answer);
+        }
+        let wait = if self.flaw() == Flaw::NoQueue { Wait::No } else { wait };
+        let unanswered = mem::replace(&mut self.unanswered, true);
+        let answer = self.inner.attempt(wait).await;
+        self.unanswered = unanswered || answer.as_ref().is_err_and(Error::is_outcome_unknown);
+        if self.flaw() == Flaw::BlocksWhileAway && answer.is_err() {
+            thread::sleep(SLOW);
+        }
+        match answer.map_err(|error| self.told(error))? {
+            Attempt::Granted(grant) => Ok(Attempt::Granted(self.distorted(grant).await?)),
+            Attempt::Busy { .. } if self.flaw() == Flaw::NoRecheckAfterWait && self.attempts > 1 => {
+                let token = FencingToken::new(MADE_UP);
+                Ok(Attempt::Granted(Grant { token, lease: Lease::For(self.spec.ttl) }))
+            }
+            busy => Ok(busy),
+        }
+    }
+
+    /// Each renewal is a call, so that a flaw of renewals shows.
+    fn known_pulse(&mut self) -> Option<Result<Pulse>> {
+        None
+    }
+
+    async fn keep_alive(&mut self) -> Result<Pulse> {
+        if let Some(answer) = self.before_renewal().await? {
+            return Ok(answer);
+        }
+        let sent = self.spec.clock.now();
+        let pulse = self.inner.keep_alive().await?;
+        let took = sent.until(self.spec.clock.now());
+        match (self.flaw(), pulse) {
+            (Flaw::SlowRenewalIgnored, Pulse::Alive(_)) if took >= self.spec.ttl / 12 => {
+                return Err(unknown("it took too long"));
+            }
+            (Flaw::ExtendThatShortens, Pulse::Alive(_)) => self.set_end(self.spec.ttl),
+            (Flaw::LostRenewalIgnored, Pulse::Lost(_)) => return Ok(self.alive()),
+            (Flaw::RenewalRecreates, Pulse::Lost(_)) => {
+                if let Attempt::Granted(_) = self.inner.attempt(Wait::No).await? {
+                    return Ok(self.alive());
+                }
+            }
+            (_, Pulse::Alive(lease)) => return Ok(Pulse::Alive(self.counted(lease))),
+            _ => {}
+        }
+        Ok(pulse)
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        match self.flaw() {
+            Flaw::BroadcastOnRelease => {
+                let released = self.inner.release().await;
+                lock(&self.mutation.shared.hints).iter().for_each(Hint::ring);
+                released
+            }
+            Flaw::DeleteWithoutCompare => {
+                free_all(&*self.backend, &self.spec.name).await?;
+                self.inner.release().await.map(|_| Released::Freed)
+            }
+            Flaw::OneRuntime => {
+                self.mutation.needs_its_home()?;
+                self.inner.release().await
+            }
+            // An attempt after this is no retry.
+            Flaw::RetryReportsWholeLease => {
+                self.granted = None;
+                self.inner.release().await
+            }
+            Flaw::QueueEntryStays if self.granted.is_none() => Ok(Released::NotHeld),
+            Flaw::ReleaseAlwaysFreed => self.inner.release().await.map(|_| Released::Freed),
+            Flaw::ReleasedIsNotHeld => self.inner.release().await.map(|_| Released::NotHeld),
+            Flaw::ReplyLostIsFailed => self.inner.release().await.map_err(|error| self.told(error)),
+            // A second request is one too many.
+            Flaw::UnreleasedOnTrouble if mem::replace(&mut self.unreleased, true) => Ok(Released::NotHeld),
+            _ => self.inner.release().await,
+        }
+    }
+
+    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
+        let pulse = self.inner.extend(lease).await?;
+        if let (Flaw::ExtendThatShortens, Pulse::Alive(_)) = (self.flaw(), pulse) {
+            self.set_end(lease);
+        }
+        Ok(pulse)
+    }
+
+    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        if self.flaw() == Flaw::NeverRaised {
+            return Ok(Some(floor));
+        }
+        self.inner.raise_fence(floor).await
+    }
+
+    async fn write_note(&mut self, note: &Note) -> Result<Noted> {
+        let noted = self.inner.write_note(note).await?;
+        self.noted = true;
+        let written = match self.flaw() {
+            Flaw::NoteIsReplaced => noted != Noted::NotHeld,
+            Flaw::NoteOfAnybody => true,
+            _ => return Ok(noted),
+        };
+        if !written {
+            return Ok(noted);
+        }
+        lock(&self.mutation.shared.notes).insert(self.spec.name.clone(), note.clone());
+        Ok(Noted::Written)
+    }
+
+    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+        let answer = self.inner.reissue(to, outsiders).await.map_err(|error| self.told(error))?;
+        let Reissued::Granted(grant) = answer else { return Ok(answer) };
+        self.spec = to.clone();
+        (self.unanswered, self.unreleased) = (false, false);
+        Ok(Reissued::Granted(self.distorted(grant).await?))
+    }
+
+    fn recorded_owner(&self) -> Option<OwnerId> {
+        self.inner.recorded_owner()
+    }
+
+    fn attachment(&self) -> Option<Arc<dyn Attachment>> {
+        self.inner.attachment()
+    }
+
+    async fn changed(&mut self) {
+        self.inner.changed().await;
+    }
+}
+
+fn unknown(text: &'static str) -> Error {
+    Error::new(ErrorKind::Unavailable, text).with_outcome_unknown()
+}

@@ -1,0 +1,95 @@
+//! Which tests each tier runs, and in which order.
+
+use super::programs::Program;
+
+/// Programs of the thorough tier, by package and name: topologies of several servers, storms, models, and what repeats with
+/// other servers what the everyday tier has proved.
+const THOROUGH: [(&str, &str); 12] = [
+    ("lockkit-conformance", "self_test"),
+    ("lockkit-redis", "model"),
+    ("lockkit-redis", "topology"),
+    ("lockkit-stores", "crowd"),
+    ("lockkit-stores", "election_storm"),
+    ("lockkit-stores", "examples"),
+    ("lockkit-stores", "migration"),
+    ("lockkit-stores", "redis_failover"),
+    ("lockkit-stores", "redis_upheaval"),
+    ("lockkit-torture", "mutants"),
+    ("lockkit-zk", "curator"),
+    ("lockkit-zk", "ensemble"),
+];
+/// Tests of the thorough tier in programs of everyday, by package, program and parts of their names: topologies, variants
+/// of a store, and on MySQL what is proved by the same statements on MariaDB.
+const THOROUGH_PARTS: [(&str, &str, &[&str]); 4] = [
+    ("lockkit-mysql", "mysql", &["galera::", "mysql::"]),
+    ("lockkit-mysql", "pessimistic", &["mysql::"]),
+    (
+        "lockkit-stores",
+        "conformance",
+        &[
+            "redis-cluster::",
+            "redis-sentinel::",
+            "-strict::",
+            "-unfair::",
+            "mysql::one_permit::",
+            "mysql::writer::",
+        ],
+    ),
+    (
+        "lockkit-stores",
+        "torture",
+        &[
+            "-cluster::",
+            "-deposed::",
+            "-ensemble::",
+            "-sentinel::",
+            "-sentinel-wait::",
+            "galera::",
+            "mysql-clock::",
+            "mysql-pessimistic::",
+        ],
+    ),
+];
+/// These run alone: they keep all cores at work themselves.
+const ALONE: [(&str, &str); 2] = [("lockkit-stores", "crowd"), ("lockkit-stores", "election_storm")];
+/// The longest, which begin first.
+const FIRST: [(&str, &str); 7] = [
+    ("lockkit-stores", "conformance"),
+    ("lockkit-stores", "torture"),
+    ("lockkit-mysql", "mysql"),
+    ("lockkit-zk", "zk"),
+    ("lockkit-mysql", "pessimistic"),
+    ("lockkit-cli", "ops"),
+    ("lockkit-cli", "run"),
+];
+
+/// Which tests are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tier {
+    Everyday,
+    /// As everyday, on servers that stall.
+    Stressed,
+    Thorough,
+}
+
+/// Leaves the programs and tests of this tier, the longest programs first.
+pub(super) fn select(tier: Tier, programs: &mut Vec<Program>) {
+    programs.sort_by_key(|program| !is_one_of(&FIRST, program));
+    if tier == Tier::Thorough {
+        return;
+    }
+    programs.retain(|program| !is_one_of(&THOROUGH, program));
+    for program in programs {
+        let parts = THOROUGH_PARTS.iter().find(|part| (part.0, part.1) == program.id());
+        program.skips = parts.map_or(&[], |part| part.2);
+    }
+}
+
+/// Whether no other program runs beside it.
+pub(super) fn runs_alone(program: &Program) -> bool {
+    is_one_of(&ALONE, program)
+}
+
+fn is_one_of(list: &[(&str, &str)], program: &Program) -> bool {
+    list.contains(&program.id())
+}
