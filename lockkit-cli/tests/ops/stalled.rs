@@ -19,7 +19,7 @@ use rustix::process::Signal;
 
 use crate::{
     Test, good, json,
-    pace::{Pace, children},
+    pace::children,
     support::{PATIENT, Place, Running, run, said, until},
 };
 
@@ -132,18 +132,31 @@ fn stalls(proxy: &Proxy, lockkit: &mut Running) -> bool {
     })
 }
 
-/// In which a signal ends all.
-const HURRY: Duration = Duration::from_secs(1);
+/// In which a signal ends all. Without a signal, lockkit would be patient for three seconds.
+const HURRY: Duration = Duration::from_secs(2);
+/// One that is patient is so each time, and a busy machine is not.
+const TRIES: usize = 6;
 
-/// Ends it by a signal, within a second on a machine that has time.
-fn end(mut lockkit: Running, signal: Signal, what: &str) -> Output {
-    let (began, mut pace) = (Instant::now(), Pace::start());
+/// Tries until a signal has ended lockkit in a hurry.
+fn in_a_hurry<T>(what: &str, mut signaled: impl FnMut(usize) -> Option<(T, Duration)>) -> Option<T> {
+    let mut all = Vec::new();
+    while all.len() < TRIES {
+        let (answer, took) = signaled(all.len())?;
+        if took < HURRY {
+            return Some(answer);
+        }
+        all.push(took);
+    }
+    panic!("{what}: it ended after {all:?}");
+}
+
+/// Ends it by a signal.
+fn end(mut lockkit: Running, signal: Signal) -> (Output, Duration) {
+    let began = Instant::now();
     lockkit.signal(signal);
-    pace.until("the end", || lockkit.0.try_wait().unwrap());
+    until("the end", || lockkit.0.try_wait().unwrap());
     let took = began.elapsed();
-    let output = lockkit.output();
-    assert!(took < pace.allows(HURRY), "{what}: {took:?}, {}, {}", output.status, said(&output));
-    output
+    (lockkit.output(), took)
 }
 
 /// Before the command was started, it ends by the signal; after that, by the signal, as the command, or with a word about
@@ -154,21 +167,27 @@ fn once_ends() -> Result<(), Failed> {
     for (on_fail, name) in [("retry", "a"), ("done", "b")] {
         let mut stalled = 0;
         for stalls_at in 1.. {
-            let proxy = Proxy::start(&place, stalls_at);
-            // What one leaves held, no other waits for.
-            let (name, before) = (format!("{name}{stalls_at}"), runs(&place));
-            let job = ["once", &name, "--slot=v1", "--grace=200ms", "--on-fail", on_fail, "-c", &line];
-            let mut once = Running::start(proxy.lockkit(&place, &job));
-            if !stalls(&proxy, &mut once) {
+            let signaled = |attempt| {
+                let proxy = Proxy::start(&place, stalls_at);
+                // What one leaves held, no other waits for.
+                let (name, before) = (format!("{name}{stalls_at}-{attempt}"), runs(&place));
+                let job = ["once", &name, "--slot=v1", "--grace=200ms", "--on-fail", on_fail, "-c", &line];
+                let mut once = Running::start(proxy.lockkit(&place, &job));
+                if !stalls(&proxy, &mut once) {
+                    return None;
+                }
+                let signal = [Signal::TERM, Signal::INT, Signal::HUP][stalls_at % 3];
+                let (output, took) = end(once, signal);
+                let status = output.status;
+                let by_signal = status.signal() == Some(signal.as_raw());
+                assert!(by_signal || runs(&place) > before, "{stalls_at}: {status}, {}", said(&output));
+                assert!(by_signal || matches!(status.code(), Some(0 | 125)), "{status}, {}", said(&output));
+                Some(((), took))
+            };
+            if in_a_hurry(&format!("{on_fail}, stalled at {stalls_at}"), signaled).is_none() {
                 break;
             }
             stalled += 1;
-            let signal = [Signal::TERM, Signal::INT, Signal::HUP][stalls_at % 3];
-            let output = end(once, signal, &format!("{on_fail}, stalled at {stalls_at}"));
-            let status = output.status;
-            let by_signal = status.signal() == Some(signal.as_raw());
-            assert!(by_signal || runs(&place) > before, "{stalls_at}: {status}, {}", said(&output));
-            assert!(by_signal || matches!(status.code(), Some(0 | 125)), "{status}, {}", said(&output));
         }
         assert!(stalled > 5, "{stalled}");
     }
@@ -193,11 +212,9 @@ fn gives_back() -> Result<(), Failed> {
                 assert!(stalled > 5, "{stalled}");
                 return Ok(());
             }
-            let mut pace = Pace::start();
             once.signal(Signal::TERM);
             thread::sleep(Duration::from_millis(50));
             proxy.open();
-            pace.until("the end", || once.0.try_wait().unwrap());
             let output = once.output();
             let status = output.status;
             assert!(status.signal() == Some(15) || status.code() == Some(0), "{status}, {}", said(&output));
@@ -209,9 +226,8 @@ fn gives_back() -> Result<(), Failed> {
                 stalled += 1;
                 break;
             }
-            // It has 150 ms for that.
-            let slow = !pace.excess(Duration::from_millis(150)).is_zero();
-            assert!(slow && tries < 500, "stalled at {stalls_at}, free: {is_free}: {}", said(&output));
+            // It has 150 ms for that: on a busy machine that is not enough each time.
+            assert!(tries < 20 * stalls_at, "stalled at {stalls_at}, free: {is_free}: {}", said(&output));
         }
     }
     Ok(())
@@ -219,6 +235,12 @@ fn gives_back() -> Result<(), Failed> {
 
 /// The command has ended, and the store does not answer any more.
 fn run_ends() -> Result<(), Failed> {
+    in_a_hurry("run", |_| Some(((), run_is_cut_short())));
+    Ok(())
+}
+
+/// How long it took.
+fn run_is_cut_short() -> Duration {
     let place = Place::new();
     let (proxy, go, up) = (Proxy::start(&place, usize::MAX), place.path("go"), place.path("up"));
     let line = format!("echo > {}; until [ -e {} ]; do sleep 0.01; done; exit 7", up.display(), go.display());
@@ -229,13 +251,13 @@ fn run_ends() -> Result<(), Failed> {
         (up.exists() && crate::told(&history).contains("running")).then_some(())
     });
     proxy.stall_now();
-    fs::write(go, "")?;
+    fs::write(go, "").unwrap();
     assert!(stalls(&proxy, &mut lockkit));
     let pid = lockkit.pid().as_raw_nonzero().get();
     until("the end of the command", || children(pid).is_empty().then_some(()));
-    let output = end(lockkit, Signal::TERM, "run");
+    let (output, took) = end(lockkit, Signal::TERM);
     assert_eq!(output.status.code(), Some(7), "{}", said(&output));
-    Ok(())
+    took
 }
 
 /// They sleep for most of the time.

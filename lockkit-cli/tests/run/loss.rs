@@ -15,7 +15,7 @@ use crate::{
 
 /// A lockkit, or a server, that stands still for less than half of it loses nothing. A watchdog that looked only once a
 /// second would be half a second late.
-const TTL: Duration = Duration::from_millis(11_500);
+pub(crate) const TTL: Duration = Duration::from_millis(11_500);
 const GRACE: Duration = Duration::from_millis(300);
 /// So long a watchdog waits after lockkit would have killed.
 const WATCHDOG_LATER: Duration = Duration::from_millis(50);

@@ -55,7 +55,9 @@ pub(crate) fn inside_the_gate() -> Result<(), Failed> {
     let mut inside = store.client("gate")?;
     assert_eq!(inside.hear()?, "ready");
     inside.signal(Signal::SIGSTOP)?;
-    let error = store.runtime.block_on(mutex.lock_timeout(SOON)).expect_err("a gate for one");
+    // It is tried again until then.
+    let bound = Duration::from_secs(6);
+    let error = store.runtime.block_on(mutex.lock_timeout(bound)).expect_err("a gate for one");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains(&format!("process {} (", inside.id())), "{error}");
     inside.signal(Signal::SIGCONT)?;

@@ -11,7 +11,7 @@ pub(crate) use lockkit_fixture::claims::{Bell, busy, granted, mutex, spec as spe
 use lockkit_fixture::{ClockDirection, RedisServer, claims};
 use lockkit_redis::{
     Config, Redis,
-    redis::{Client, Cmd, FromRedisValue, RedisResult, aio::MultiplexedConnection},
+    redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisResult, aio::MultiplexedConnection},
 };
 use tokio::time::{sleep, timeout};
 
@@ -280,9 +280,9 @@ pub(crate) struct Admin(MultiplexedConnection);
 impl Admin {
     pub(crate) async fn to(server: &RedisServer) -> Self {
         let client = Client::open(server.url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        connection.set_response_timeout(SOON);
-        Self(connection)
+        let patience =
+            AsyncConnectionConfig::new().set_connection_timeout(Some(SOON)).set_response_timeout(Some(SOON));
+        Self(client.get_multiplexed_async_connection_with_config(&patience).await.unwrap())
     }
 
     pub(crate) async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {

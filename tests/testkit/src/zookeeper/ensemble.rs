@@ -211,9 +211,14 @@ pub(super) fn poll<T>(mut condition: impl FnMut() -> Option<T>) -> Result<T> {
 mod tests {
     use super::{super::test_client::create, *};
 
+    /// A server may stand still for seconds, and is missed only after four ticks.
+    fn start() -> ZooKeeperEnsemble {
+        ZooKeeperEnsemble::start(3, ZooKeeperOptions::default().with_tick(Duration::from_secs(2))).unwrap()
+    }
+
     #[test]
     fn three_servers_agree_and_elect_another_leader_when_theirs_is_killed() {
-        let mut ensemble = ZooKeeperEnsemble::start(3, ZooKeeperOptions::default()).unwrap();
+        let mut ensemble = start();
         let leader = ensemble.leader().unwrap();
         let followers = ensemble.followers();
         assert_eq!(followers.len(), 2);
@@ -241,7 +246,7 @@ mod tests {
 
     #[test]
     fn without_a_majority_nobody_serves_until_it_is_back() {
-        let ensemble = ZooKeeperEnsemble::start(3, ZooKeeperOptions::default()).unwrap();
+        let ensemble = start();
         let leader = ensemble.leader().unwrap();
         let followers = ensemble.followers();
         for &follower in &followers {

@@ -45,12 +45,18 @@ mod tests {
     };
     use crate::network::possible;
 
+    /// A server may stand still for seconds, and is missed only after four ticks.
+    fn start() -> NamespacedEnsemble {
+        let options = ZooKeeperOptions::default().with_tick(std::time::Duration::from_secs(2));
+        NamespacedEnsemble::start(3, options).unwrap()
+    }
+
     #[test]
     fn a_cut_leader_is_replaced_while_clients_reach_it_and_it_follows_once_healed() {
         if !possible() {
             return;
         }
-        let mut ensemble = NamespacedEnsemble::start(3, ZooKeeperOptions::default()).unwrap();
+        let mut ensemble = start();
         let leader = ensemble.leader().unwrap();
         ensemble.cut(leader).unwrap();
         let next = ensemble.leader_other_than(leader).unwrap();
@@ -67,7 +73,7 @@ mod tests {
         if !possible() {
             return;
         }
-        let mut ensemble = NamespacedEnsemble::start(3, ZooKeeperOptions::default()).unwrap();
+        let mut ensemble = start();
         let (leader, followers) = (ensemble.leader().unwrap(), ensemble.followers());
         ensemble.isolate(followers[0]).unwrap();
         assert!(ensemble.node(followers[0]).probe_mode().is_err(), "an isolated server answers");

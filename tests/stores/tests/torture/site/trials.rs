@@ -19,10 +19,10 @@ const SLOW: [&str; 5] =
     ["redis-cluster", "redis-sentinel", "redis-sentinel-wait", "zookeeper-deposed", "zookeeper-ensemble"];
 
 /// Shorter than the step of `clock-forward`, which ends this lease. Longer than a server stands still under stress.
-const TTL: Duration = Duration::from_secs(6);
-const OP_TIMEOUT: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(8);
+const OP_TIMEOUT: Duration = Duration::from_secs(4);
 /// The rounds use short sessions, so that workers lose them. A trial loses none, even on a busy machine.
-const LONG_SESSION: &str = "12s";
+const LONG_SESSION: &str = "30s";
 /// A server may stand still for seconds.
 const PATIENT: &str = "connect_timeout=8s";
 /// A store in trouble pauses, and looks for its servers again.
@@ -103,7 +103,7 @@ fn in_url(session: &str) -> String {
 
 async fn connect(url: &str) -> lockkit::Result<Locker> {
     let mut url = url.replace(&in_url(SESSION), &in_url(LONG_SESSION));
-    if ["mysql://", "redis://", "zk://"].iter().any(|scheme| url.starts_with(scheme)) {
+    if ["mysql://", "redis://"].iter().any(|scheme| url.starts_with(scheme)) {
         url.push_str(if url.contains('?') { "&" } else { "?" });
         url.push_str(PATIENT);
     }
