@@ -276,7 +276,8 @@ mod tests {
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
         let (addr, age) = forgetful(here).await;
         let url = server.url().replace(&here.to_string(), &addr.to_string());
-        let url = format!("{url}?connect_timeout=3s");
+        // After so long, the connection that was forgotten is given up. A server that stands still is slower to open another.
+        let url = format!("{url}?connect_timeout=9s");
         let pool = Pool::new(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap());
         let patience = Duration::from_secs(60);
         let first = pool.get(patience).await.unwrap().server().thread;

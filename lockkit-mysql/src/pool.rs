@@ -40,13 +40,14 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new(config: Config) -> Self {
         let size = config.pool_size;
+        let connect_timeout = config.connect_timeout;
         let (clock, zero) = (OnceLock::new(), Clock::Boot.now());
         let shared = Shared { config, clock, numbers: AtomicU64::new(1), doubted: AtomicU64::new(0), zero };
         let shared = Arc::new(shared);
         let side = (size / SIDE_SHARE).clamp(*SIDE_CONNECTIONS.start(), *SIDE_CONNECTIONS.end());
         let main = Channel::new(Arc::clone(&shared), size, MAIN_FULL);
         let side = Channel::new(Arc::clone(&shared), side, SIDE_FULL);
-        let reaper = Arc::new(Reaper::new(side.clone()));
+        let reaper = Arc::new(Reaper::new(side.clone(), connect_timeout));
         Self { main, side, reaper, shared }
     }
 

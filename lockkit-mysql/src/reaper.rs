@@ -9,7 +9,7 @@ use tokio::{runtime::Handle, task::JoinSet, time};
 
 use crate::{channel::Channel, connection::Corpse, server::Server};
 
-/// How long one `KILL` may take.
+/// How long one `KILL` may take; and longer, where a connection for it may.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Kills statements whose futures were dropped. The server would go on with them, and with the locks that they wait
@@ -18,12 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) struct Reaper {
     /// A connection of its own: those of the pool may all be taken by locks that wait for this one.
     side: Channel,
+    patience: Duration,
     kills: Mutex<JoinSet<()>>,
 }
 
 impl Reaper {
-    pub(crate) fn new(side: Channel) -> Self {
-        Self { side, kills: Mutex::default() }
+    pub(crate) fn new(side: Channel, connect_timeout: Duration) -> Self {
+        Self { side, patience: PATIENCE.max(connect_timeout), kills: Mutex::default() }
     }
 
     /// Takes care of a connection in the background. Outside a runtime its socket is closed, and the server is left to
@@ -31,12 +32,13 @@ impl Reaper {
     pub(crate) fn bury(&self, corpse: Corpse) {
         let Ok(runtime) = Handle::try_current() else { return };
         let side = self.side.clone();
+        let patience = self.patience;
         let mut kills = self.kills.lock().unwrap_or_else(PoisonError::into_inner);
         while kills.try_join_next().is_some() {}
         kills.spawn_on(
             async move {
                 // The socket stays open until then, or its number could be another connection's.
-                let _ = time::timeout(PATIENCE, kill(&side, &corpse.server)).await;
+                let _ = time::timeout(patience, kill(&side, &corpse.server, patience)).await;
             },
             &runtime,
         );
@@ -45,13 +47,13 @@ impl Reaper {
     /// Waits for what is under way, but not for runtimes that nobody drives.
     pub(crate) async fn finish(&self) {
         let mut kills = std::mem::take(&mut *self.kills.lock().unwrap_or_else(PoisonError::into_inner));
-        let _ = time::timeout(PATIENCE, async { while kills.join_next().await.is_some() {} }).await;
+        let _ = time::timeout(self.patience, async { while kills.join_next().await.is_some() {} }).await;
     }
 }
 
-async fn kill(side: &Channel, victim: &Server) {
+async fn kill(side: &Channel, victim: &Server, patience: Duration) {
     let killed = async {
-        let mut connection = side.get(PATIENCE).await?;
+        let mut connection = side.get(patience).await?;
         if !connection.server().is_same_run(victim) {
             return Ok(());
         }

@@ -16,7 +16,8 @@ use mysql_async::{Conn, Opts, Params, Row, prelude::Queryable as _};
 use super::{Pessimistic, Store, acquire::Locked, hold::End, sql::Key};
 use crate::{config::Config, pool::Pool, schema};
 
-const OP_TIMEOUT: Duration = Duration::from_secs(3);
+/// A server may stand still for two seconds, and has a lot to do after that.
+const OP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs a test on every server that there is.
 macro_rules! on_each {
@@ -147,7 +148,7 @@ impl World {
 }
 
 async fn connect(server: &SqlServer, more: &str) -> Pessimistic {
-    let url = format!("{}?strategy=pessimistic{more}", server.url());
+    let url = format!("{}?strategy=pessimistic&connect_timeout=20s{more}", server.url());
     let pool = Pool::new(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap());
     let mut connection = pool.get(OP_TIMEOUT).await.unwrap();
     schema::prepare(&mut connection, pool.config()).await.unwrap();
@@ -157,7 +158,7 @@ async fn connect(server: &SqlServer, more: &str) -> Pessimistic {
 
 fn spec() -> ClaimSpec {
     let name = LockName::new(Kind::Mutex, "a").unwrap();
-    ClaimSpec::new(name, OwnerId::random(), Mode::Exclusive, Duration::from_secs(30), OP_TIMEOUT)
+    ClaimSpec::new(name, OwnerId::random(), Mode::Exclusive, OP_TIMEOUT * 20, OP_TIMEOUT)
 }
 
 fn key() -> Arc<Key> {

@@ -23,7 +23,7 @@ use crate::support::*;
 on_both!(
     a_lock_and_its_release_are_two_statements,
     a_refusal_is_one_statement,
-    renewals_of_a_thousand_locks_are_few_statements,
+    renewals_of_hundreds_of_locks_are_few_statements,
     one_of_64_waiters_looks,
     c10_a_renewal_that_found_nothing_asks_again_with_a_locking_read,
     housekeeping_has_a_quarter_as_many_connections_as_the_pool,
@@ -104,11 +104,11 @@ async fn a_refusal_is_one_statement(flavor: SqlFlavor) {
 }
 
 /// Catches a renewal for each lock, and due times that do not meet.
-async fn renewals_of_a_thousand_locks_are_few_statements(flavor: SqlFlavor) {
-    const TTL: Duration = Duration::from_secs(3);
-    const LOCKS: usize = 1000;
+async fn renewals_of_hundreds_of_locks_are_few_statements(flavor: SqlFlavor) {
+    const LEASE: Duration = Duration::from_secs(12);
+    const LOCKS: usize = 500;
     let bed = Bed::own(flavor, &[]);
-    let locker = Arc::new(with_ttl(bed.connect(QUIET).await, TTL));
+    let locker = Arc::new(with_ttl(bed.connect(QUIET).await, LEASE));
     let mut tasks = JoinSet::new();
     for task in 0..10 {
         let locker = Arc::clone(&locker);
@@ -122,12 +122,12 @@ async fn renewals_of_a_thousand_locks_are_few_statements(flavor: SqlFlavor) {
     }
     let guards: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
     // A period for the slots to be found.
-    sleep(TTL / 3).await;
+    sleep(LEASE / 3).await;
     let mut counter = Counter::on(&bed).await;
     let start = Instant::now();
-    sleep(TTL * 2).await;
+    sleep(LEASE).await;
     let statements = counter.statements().await;
-    let periods = start.elapsed().as_secs_f64() / (TTL / 3).as_secs_f64();
+    let periods = start.elapsed().as_secs_f64() / (LEASE / 3).as_secs_f64();
     println!("{statements} statements in {periods:.1} periods");
     assert!(ratio(statements, 1) <= 10.0 * periods, "{statements} statements in {periods:.1} periods");
     assert!(ratio(statements, 1) >= periods, "nothing was renewed?");
@@ -167,14 +167,19 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     .await;
     counter.statements().await;
     let start = Instant::now();
-    sleep(KEPT).await;
-    let looks = counter.statements().await;
+    let mut looks = 0;
+    // A server that stands still is asked nothing.
+    until("somebody looks", async || {
+        sleep(KEPT.saturating_sub(start.elapsed())).await;
+        looks += counter.statements().await;
+        looks >= 10
+    })
+    .await;
     let waited = start.elapsed();
     let after = counter.writes().await;
     println!("{looks} looks in {waited:?}");
     // The core's own poll is once a second for each waiter at most, and is answered without the server.
     assert!(u128::from(looks) <= waited.as_millis() / 25, "{looks} looks in {waited:?}");
-    assert!(looks >= 10, "nobody looks");
     // To say that somebody waits, twice a second.
     let most = 1 + waited.as_millis() / 400;
     assert!(u128::from(after - before) <= most, "{} writes in {waited:?}", after - before);

@@ -16,19 +16,19 @@ use tokio::{
 use crate::support::*;
 
 on_both!(
-    c1_c4_one_at_a_time_among_64_connections,
-    c1_c13_64_connections_race_for_fresh_names,
+    c1_c4_one_at_a_time_among_many_connections,
+    c1_c13_many_connections_race_for_fresh_names,
     c1_c13_writers_and_readers_race_for_fresh_names,
 );
 
-const CROWD: usize = 64;
+const CROWD: usize = 32;
 
 /// One connection each.
-async fn crowd(bed: &Bed) -> Vec<Arc<lockkit_mysql::MySql>> {
+async fn crowd(bed: &Bed) -> Vec<lockkit_mysql::MySql> {
     bed.connect("").await;
     let mut crowd = Vec::new();
     for _ in 0..CROWD {
-        crowd.push(Arc::new(bed.connect("pool_size=1").await));
+        crowd.push(bed.connect("pool_size=1").await);
     }
     crowd
 }
@@ -42,15 +42,14 @@ async fn stay(guard: &LockGuard, witness: &Witness) {
 }
 
 /// Catches a statement that lets two in, a token that falls, and a deadlock that reaches the caller.
-async fn c1_c4_one_at_a_time_among_64_connections(flavor: SqlFlavor) {
+async fn c1_c4_one_at_a_time_among_many_connections(flavor: SqlFlavor) {
     const ROUNDS: usize = 5;
     let bed = Bed::shared(flavor);
     let witness = Arc::new(Witness::default());
     let mut tasks = JoinSet::new();
     for backend in crowd(&bed).await {
         let witness = Arc::clone(&witness);
-        // The store's own queue is what is tested.
-        let locker = lockkit_core::Locker::from_dyn(backend).with_process_gate(false);
+        let locker = locker(backend);
         tasks.spawn(async move {
             for _ in 0..ROUNDS {
                 let guard = locker.mutex("one").unwrap().lock().await.unwrap();
@@ -59,12 +58,12 @@ async fn c1_c4_one_at_a_time_among_64_connections(flavor: SqlFlavor) {
             }
         });
     }
-    within(SOON * 3, "the crowd", tasks.join_all()).await;
+    within(SOON, "the crowd", tasks.join_all()).await;
     assert_eq!(witness.verify(), CROWD * ROUNDS);
 }
 
 /// Catches a first write that deadlocks (insert after a failed read, INSERT IGNORE and FOR UPDATE, gap locks).
-async fn c1_c13_64_connections_race_for_fresh_names(flavor: SqlFlavor) {
+async fn c1_c13_many_connections_race_for_fresh_names(flavor: SqlFlavor) {
     const ROUNDS: usize = 20;
     let bed = Bed::shared(flavor);
     let start = Arc::new(Barrier::new(CROWD));
@@ -87,7 +86,7 @@ async fn c1_c13_64_connections_race_for_fresh_names(flavor: SqlFlavor) {
             }
         });
     }
-    within(SOON * 3, "the crowd", tasks.join_all()).await;
+    within(SOON, "the crowd", tasks.join_all()).await;
     for wins in &*wins {
         assert_eq!(wins.load(SeqCst), 1);
     }
@@ -102,8 +101,7 @@ async fn c1_c13_writers_and_readers_race_for_fresh_names(flavor: SqlFlavor) {
     let mut tasks = JoinSet::new();
     for (index, backend) in crowd(&bed).await.into_iter().enumerate() {
         let (witnesses, start) = (Arc::clone(&witnesses), Arc::clone(&start));
-        // The store's own queue is what is tested.
-        let locker = lockkit_core::Locker::from_dyn(backend).with_process_gate(false);
+        let locker = locker(backend);
         tasks.spawn(async move {
             for (round, witness) in witnesses.iter().enumerate() {
                 start.wait().await;
@@ -115,7 +113,7 @@ async fn c1_c13_writers_and_readers_race_for_fresh_names(flavor: SqlFlavor) {
             }
         });
     }
-    within(SOON * 3, "the crowd", tasks.join_all()).await;
+    within(SOON, "the crowd", tasks.join_all()).await;
     for witness in &*witnesses {
         assert_eq!(witness.verify(), CROWD);
     }

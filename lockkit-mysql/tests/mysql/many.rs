@@ -2,22 +2,18 @@
 
 use std::time::Duration;
 
-use lockkit_core::{LockOptions, spi::Wait};
+use lockkit_core::spi::Wait;
 use lockkit_fixture::SqlFlavor;
 use tokio::{sync::mpsc, task::JoinSet, time::sleep};
 
 use crate::support::*;
 
-on_both!(
-    c8_of_thousands_of_names_each_is_looked_at,
-    c10_a_row_that_somebody_locks_delays_no_other_name,
-    c8_with_one_connection_a_hand_over_waits_for_no_timeout,
-);
+on_both!(c8_of_a_thousand_names_each_is_looked_at, c8_with_one_connection_a_hand_over_waits_for_no_timeout,);
 
 /// Catches a poller that takes some of those whose time has come, and always the same ones.
-async fn c8_of_thousands_of_names_each_is_looked_at(flavor: SqlFlavor) {
-    const NAMES: usize = 3_000;
-    const FREED: usize = 30;
+async fn c8_of_a_thousand_names_each_is_looked_at(flavor: SqlFlavor) {
+    const NAMES: usize = 1_000;
+    const FREED: usize = 20;
     let bed = Bed::shared(flavor);
     let (mut admin, locker, table) = (bed.admin().await, bed.locker(QUIET).await, bed.table("lock"));
     locker.mutex("tables").unwrap().lock().await.unwrap().release().await.unwrap();
@@ -38,7 +34,7 @@ async fn c8_of_thousands_of_names_each_is_looked_at(flavor: SqlFlavor) {
             guard.leak();
         });
     }
-    // Long enough for each to have asked, and for their pauses to have grown.
+    // Long enough for each to have asked, and for their pauses to have grown. Whoever comes later has it easier.
     sleep(Duration::from_secs(5)).await;
     for name in names.iter().step_by(NAMES / FREED) {
         admin.run(format!("UPDATE {table} SET expires_us=0 WHERE kind='mutex' AND name='{name}'")).await;
@@ -47,42 +43,6 @@ async fn c8_of_thousands_of_names_each_is_looked_at(flavor: SqlFlavor) {
         within(SOON, &format!("grant {n} of {FREED}"), grants.recv()).await;
     }
     waiters.shutdown().await;
-}
-
-/// Catches one statement that writes to the rows of several names: it keeps those that it has while it waits for the next.
-async fn c10_a_row_that_somebody_locks_delays_no_other_name(flavor: SqlFlavor) {
-    let bed = Bed::shared(flavor);
-    let (other, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
-    let mut holds = Vec::new();
-    for name in ["a", "b", "m"] {
-        let mut hold = claim(&other, name);
-        granted(hold.attempt(Wait::No).await);
-        holds.push(hold);
-    }
-    let locker = bed.locker(QUIET).await;
-    let mut waiters = JoinSet::new();
-    for name in ["a", "b", "m"] {
-        let options = LockOptions::new().with_op_timeout(Duration::from_millis(900));
-        let mutex = locker.mutex(name).unwrap().with_options(options).unwrap();
-        waiters.spawn(async move { mutex.lock().await.map(drop) });
-    }
-    sleep(Duration::from_secs(1)).await;
-    admin.run("START TRANSACTION").await;
-    let table = bed.table("lock");
-    admin.run(format!("SELECT * FROM {table} WHERE kind='mutex' AND name='m' FOR UPDATE")).await;
-    let renewing = async {
-        for _ in 0..24 {
-            sleep(Duration::from_millis(50)).await;
-            holds[0].keep_alive().await.unwrap();
-        }
-    };
-    // Most would wait for most of a second.
-    within(Duration::from_secs(8), "two dozen renewals beside a locked row", renewing).await;
-    admin.run("ROLLBACK").await;
-    waiters.shutdown().await;
-    for mut hold in holds {
-        hold.release().await.unwrap();
-    }
 }
 
 /// Catches a process whose waiters keep its only connection from each other until a timeout ends that.
@@ -105,7 +65,7 @@ async fn c8_with_one_connection_a_hand_over_waits_for_no_timeout(flavor: SqlFlav
             waiting.await.unwrap().release().await.unwrap();
         }
     };
-    // Three quarters of an op_timeout each would be 22 s.
-    within(Duration::from_secs(15), "ten hand-overs", handing_over).await;
+    // Three quarters of an op_timeout each would be more than three minutes.
+    within(SOON, "ten hand-overs", handing_over).await;
     proxy.heal();
 }

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use lockkit_core::{
-    ErrorKind, Kind,
-    spi::{Backend as _, Mode, Note, Noted, Wait},
+    ErrorKind,
+    spi::{Backend as _, Note, Noted, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 
@@ -17,7 +17,6 @@ on_both!(
     c5_revisions_are_exact_up_to_the_last,
     c13_a_demoted_primary_tells_neither_a_note_nor_the_time,
     c13_a_missing_table_and_a_missing_right_say_what_to_do,
-    c13_what_has_no_note_says_so,
     c14_tables_from_before_there_were_notes_get_one,
 );
 
@@ -153,16 +152,6 @@ async fn c13_a_missing_table_and_a_missing_right_say_what_to_do(flavor: SqlFlavo
     // Nothing of it hangs in a transaction.
     holder.release().await.unwrap();
     next_token(&backend, "a").await;
-}
-
-async fn c13_what_has_no_note_says_so(flavor: SqlFlavor) {
-    let bed = Bed::shared(flavor);
-    let backend = bed.connect(QUIET).await;
-    let mut writer = claim_in(&backend, Kind::RwLock, "a", Mode::Exclusive);
-    granted(writer.attempt(Wait::No).await);
-    let error = writer.write_note(&note(1, "a")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    writer.release().await.unwrap();
 }
 
 async fn c14_tables_from_before_there_were_notes_get_one(flavor: SqlFlavor) {

@@ -309,7 +309,7 @@ async fn c5_c7_a_release_that_is_refused_midway_has_freed_nothing_before(flavor:
     let bed = Bed::own(flavor, &[]);
     let (backend, mut admin, mut gate) = (bed.connect(QUIET).await, bed.admin().await, bed.admin().await);
     let holders = bed.table("holder");
-    let trigger = "FOR EACH ROW DO GET_LOCK('gate',60),RESHORT_LOCK('gate')";
+    let trigger = "FOR EACH ROW DO GET_LOCK('gate',60),RELEASE_LOCK('gate')";
     admin.run(format!("CREATE TRIGGER lockkit.gate AFTER DELETE ON {holders} {trigger}")).await;
     let (one, two) = (NonZeroU32::MIN, NonZeroU32::MIN.saturating_add(1));
     for (kind, mode) in [
@@ -329,7 +329,7 @@ async fn c5_c7_a_release_that_is_refused_midway_has_freed_nothing_before(flavor:
         let waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
                      WHERE INFO LIKE 'SET GLOBAL read_only%' AND STATE LIKE 'Waiting for %lock'";
         until("the server is being demoted", async || admin.one::<u64>(waits).await == 1).await;
-        gate.run("DO RESHORT_LOCK('gate')").await;
+        gate.run("DO RELEASE_LOCK('gate')").await;
         let (answer, mut held) = within(SOON, "the release", releasing).await.unwrap();
         within(SOON, "the demotion", demoting).await.unwrap();
         let refused = claim_in(&backend, kind, "b", mode).attempt(Wait::No).await.unwrap_err();

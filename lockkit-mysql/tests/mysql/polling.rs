@@ -63,7 +63,7 @@ fn names(count: usize) -> Vec<String> {
 async fn waiting(backend: &MySql, name: &str, op_timeout: Duration) -> Box<dyn Claim> {
     let spec = ClaimSpec::new(mutex(name), OwnerId::random(), Mode::Exclusive, TTL, op_timeout);
     let mut claim = backend.claim(spec).unwrap();
-    busy(claim.attempt(Wait::Queue).await);
+    busy(Ok(persistently(async || claim.attempt(Wait::Queue).await).await));
     claim
 }
 
@@ -77,15 +77,12 @@ async fn requests(admin: &mut Admin) -> (u64, f64) {
     (admin.status("Questions").await, Duration::from_micros(us).as_secs_f64())
 }
 
-/// All who wait have asked: no more acquisitions come.
-async fn settled(admin: &mut Admin) {
-    let mut before = 0;
-    until("nobody acquires", async || {
-        sleep(SLACK).await;
-        let now = admin.status("Com_insert_select").await + admin.status("Com_update").await;
-        now == std::mem::replace(&mut before, now)
-    })
-    .await;
+/// Of each name one has asked, and has said so: the others wait behind it.
+async fn settled(bed: &Bed, admin: &mut Admin, names: &str, count: u64) {
+    let said = format!("name LIKE '{names} %' AND wanted_us>0");
+    let said = format!("SELECT COUNT(*) FROM {} WHERE {said}", bed.table("lock"));
+    until("all wait", async || admin.one::<u64>(&said).await == count).await;
+    sleep(SLACK).await;
 }
 
 /// Catches a task for each name, a statement for each name, and a word for each name that somebody waits.
@@ -105,14 +102,20 @@ async fn c8_a_thousand_waiters_are_a_few_requests(flavor: SqlFlavor) {
                 waiting.spawn(async move { mutex.lock().await.map(drop) });
             }
         }
-        settled(&mut admin).await;
+        settled(&bed, &mut admin, kind, u64::try_from(count).unwrap()).await;
         let (first, start) = requests(&mut admin).await;
-        sleep(Duration::from_secs(4)).await;
-        let (last, end) = requests(&mut admin).await;
-        let (asked, elapsed) = (f64::from(u32::try_from(last - first).unwrap()), end - start);
+        let (mut asked, mut elapsed) = (0.0, 0.0);
+        // A server that stands still is asked nothing.
+        until("somebody looks", async || {
+            sleep(Duration::from_secs(4)).await;
+            let (last, end) = requests(&mut admin).await;
+            asked = f64::from(u32::try_from(last - first).unwrap());
+            elapsed = end - start;
+            asked >= 10.0
+        })
+        .await;
         println!("{count} names, {waiters} waiters each: {:.1} requests a second", asked / elapsed);
         assert!(asked <= A_SECOND * elapsed + ONCE, "{asked} requests in {elapsed:.1} s");
-        assert!(asked >= 10.0, "nobody looks");
         waiting.shutdown().await;
     }
 }
@@ -141,7 +144,7 @@ async fn c1_c8_all_who_wait_for_many_names_get_their_locks(flavor: SqlFlavor) {
     const WAITERS: usize = 10;
     let bed = Bed::shared(flavor);
     let (mut admin, locker) = (bed.admin().await, bed.locker(QUIET).await);
-    let names = names(100);
+    let names = names(30);
     taken(&bed, &mut admin, &names).await;
     let mut waiting = JoinSet::new();
     for name in &names {
@@ -161,7 +164,7 @@ async fn c1_c8_all_who_wait_for_many_names_get_their_locks(flavor: SqlFlavor) {
     for name in &names {
         free(&bed, &mut admin, name).await;
     }
-    within(SOON * 3, "C8: a thousand grants", waiting.join_all()).await;
+    within(SOON, "C8: all grants", waiting.join_all()).await;
 }
 
 fn is_silence(error: &Error) -> bool {

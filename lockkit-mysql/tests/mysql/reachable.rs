@@ -98,7 +98,7 @@ async fn c13_a_pool_that_is_exhausted_says_so(flavor: SqlFlavor) {
 
 /// Catches a creation that is not prepared for others who do the same.
 async fn sixteen_lockers_make_the_tables_at_once(flavor: SqlFlavor) {
-    for _ in 0..3 {
+    for _ in 0..2 {
         let bed = Bed::shared(flavor);
         let start = Arc::new(Barrier::new(16));
         let mut tasks = JoinSet::new();

@@ -45,8 +45,7 @@ async fn c12_readers_do_not_starve_a_writer(flavor: SqlFlavor) {
     until("the readers overlap", async || reads.load(Relaxed) > 24).await;
     for _ in 0..3 {
         let start = Instant::now();
-        let guard =
-            within(Duration::from_secs(2), "a writer", writer.rw_lock("a").unwrap().write()).await.unwrap();
+        let guard = within(SOON, "a writer", writer.rw_lock("a").unwrap().write()).await.unwrap();
         println!("the writer waited for {:?}", start.elapsed());
         guard.release().await.unwrap();
         // Nor does the writer starve them.
@@ -79,7 +78,7 @@ async fn c12_readers_that_stay_do_not_starve_a_writer(flavor: SqlFlavor) {
     let writer = bed.locker("").await;
     until("the readers overlap", async || reads.load(Relaxed) > u64::from(READERS)).await;
     let start = Instant::now();
-    let guard = within(STAY * 2, "a writer", writer.rw_lock("a").unwrap().write()).await.unwrap();
+    let guard = within(SOON, "a writer", writer.rw_lock("a").unwrap().write()).await.unwrap();
     println!("the writer waited for {:?}", start.elapsed());
     over.store(true, Relaxed);
     guard.release().await.unwrap();

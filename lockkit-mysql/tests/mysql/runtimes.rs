@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
     task::Poll,
     thread,
-    time::Duration,
 };
 
 use lockkit_core::spi::{Backend as _, Pulse, Released, Wait};
@@ -46,8 +45,7 @@ async fn begin<F: Future>(mut future: Pin<&mut F>) {
 /// Catches waiters that rely on a task of another runtime.
 async fn c8_a_runtime_that_stands_still_holds_up_no_waiter_of_another(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (holder, locker) = (bed.locker("").await, bed.connect("").await);
-    let locker = with_ttl(locker, Duration::from_secs(3));
+    let (holder, locker) = (bed.locker("").await, with_ttl(bed.connect("").await, SHORT));
     let guard = holder.mutex("a").unwrap().lock().await.unwrap();
     let (stopped, lock) = (idle_runtime(), locker.mutex("a").unwrap());
     let first = Box::pin(async move { lock.lock().await.map(drop) });
@@ -63,7 +61,7 @@ async fn c8_a_runtime_that_stands_still_holds_up_no_waiter_of_another(flavor: Sq
     let second = tokio::spawn(async move { lock.lock().await.unwrap() });
     tokio::time::sleep(SLACK).await;
     guard.release().await.unwrap();
-    let guard = within(Duration::from_secs(6), "a waiter that is polled", second).await.unwrap();
+    let guard = within(SOON, "a waiter that is polled", second).await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     drop(first);
     spawn_blocking(move || drop(stopped)).await.unwrap();
@@ -126,7 +124,7 @@ async fn each_runtime_uses_its_own_connection_again(flavor: SqlFlavor) {
         });
         let working: Vec<_> = working.collect();
         let join = move || working.into_iter().for_each(|thread| thread.join().unwrap());
-        within(SOON * 3, "all pairs", spawn_blocking(join)).await.unwrap();
+        within(SOON, "all pairs", spawn_blocking(join)).await.unwrap();
         admin.status("Connections").await - before
     };
     assert!(opened <= RUNTIMES, "{opened} connections for {RUNTIMES} runtimes");

@@ -1,11 +1,6 @@
 //! What operators see and do.
 
-use std::time::{Duration, Instant};
-
-use lockkit_core::{
-    FencingToken,
-    spi::{Backend as _, LossReason, Pulse, Released, Wait},
-};
+use lockkit_core::spi::{Backend as _, LossReason, Pulse, Released, Wait};
 use lockkit_mysql::mysql_async::{Conn, Opts, prelude::Queryable as _};
 
 use crate::support::*;
@@ -13,7 +8,6 @@ use crate::support::*;
 on_both! {
     c14_inspect_tells_owner_label_token_and_age,
     c14_a_foreign_lock_of_a_row_is_a_holder_without_a_name,
-    c14_force_release_frees_only_the_grant_with_that_token,
     c14_force_release_ends_the_connection_of_a_holder_that_hangs,
     c14_looking_at_many_names_leaves_nothing_on_the_server,
     c14_those_who_look_at_a_free_lock_do_not_take_each_other_for_its_holder,
@@ -57,31 +51,6 @@ async fn c14_a_foreign_lock_of_a_row_is_a_holder_without_a_name(flavor: SqlFlavo
     assert_eq!(free, Released::NotHeld);
     console.query_drop("ROLLBACK").await.unwrap();
     granted(store.claim("a").attempt(Wait::No).await);
-}
-
-async fn c14_force_release_frees_only_the_grant_with_that_token(flavor: SqlFlavor) {
-    let store = Store::start(flavor).await;
-    let force =
-        async |token: u64| store.mysql.force_release(&mutex("a"), FencingToken::new(token)).await.unwrap();
-    assert_eq!(force(1).await, Released::NotHeld);
-    let locker = store.locker().await;
-    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
-    let token = guard.fencing_token().get();
-    for other in [0, token - 1, token + 1] {
-        assert_eq!(force(other).await, Released::NotHeld);
-    }
-    assert!(guard.is_held());
-    let started = Instant::now();
-    assert_eq!(force(token).await, Released::Freed);
-    // By itself, and not by the end of its connection.
-    assert!(started.elapsed() < Duration::from_millis(1500), "{:?}", started.elapsed());
-    assert_eq!(guard.lost().wait().await, LossReason::Evicted);
-    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
-    let mut next = store.claim("a");
-    assert!(granted(next.attempt(Wait::No).await).token.get() > token);
-    assert_eq!(force(token).await, Released::NotHeld);
-    assert!(matches!(next.keep_alive().await.unwrap(), Pulse::Alive(_)));
-    locker.shutdown().await.unwrap();
 }
 
 async fn c14_force_release_ends_the_connection_of_a_holder_that_hangs(flavor: SqlFlavor) {

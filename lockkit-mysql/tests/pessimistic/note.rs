@@ -9,7 +9,6 @@ use crate::support::*;
 on_both!(
     c2_a_note_is_seen_at_once_and_not_undone_with_the_transaction,
     c2_a_note_waits_for_a_fence_that_is_being_changed,
-    c2_a_connection_that_ended_takes_the_right_to_the_note_with_it,
     c4_garbage_collection_leaves_notes_alone,
 );
 
@@ -58,17 +57,6 @@ async fn c2_a_note_waits_for_a_fence_that_is_being_changed(flavor: SqlFlavor) {
         });
         assert_eq!(noted.unwrap(), expected, "{change}");
     }
-}
-
-/// The fence still tells its owner.
-async fn c2_a_connection_that_ended_takes_the_right_to_the_note_with_it(flavor: SqlFlavor) {
-    let store = Store::start(flavor).await;
-    let mut holder = store.claim("a");
-    granted(holder.attempt(Wait::No).await);
-    assert_eq!(holder.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
-    store.admin.kill(store.admin.thread("a").await).await;
-    assert_eq!(holder.write_note(&note(2, "late")).await.unwrap(), Noted::NotHeld);
-    assert_eq!(store.mysql.note(&mutex("a")).await.unwrap(), note(1, "one"));
 }
 
 async fn c4_garbage_collection_leaves_notes_alone(flavor: SqlFlavor) {

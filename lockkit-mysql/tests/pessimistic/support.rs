@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{
-    Locker,
+    LockOptions, Locker,
     spi::{Backend as _, Claim, ClaimSpec},
     url::StoreUrl,
 };
@@ -21,12 +21,14 @@ use lockkit_mysql::{
 };
 use tokio::sync::Mutex;
 
-pub(crate) const TTL: Duration = Duration::from_secs(30);
-pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(3);
+/// A lease that no test outlasts.
+pub(crate) const TTL: Duration = Duration::from_secs(600);
+/// A lease that ends within a test, and not because the server stands still.
+pub(crate) const SHORT: Duration = Duration::from_secs(8);
+/// A server may stand still for two seconds, and has a lot to do after that.
+pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(30);
 /// What must happen, happens within this, or a test fails. No test waits for it to pass.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
-/// What a thing may take longer than promised on a busy machine.
-pub(crate) const SLACK: Duration = Duration::from_secs(2);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) struct Store {
     pub(crate) mysql: MySql,
@@ -62,8 +64,7 @@ impl Store {
     }
 
     pub(crate) async fn locker(&self) -> Locker {
-        // The store's own queue is what is tested.
-        Locker::new(self.another().await).with_process_gate(false)
+        locker(self.another().await)
     }
 }
 
@@ -71,6 +72,12 @@ pub(crate) async fn connect(server: &SqlServer, query: &str) -> MySql {
     // A busy machine may need longer than the default to open a connection.
     let url = format!("{}?strategy=pessimistic&connect_timeout=20s{query}", server.url());
     MySql::connect(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap()).await.unwrap()
+}
+
+pub(crate) fn locker(mysql: MySql) -> Locker {
+    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
+    // The store's own queue is what is tested.
+    Locker::new(mysql).with_defaults(options).unwrap().with_process_gate(false)
 }
 
 pub(crate) fn spec_for(name: &str, ttl: Duration) -> ClaimSpec {
@@ -117,7 +124,12 @@ impl Admin {
 
     pub(crate) async fn kill(&self, thread: u64) {
         self.run(&format!("KILL {thread}")).await;
+        self.until_ended(thread).await;
+    }
+
+    /// Waits until the server has ended a connection.
+    pub(crate) async fn until_ended(&self, thread: u64) {
         let left = format!("information_schema.PROCESSLIST WHERE ID={thread}");
-        until("a killed connection goes", || async { self.count(&left).await == 0 }).await;
+        until("a connection ends", || async { self.count(&left).await == 0 }).await;
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lockkit_core::{
-    ErrorKind, LockOptions, Locker,
+    ErrorKind, LockOptions,
     spi::{Backend as _, Released, Wait},
     url::StoreUrl,
 };
@@ -14,8 +14,7 @@ use crate::support::*;
 
 on_both! {
     c8_a_wait_of_300_ms_takes_300_ms,
-    c8_a_release_wakes_the_waiter_on_the_server,
-    c6_the_query_of_a_cancelled_waiter_is_gone_from_the_server_within_a_second,
+    c6_the_query_of_a_cancelled_waiter_is_killed_on_the_server,
     c6_one_waiter_of_a_process_asks_and_passes_it_on,
     c8_an_exhausted_pool_is_a_clear_error_inside_the_bound,
     c8_the_smallest_pool_has_room_for_a_free_lock_beside_a_waiter,
@@ -42,45 +41,26 @@ async fn c8_a_wait_of_300_ms_takes_300_ms(flavor: SqlFlavor) {
     until("the query is gone", || async { store.admin.waiting().await == 0 }).await;
     let (locker, bound) = (store.locker().await, Duration::from_secs(2));
     let started = Instant::now();
-    assert!(locker.mutex("a").unwrap().lock_timeout(bound).await.unwrap().is_none());
+    let answer =
+        timeout(SOON, locker.mutex("a").unwrap().lock_timeout(bound)).await.expect("it waits for ever");
+    assert!(answer.unwrap().is_none());
     let took = started.elapsed();
-    // The longest wait on the server takes ten seconds.
-    assert!(took >= bound && took < Duration::from_secs(8), "{took:?}");
+    assert!(took >= bound, "{took:?}");
     locker.shutdown().await.unwrap();
 }
 
-async fn c8_a_release_wakes_the_waiter_on_the_server(flavor: SqlFlavor) {
-    let store = Store::start(flavor).await;
-    let (first, second) = (store.locker().await, store.locker().await);
-    let guard = first.mutex("a").unwrap().lock().await.unwrap();
-    let waiting = tokio::spawn(async move {
-        let guard = second.mutex("a").unwrap().lock().await.unwrap();
-        let at = Instant::now();
-        guard.release().await.unwrap();
-        (second, at)
-    });
-    until("it waits", || async { store.admin.waiting().await == 1 }).await;
-    let released = Instant::now();
-    assert_eq!(guard.release().await.unwrap(), Released::Freed);
-    let (second, at) = waiting.await.unwrap();
-    // Without the wake-up, the wait on the server would go on for ten seconds.
-    assert!(at.duration_since(released) < Duration::from_secs(5), "{:?}", at.duration_since(released));
-    first.shutdown().await.unwrap();
-    second.shutdown().await.unwrap();
-}
-
-async fn c6_the_query_of_a_cancelled_waiter_is_gone_from_the_server_within_a_second(flavor: SqlFlavor) {
+async fn c6_the_query_of_a_cancelled_waiter_is_killed_on_the_server(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let (holder, locker) = (store.locker().await, store.locker().await);
     let guard = holder.mutex("a").unwrap().lock().await.unwrap();
     let waiter = locker.clone();
     let waiting = tokio::spawn(async move { drop(waiter.mutex("a").unwrap().lock().await) });
     until("it waits", || async { store.admin.waiting().await == 1 }).await;
-    let cancelled = Instant::now();
+    let killed = store.admin.status("Com_kill").await;
     waiting.abort();
     until("the query is gone", || async { store.admin.waiting().await == 0 }).await;
-    // Left to itself, it would go on for nine seconds or ten.
-    assert!(cancelled.elapsed() < Duration::from_secs(1) + SLACK, "{:?}", cancelled.elapsed());
+    // Left to itself, it would go on for ten seconds.
+    assert!(store.admin.status("Com_kill").await > killed, "it has ended by itself");
     guard.release().await.unwrap();
     let guard = locker.mutex("a").unwrap().try_lock().await.unwrap().expect("nobody has it");
     guard.release().await.unwrap();
@@ -122,9 +102,8 @@ async fn c8_an_exhausted_pool_is_a_clear_error_inside_the_bound(flavor: SqlFlavo
         guards.push(locker.mutex(name).unwrap().lock().await.unwrap());
     }
     let bound = Duration::from_millis(300);
-    let started = Instant::now();
-    let refused = locker.mutex("c").unwrap().lock_timeout(bound).await.unwrap_err();
-    assert!(started.elapsed() < TTL / 6, "{:?}", started.elapsed());
+    let refused = timeout(SOON, locker.mutex("c").unwrap().lock_timeout(bound)).await.expect("it waits on");
+    let refused = refused.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     for part in ["all 2 connections", "pool_size", "\"c\""] {
         assert!(refused.to_string().contains(part), "{refused}");
@@ -151,7 +130,7 @@ async fn c8_the_smallest_pool_has_room_for_a_free_lock_beside_a_waiter(flavor: S
         }
     }
     let mysql = MySql::connect(smallest.expect("two are enough")).await.unwrap();
-    let locker = Locker::new(mysql).with_process_gate(false);
+    let locker = locker(mysql);
     let waiter = locker.clone();
     let waiting = tokio::spawn(async move { waiter.mutex("taken").unwrap().lock().await.unwrap() });
     until("it waits", || async { store.admin.waiting().await == 1 }).await;

@@ -1,7 +1,7 @@
 //! Nodes that somebody else deletes.
 
 use lockkit_core::{
-    ErrorKind, FencingToken, Kind,
+    FencingToken, Kind,
     spi::{Backend as _, LossReason, Pulse, Released, Wait},
 };
 use lockkit_zk::zookeeper_client::{Acls, CreateMode};
@@ -80,26 +80,6 @@ async fn c8_a_waiter_whose_node_went_together_with_the_holders_gets_a_new_one() 
     assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
-    bed.assert_clean().await;
-}
-
-#[tokio::test]
-async fn c14_force_release_frees_the_grant_with_that_token_and_no_foreign_one() {
-    let bed = Bed::shared();
-    let locker = bed.locker(&session(HEARTBEATS_S)).await;
-    let handle = locker.mutex("a").unwrap();
-    let guard = handle.lock().await.unwrap();
-    let token = guard.fencing_token();
-    let other = FencingToken::new(token.get() + 1);
-    assert_eq!(handle.force_release(other).await.unwrap(), Released::NotHeld);
-    assert!(guard.is_held());
-    assert_eq!(handle.force_release(token).await.unwrap(), Released::Freed);
-    assert_eq!(timeout(SOON, guard.lost().wait()).await.unwrap(), LossReason::Evicted);
-    assert_eq!(handle.force_release(token).await.unwrap(), Released::NotHeld);
-    let error = guard.renew().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Lost);
-    drop(guard);
-    locker.shutdown().await.unwrap();
     bed.assert_clean().await;
 }
 

@@ -103,11 +103,21 @@ async fn c1_c2_an_attempt_that_was_lost_on_its_way_neither_takes_over_nor_frees_
     let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
     for give_up in [false, true] {
         let (mut first, mut second) = (claim(&zk, "a"), claim(&zk, "a"));
-        // Of the request, its first byte arrives.
-        proxy.set(|toxics| toxics.up.cut_after = Some(1));
-        let attempt = first.attempt(Wait::Queue).await;
-        assert!(attempt.unwrap_err().is_outcome_unknown());
-        proxy.heal();
+        until("an attempt is lost", async || {
+            proxy.set(|toxics| toxics.up.hold = true);
+            let lost = async {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                proxy.reset_all();
+                proxy.heal();
+            };
+            let (attempt, ()) = tokio::join!(first.attempt(Wait::Queue), lost);
+            if attempt.is_ok() {
+                // It was sent only after the reset: once more.
+                persistently(async || first.release().await).await;
+            }
+            attempt.is_err_and(|error| error.is_outcome_unknown())
+        })
+        .await;
         // On the same session: only what was written tells the two apart.
         granted(Ok(persistently(async || second.attempt(Wait::Queue).await).await));
         let standing = admin.created(&node).await;

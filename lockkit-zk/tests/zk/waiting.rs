@@ -87,30 +87,6 @@ async fn c8_hand_overs_that_race_with_watches_lose_no_wake_up() {
 }
 
 #[tokio::test]
-async fn c12_waiters_of_two_clients_are_served_in_order() {
-    let bed = Bed::shared();
-    let sessions = [bed.connect("").await, bed.connect("").await];
-    let mut holder = claim(&sessions[0], "a");
-    granted(holder.attempt(Wait::Queue).await);
-    let mut waiters: Vec<_> = (0..10).map(|n| claim(&sessions[n % 2], "a")).collect();
-    for waiter in &mut waiters {
-        assert!(busy(waiter.attempt(Wait::Queue).await).0);
-    }
-    let admin = bed.admin().await;
-    let queue = admin.children(&bed.folder(Kind::Mutex, "a")).await;
-    let mut before = holder;
-    for (mut waiter, node) in waiters.into_iter().zip(&queue[1..]) {
-        before.release().await.unwrap();
-        let token = lock(&mut waiter).await.token.get();
-        let path = bed.folder(Kind::Mutex, "a") + "/" + node;
-        assert_eq!(token, admin.created(&path).await);
-        before = waiter;
-    }
-    before.release().await.unwrap();
-    bed.assert_clean().await;
-}
-
-#[tokio::test]
 async fn many_lockers_of_one_machine_use_one_connection_each() {
     let bed = Bed::shared();
     let mut lockers = Vec::new();
