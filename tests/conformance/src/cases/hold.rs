@@ -87,11 +87,14 @@ async fn c10_a_hold_with_a_max_is_renewed_until_then(env: Env) {
         if granted || !held {
             return Err("C10: it was not renewed".to_owned());
         }
-        within(max_hold / 4, "the end", guard.lost().wait()).await;
+        let reason = within(max_hold / 4, "the end", guard.lost().wait()).await;
         let renewals = line.take_calls().iter().filter(|call| call.op == Op::KeepAlive).count();
         assert!((1..=40).contains(&renewals), "C10: {renewals} renewals");
         drop(guard);
         becomes_free(&other).await;
+        if reason == LossReason::Expired {
+            return Err("C10: it ended with its lease, and not at its max".to_owned());
+        }
         Ok(())
     })
     .await;
