@@ -57,7 +57,8 @@ async fn c13_a_read_only_server_is_refused(flavor: SqlFlavor) {
 
 async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (locker, mut admin) = (bed.locker("").await, bed.admin().await);
+    // A release that is refused is repeated for half of it.
+    let (locker, mut admin) = (with_ttl(bed.connect("").await, SHORT * 3), bed.admin().await);
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     let manual = LockOptions::new().with_renewal(Renewal::Manual);
     let given_up = locker.mutex("c").unwrap().with_options(manual).unwrap().lock().await.unwrap();
@@ -332,10 +333,17 @@ async fn c13_a_full_server_is_unavailable_and_used_again_after_it(flavor: SqlFla
     let locker = bed.locker("pool_size=3").await;
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     let mut others = Vec::new();
-    while let Ok(conn) = Conn::new(Opts::from_url(&bed.server.url()).unwrap()).await {
-        others.push(conn);
-    }
-    let error = refused(&bed.url("")).await;
+    let mut refusal = None;
+    // A connection that ends meanwhile leaves room for another one.
+    until("the server is full", async || {
+        while let Ok(conn) = Conn::new(Opts::from_url(&bed.server.url()).unwrap()).await {
+            others.push(conn);
+        }
+        refusal = connect(&bed.url("")).await.err();
+        refusal.is_some()
+    })
+    .await;
+    let error = refusal.unwrap();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("max_connections") && error.is_temporary(), "{error}");
     // The connection that is there still serves, one task after the other; more than one need more of them.

@@ -168,7 +168,7 @@ pub(crate) async fn connect(url: &str) -> Result<MySql> {
 
 /// The error of a URL that must be refused.
 pub(crate) async fn refused(url: &str) -> Error {
-    connect(url).await.expect_err("it was not refused")
+    connect(url).await.map(drop).expect_err("it was not refused")
 }
 
 pub(crate) fn locker(backend: MySql) -> Locker {
