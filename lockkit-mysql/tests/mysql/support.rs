@@ -66,6 +66,13 @@ impl Bed {
         Self::on(Arc::new(SqlServer::start_with(flavor, args.iter().copied()).unwrap()))
     }
 
+    /// On a server for one test, which never stands still.
+    pub(crate) fn steady(flavor: SqlFlavor) -> Self {
+        let mut server = SqlServer::start(flavor).unwrap();
+        server.never_stall();
+        Self::on(Arc::new(server))
+    }
+
     pub(crate) fn on(server: Arc<SqlServer>) -> Self {
         Self { server, prefix: format!("t{:016x}", rand::random::<u64>()) }
     }
