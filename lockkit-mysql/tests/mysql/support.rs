@@ -102,7 +102,7 @@ impl Bed {
     }
 
     pub(crate) async fn connect(&self, query: &str) -> MySql {
-        connect(&self.url(query)).await.unwrap()
+        connect_in_the_end(&self.url(query)).await
     }
 
     pub(crate) async fn locker(&self, query: &str) -> Locker {
@@ -112,7 +112,7 @@ impl Bed {
     /// A backend whose way to the server can be disturbed.
     pub(crate) async fn behind_proxy(&self, query: &str) -> (MySql, Proxy) {
         let proxy = Proxy::start(self.addr()).await.unwrap();
-        (connect(&self.url_at(proxy.addr(), query)).await.unwrap(), proxy)
+        (connect_in_the_end(&self.url_at(proxy.addr(), query)).await, proxy)
     }
 
     pub(crate) fn table(&self, name: &str) -> String {
@@ -171,6 +171,12 @@ impl Bed {
 
 pub(crate) async fn connect(url: &str) -> Result<MySql> {
     MySql::connect(Config::from_url(StoreUrl::parse(url)?)?).await
+}
+
+/// As [`connect`], for as long as that may help: where the server stands still while others make the same tables, a statement
+/// waits for longer than it may.
+pub(crate) async fn connect_in_the_end(url: &str) -> MySql {
+    persistently(async || connect(url).await).await
 }
 
 /// The error of a URL that must be refused.
