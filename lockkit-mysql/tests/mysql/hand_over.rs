@@ -256,7 +256,6 @@ async fn c6_a_storm_of_dropped_hand_overs_leaves_nothing(flavor: SqlFlavor) {
         };
         assert!(seen.holders.is_empty(), "round {round}: {seen:?}");
     }
-    println!("{handed} handed over, {dropped} dropped");
     assert!(handed > 25 && dropped > 25, "{handed} handed over, {dropped} dropped: the test shows nothing");
     until("nothing is left", async || bed.left(&mut admin).await.is_empty()).await;
 }
