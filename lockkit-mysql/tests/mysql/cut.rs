@@ -50,7 +50,7 @@ pub(crate) async fn cut<F: Future>(future: F, polls: usize, late: bool) -> Optio
 
 /// The driver would answer the next question with the reply to the one that was dropped.
 async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
-    const ROUNDS: usize = 240;
+    const ROUNDS: usize = 100;
     let bed = Bed::shared(flavor);
     for size in [1, 3] {
         // Kills are not waited for, so that the next one gets the connection as it is.

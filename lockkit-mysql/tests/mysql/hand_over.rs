@@ -211,7 +211,7 @@ async fn c6_a_storm_of_dropped_hand_overs_leaves_nothing(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let (backend, there, mut admin) = (bed.connect(QUIET).await, bed.connect(QUIET).await, bed.admin().await);
     let (mut handed, mut dropped, mut last) = (0, 0, FencingToken::new(0));
-    for round in 0..300_u32 {
+    for round in 0..150_u32 {
         let mut claim = claim(&backend, "a");
         let token = match claim.attempt(Wait::No).await {
             Ok(Attempt::Granted(grant)) => grant.token,
@@ -256,8 +256,7 @@ async fn c6_a_storm_of_dropped_hand_overs_leaves_nothing(flavor: SqlFlavor) {
         };
         assert!(seen.holders.is_empty(), "round {round}: {seen:?}");
     }
-    println!("{handed} handed over, {dropped} dropped");
-    assert!(handed > 50 && dropped > 50, "{handed} handed over, {dropped} dropped: the test shows nothing");
+    assert!(handed > 25 && dropped > 25, "{handed} handed over, {dropped} dropped: the test shows nothing");
     until("nothing is left", async || bed.left(&mut admin).await.is_empty()).await;
 }
 

@@ -22,7 +22,7 @@ use lockkit_mysql::{
         prelude::{FromRow, Queryable as _},
     },
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// A lease that no test outlasts.
 pub(crate) const TTL: Duration = Duration::from_secs(600);
@@ -66,6 +66,13 @@ impl Bed {
         Self::on(Arc::new(SqlServer::start_with(flavor, args.iter().copied()).unwrap()))
     }
 
+    /// On a server for one test, which never stands still.
+    pub(crate) fn steady(flavor: SqlFlavor) -> Self {
+        let mut server = SqlServer::start(flavor).unwrap();
+        server.never_stall();
+        Self::on(Arc::new(server))
+    }
+
     pub(crate) fn on(server: Arc<SqlServer>) -> Self {
         Self { server, prefix: format!("t{:016x}", rand::random::<u64>()) }
     }
@@ -95,7 +102,7 @@ impl Bed {
     }
 
     pub(crate) async fn connect(&self, query: &str) -> MySql {
-        connect(&self.url(query)).await.unwrap()
+        connect_in_the_end(&self.url(query)).await
     }
 
     pub(crate) async fn locker(&self, query: &str) -> Locker {
@@ -105,7 +112,7 @@ impl Bed {
     /// A backend whose way to the server can be disturbed.
     pub(crate) async fn behind_proxy(&self, query: &str) -> (MySql, Proxy) {
         let proxy = Proxy::start(self.addr()).await.unwrap();
-        (connect(&self.url_at(proxy.addr(), query)).await.unwrap(), proxy)
+        (connect_in_the_end(&self.url_at(proxy.addr(), query)).await, proxy)
     }
 
     pub(crate) fn table(&self, name: &str) -> String {
@@ -166,9 +173,21 @@ pub(crate) async fn connect(url: &str) -> Result<MySql> {
     MySql::connect(Config::from_url(StoreUrl::parse(url)?)?).await
 }
 
+/// As [`connect`], for as long as that may help: where the server stands still while others make the same tables, a statement
+/// waits for longer than it may.
+pub(crate) async fn connect_in_the_end(url: &str) -> MySql {
+    let start = Instant::now();
+    loop {
+        match connect(url).await {
+            Ok(backend) => return backend,
+            Err(error) => assert!(error.is_temporary() && start.elapsed() < SOON, "{error}"),
+        }
+    }
+}
+
 /// The error of a URL that must be refused.
 pub(crate) async fn refused(url: &str) -> Error {
-    connect(url).await.expect_err("it was not refused")
+    connect(url).await.map(drop).expect_err("it was not refused")
 }
 
 pub(crate) fn locker(backend: MySql) -> Locker {

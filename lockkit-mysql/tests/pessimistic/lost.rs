@@ -77,8 +77,8 @@ async fn c3_the_guard_of_a_killed_connection_hears_of_it_long_before_its_lease_e
 async fn c9_a_holder_that_hangs_is_freed_by_the_server(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let mut holder = store.claim_for("a", SHORT);
-    granted(holder.attempt(Wait::No).await);
     let started = Instant::now();
+    granted(holder.attempt(Wait::No).await);
     let mut waiter = store.claim("a");
     let second = tokio::time::timeout(SOON, async {
         loop {

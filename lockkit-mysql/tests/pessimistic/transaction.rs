@@ -221,12 +221,13 @@ async fn c10_short_runs_without_a_pause_do_not_keep_renewals_away(flavor: SqlFla
     let store = Store::start(flavor).await;
     let locker = store.locker().await;
     // Without a renewal it ends long before the work does.
-    let options = LockOptions::default().with_ttl(SHORT);
+    let lease = SHORT * 3 / 2;
+    let options = LockOptions::new().with_ttl(lease).with_op_timeout(lease / 2);
     let guard = locker.mutex("a").unwrap().with_options(options).unwrap().lock().await.unwrap();
     let transaction = begin(&store, &guard).await;
     let started = Instant::now();
     let working = async || {
-        while started.elapsed() < SHORT * 3 / 2 {
+        while started.elapsed() < lease * 5 / 4 {
             let run = transaction.run(async |conn| conn.query_drop("DO SLEEP(0.02)").await).await;
             run.unwrap_or_else(|error| panic!("after {:?}: {error}", started.elapsed())).unwrap();
         }

@@ -22,7 +22,7 @@ use crate::support::*;
 const QUERY: &str = "fair=false";
 const LENGTH: Duration = Duration::from_secs(6);
 /// With fewer grants than this the test shows nothing.
-const LEAST: usize = 50;
+const LEAST: usize = 10;
 const TASKS: usize = 12;
 const MILLISECOND: u64 = 1_000;
 
