@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use tokio::{runtime::Runtime, time::timeout};
 
 /// The lease of the holder: no shorter than what a holder survives whose server stands still for seconds.
-const TTL: Duration = Duration::from_secs(9);
+const TTL: Duration = Duration::from_secs(18);
 /// Of the others: not what frees a lock in time.
 const LONG: Duration = Duration::from_secs(60);
 /// What must happen, happens within this.
@@ -68,7 +68,8 @@ fn redis() -> Result<Place, Failed> {
 fn zookeeper() -> Result<Place, Failed> {
     let longest = format!("maxSessionTimeout={}", LONG.as_millis());
     let server = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_config(&longest))?;
-    let url = format!("{}?{PATIENT}", server.url());
+    // The longest that a session of the holder's lease allows.
+    let url = format!("{}?connect_timeout=4s", server.url());
     Ok(Place { url, has_sessions: true, _server: Box::new(server) })
 }
 

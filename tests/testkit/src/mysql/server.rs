@@ -241,8 +241,6 @@ pub(super) fn fixed_arguments(flavor: SqlFlavor) -> Vec<OsString> {
         "--max-connections=500",
         // A killed process loses nothing by it: what it has written, the kernel has.
         "--innodb-flush-log-at-trx-commit=2",
-        // No test waits for a disk, which others keep busy.
-        "--innodb-flush-method=nosync",
         // Small, as each server has its own copy.
         "--innodb-buffer-pool-size=32M",
         "--innodb-autoextend-increment=1",
