@@ -37,7 +37,7 @@ const MOST_PREEMPTIONS: &str = "3";
 const NO_BACKTRACE: (&str, &str) = ("RUST_BACKTRACE", "0");
 
 /// Tests of stores wait for most of their time: two cores have work for so many of them at once, and for no fewer.
-const LEAST_AT_ONCE: usize = 3;
+const LEAST_AT_ONCE: usize = 6;
 
 /// Test programs wait for servers and for leases to end.
 const PROGRAMS_FOR_EACH_CORE: usize = 2;
