@@ -36,6 +36,8 @@ pub(crate) const OP_TIMEOUT: Duration = ms(10_000);
 /// A third of it, which is what a request has by default, is more than the two seconds for which servers stand still under
 /// stress. A store whose answers take longer is asked again where it was too slow.
 const LONGEST_SHORT_LEASE: Duration = ms(12_000);
+const ANSWERS_IN_A_BOUND: u32 = 2;
+const LONGEST_BOUND: Duration = ms(5_000);
 const ANSWERS_IN_A_MOMENT: u32 = 10;
 const SHORTEST_MOMENT: Duration = ms(100);
 /// Requests whose timeout is some moments must fit into the lease of [`long`].
@@ -109,6 +111,13 @@ impl Env {
     pub(crate) fn delays(&self) -> [Duration; 5] {
         let moment = self.moment();
         [Duration::ZERO, STEP, moment / 20, moment / 5, moment]
+    }
+
+    /// As [`patience`](Self::patience); or longer, where the store has stood still lately: for requests that a case expects to
+    /// run out while a fault lasts, and to be answered before and after it.
+    pub(crate) fn bound(&self) -> Duration {
+        let answers = self.0.slowest_answer * ANSWERS_IN_A_BOUND;
+        answers.clamp(self.patience(), LONGEST_BOUND)
     }
 
     /// A bound for a call or a request that a case expects to run out.
@@ -348,6 +357,25 @@ pub(crate) async fn lock_soon(lock: &AnyLock) -> LockGuard {
 pub(crate) async fn is_refused<T>(wait: impl AsyncFn() -> lockkit_core::Result<Option<T>>) {
     eventually(a_minute(), async || {
         assert!(wait().await.map_err(|error| too_slow(&error))?.is_none(), "C1: granted twice");
+        Ok(())
+    })
+    .await;
+}
+
+/// Frees a grant by force, in the end: the store may stand still for longer than an operator waits for one answer.
+pub(crate) async fn free_by_force(ask: impl AsyncFn() -> lockkit_core::Result<Released>) {
+    let mut was_late = false;
+    eventually(a_minute(), async || {
+        match ask().await {
+            Ok(Released::Freed) => {}
+            // By the request that was not answered.
+            Ok(Released::NotHeld) if was_late => {}
+            Ok(other) => panic!("C14: {other:?} at the release by force of what is held"),
+            Err(error) => {
+                was_late = true;
+                return Err(too_slow(&error));
+            }
+        }
         Ok(())
     })
     .await;

@@ -10,7 +10,7 @@ use lockkit_core::{
 use crate::{
     case::{Needs, cases},
     doomed::dead_grant,
-    env::{BRIEF, Env, SHORT, give_back, long, take, take_soon},
+    env::{BRIEF, Env, SHORT, free_by_force, give_back, long, take, take_soon},
     harness::Hook,
     wait::{ROUNDING, at_once, eventually, soon, within},
 };
@@ -122,7 +122,7 @@ async fn c14_force_release_frees_the_grant_with_that_token(env: Env) {
     let waiter = lock.clone();
     let waiting = tokio::spawn(async move { waiter.lock().await });
     env.queued(1, async || lock.inspect().await).await;
-    assert_eq!(lock.force_release(guard.fencing_token()).await.unwrap(), Released::Freed);
+    free_by_force(async || lock.force_release(guard.fencing_token()).await).await;
     let next = within(env.poll(), "the waiter's grant", waiting).await.unwrap().unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
     guard.renew().await.expect_err("C14: renewed what an operator has freed");

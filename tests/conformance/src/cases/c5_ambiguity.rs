@@ -114,7 +114,7 @@ async fn c5_dropping_removes_what_it_left(env: Env) {
 async fn c5_a_failed_try_removes_what_it_left(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let healthy = env.lock(&env.locker().await, "x", long());
-    let lock = env.lock(&locker, "x", long().with_op_timeout(env.patience() * 2));
+    let lock = env.lock(&locker, "x", long().with_op_timeout(env.bound() * 2));
     link.set(Faults::LOST_REPLIES);
     let error = lock.try_lock().await.expect_err("a grant without a reply");
     // A store that first reads whether it is free did not get as far as that, and may say so.
@@ -129,7 +129,7 @@ async fn c5_a_failed_try_removes_what_it_left(env: Env) {
 async fn unknown_attempt_leaves_nothing(env: Env, give_up: impl AsyncFn(&AnyLock, Duration)) {
     let (locker, link) = env.faulty_locker().await;
     let healthy = env.lock(&env.locker().await, "x", long());
-    let lock = env.lock(&locker, "x", long().with_op_timeout(env.patience() * 2));
+    let lock = env.lock(&locker, "x", long().with_op_timeout(env.bound() * 2));
     let known = env.lock(&locker, "x", long());
     let mut bound = env.patience();
     loop {
@@ -213,8 +213,8 @@ fn any_faults(longest: Duration) -> Faults {
 }
 
 async fn c5_a_late_request_does_nothing(env: Env) {
-    let op_timeout = env.patience();
-    arrives_behind_the_release(env, op_timeout, op_timeout * 5).await;
+    let op_timeout = env.bound();
+    arrives_behind_the_release(env, op_timeout, op_timeout * 3).await;
 }
 
 async fn c5_a_request_behind_the_release_is_undone(env: Env) {

@@ -83,7 +83,7 @@ async fn c14_health_needs_no_lock(env: Env) {
 }
 
 async fn c14_a_silent_store_is_not_healthy(env: Env) {
-    let options = long().with_op_timeout(env.patience());
+    let options = long().with_op_timeout(env.bound());
     let locker = env.locker().await.with_defaults(options).unwrap();
     locker.health().await.unwrap();
     env.harness().pause().await.unwrap();
