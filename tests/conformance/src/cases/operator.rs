@@ -85,10 +85,11 @@ async fn c14_health_needs_no_lock(env: Env) {
 async fn c14_a_silent_store_is_not_healthy(env: Env) {
     let options = long().with_op_timeout(env.bound());
     let locker = env.locker().await.with_defaults(options).unwrap();
-    locker.health().await.unwrap();
+    let is_well = async || locker.health().await.map(drop).map_err(|error| error.to_string());
+    eventually(soon(), is_well).await;
     env.harness().pause().await.unwrap();
     let sick = locker.health().await;
     env.harness().resume().await.unwrap();
     sick.expect_err("C14: a store that does not answer is healthy");
-    eventually(soon(), async || locker.health().await.map(drop).map_err(|error| error.to_string())).await;
+    eventually(soon(), is_well).await;
 }
