@@ -52,7 +52,7 @@ fn killed() -> Result<(), Failed> {
         let (_, mut host) = hosts.remove(at);
         host.signal(Signal::KILL);
         host.end();
-        // As if its lease had ended.
+        // This ends the lease through the store.
         place.redis.ask(["DEL", "lockkit:election:{leader}"])?;
     }
     assert!(hosts.is_empty(), "each of them led once");

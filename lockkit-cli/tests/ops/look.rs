@@ -100,7 +100,7 @@ fn watch() -> Result<(), Failed> {
 }
 
 fn history() -> Result<(), Failed> {
-    // What tells of a run is given up after three seconds.
+    // The command line gives up a record of a run after three seconds.
     let place = Place::steady();
     let none = good(place.lockkit(["history", "job"]));
     assert_eq!(
@@ -123,7 +123,7 @@ fn history() -> Result<(), Failed> {
     running();
     killed.signal(Signal::KILL);
     killed.end();
-    // As if its lease had ended.
+    // This ends the lease through the store.
     place.redis.ask(["DEL", "lockkit:mutex:{job}"])?;
     let _running = hold(&place, &["--label=x"], "job");
     let runs = running();

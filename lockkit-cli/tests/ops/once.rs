@@ -76,7 +76,7 @@ fn crashes() -> Result<(), Failed> {
         until("the run", || (count() == 1).then_some(()));
         first.signal(Signal::KILL);
         first.end();
-        // As if its lease had ended: until then, nobody can know.
+        // This ends the lease through the store: until then, no observer can know the outcome.
         place.redis.ask(["DEL", &format!("lockkit:mutex:{{{on_fail}}}")])?;
         good(once("true"));
         assert_eq!(count(), expected, "{on_fail}");

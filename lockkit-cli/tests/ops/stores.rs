@@ -1,4 +1,5 @@
-//! Each store has all commands. What tells of a run is given up after three seconds, so that no server stands still here.
+//! Each store has all commands. The command line gives up a record of a run after three seconds, so the servers of
+//! these tests never stall.
 
 use std::{fs, process::Command};
 

@@ -13,7 +13,7 @@ use crate::{
     support::{Place, Running, is_awaited, runtime, said},
 };
 
-/// A lockkit, or a server, that stands still for less than half of it loses nothing. A watchdog that looked only once a
+/// A server or a lockkit process that stalls for less than half of it loses no lock. A watchdog that looked only once a
 /// second would be half a second late.
 pub(crate) const TTL: Duration = Duration::from_millis(11_500);
 const GRACE: Duration = Duration::from_millis(300);

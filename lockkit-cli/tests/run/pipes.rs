@@ -73,7 +73,7 @@ fn soon() -> Result<(), Failed> {
         assert_eq!(run(place.lockkit(arguments)).status.code(), Some(0));
         begun.elapsed()
     };
-    // A process that does nothing tells how slow the machine is.
+    // The time of an empty process shows how slow the machine is.
     let times: Vec<_> = (0..10).map(|_| (time(&["--version"]), time(&["run", "job", "true"]))).collect();
     let is_soon = |(idle, run): &(Duration, Duration)| *run < Duration::from_millis(500) + *idle * 8;
     assert!(times.iter().any(is_soon), "{times:?}");

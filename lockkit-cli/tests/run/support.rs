@@ -46,7 +46,7 @@ impl Place {
         Self { redis: RedisServer::start().unwrap(), folder: TempDir::new().unwrap() }
     }
 
-    /// One whose server never stands still, unless the test stops it: for what lockkit tries for less than a second.
+    /// A place whose server never stalls unless the test stops it: some requests of lockkit have less than a second.
     pub(crate) fn steady() -> Self {
         let mut place = Self::new();
         place.redis.never_stall();

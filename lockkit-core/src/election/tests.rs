@@ -46,7 +46,7 @@ impl Stage {
         self.store.always(Op::Inspect, Fault::Fail(kind));
     }
 
-    /// How often somebody looked since the last call of this.
+    /// The number of looks at the store since the last call of this.
     fn looks(&self) -> usize {
         let looks = self.store.count(Op::Inspect);
         self.store.forget_log();

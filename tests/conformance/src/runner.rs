@@ -186,3 +186,34 @@ pub fn run_case(store: &Arc<dyn Store>, name: &str) -> Result<(), String> {
     let (case, flavor) = case.ok_or_else(|| format!("{name} is no case for {}", store.name()))?;
     execute(case, store, flavor, Files::OfTheCase)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::MemoryStore;
+
+    /// The cases with their locks, for a store at this place.
+    fn chosen(place: usize) -> BTreeMap<&'static str, Vec<String>> {
+        let mut chosen = BTreeMap::<_, Vec<_>>::new();
+        for planned in plan(&MemoryStore::new(), Locks::InTurn, place) {
+            if let Planned::Run(case, flavor) = planned {
+                chosen.entry(case.name).or_default().push(flavor.to_string());
+            }
+        }
+        chosen
+    }
+
+    /// Catches a choice that never reaches one of the locks, or that runs a case twice.
+    #[test]
+    fn in_turn_each_case_runs_once_on_a_store_and_on_every_lock_of_three_stores() {
+        let of_stores = [0, 1, 2].map(chosen);
+        for (case, locks) in &of_stores[0] {
+            assert_eq!(locks.len(), 1, "{case}");
+        }
+        let case = "c1_a_held_lock_is_refused_to_others";
+        let locks: BTreeSet<_> = of_stores.iter().flat_map(|chosen| &chosen[case]).collect();
+        assert_eq!(locks.len(), 3, "{case} runs on {locks:?}");
+        let of_one_store: BTreeSet<_> = of_stores[0].values().flatten().collect();
+        assert_eq!(of_one_store.len(), 3, "one store tests {of_one_store:?}");
+    }
+}
