@@ -56,7 +56,8 @@ async fn c1_c4_c6_a_storm_leaves_one_holder_at_a_time_and_in_the_end_nothing() {
     println!("{grants} grants");
     assert!(grants > LEAST, "hardly anybody got it: the test shows nothing");
     bed.assert_clean().await;
-    granted(claim(&sessions[0], "a").attempt(Wait::No).await);
+    // A call that was given up may still make its node, which the session then deletes.
+    lock(&mut claim(&sessions[0], "a")).await;
 }
 
 async fn disturb(proxy: &Proxy, storm: &Storm) {
