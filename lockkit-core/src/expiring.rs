@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 use crate::{
     clock::Tick,
     driver::{
-        agenda::Chore,
-        held::{Ending, Held},
-        keeper::Keeper,
+        agenda::{Agenda, Chore},
+        hold::{Ending, Held},
+        keeper,
     },
 };
 
@@ -43,13 +43,14 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Expiring {
+    agenda: Arc<Agenda>,
     held: Arc<Held>,
     before: Duration,
 }
 
 impl Expiring {
-    pub(crate) fn new(held: Arc<Held>, before: Duration) -> Self {
-        Self { held, before }
+    pub(crate) fn new(agenda: Arc<Agenda>, held: Arc<Held>, before: Duration) -> Self {
+        Self { agenda, held, before }
     }
 
     /// Completes when the hold has `before` or less left, unless it is renewed meanwhile: then it waits on. Yields
@@ -62,11 +63,12 @@ impl Expiring {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait(&self) -> Duration {
-        let (held, agenda) = (&self.held, &self.held.agenda);
+        let held = &self.held;
+        let locker = &held.locker;
         loop {
             let mut rung = pin!(held.bell.notified());
             rung.as_mut().enable();
-            let closing = agenda.closing.notified(); // hears what comes from here on
+            let closing = locker.closing.notified(); // hears what comes from here on
             let end = held.end_in_sight();
             let held_on = held.is_held();
             match held.ending() {
@@ -75,17 +77,17 @@ impl Expiring {
                 None if !held_on => continue,
                 None => {}
             }
-            let now = agenda.clock.now();
+            let now = locker.clock.now();
             let left = now.until(end);
             if left <= self.before {
                 return left;
             }
             let at = if end == Tick::NEVER { end } else { now.after(left - self.before) };
-            if Keeper::attend(agenda).is_ok() {
+            if keeper::ensure(&self.agenda).is_ok() {
                 tokio::select! {
                     () = rung => {}
                     () = closing => {}
-                    () = agenda.clock.sleep_until(at) => {}
+                    () = locker.clock.sleep_until(at) => {}
                 }
             } else {
                 tokio::select! {
@@ -104,14 +106,14 @@ impl Expiring {
         }
         let (mut wake, woken) = oneshot::channel();
         let held = Arc::clone(&self.held);
-        self.held.agenda.push(Chore::Finish(Box::pin(async move {
+        self.agenda.push(Chore::Finish(Box::pin(async move {
             let mut rung = pin!(held.bell.notified());
             rung.as_mut().enable();
             if held.ending().is_none() {
                 tokio::select! {
                     () = rung => {}
                     () = wake.closed() => {}
-                    () = held.agenda.clock.sleep_until(at) => {}
+                    () = held.locker.clock.sleep_until(at) => {}
                 }
             }
             // Nobody may wait for it any more.

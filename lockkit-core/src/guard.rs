@@ -13,11 +13,12 @@ use tokio::{runtime::Handle as Runtime, sync::oneshot};
 
 use crate::{
     driver::{
-        agenda::Chore,
-        held::Held,
+        agenda::{Agenda, Chore},
+        finishing::Finishing,
+        hold::Held,
         keeper::Keeper,
         note::write_note,
-        release::{Handover, release_held},
+        release::release_held,
         renew::renew_now,
         within::within,
     },
@@ -139,7 +140,7 @@ impl LockGuard {
     /// lost.
     #[must_use]
     pub fn expiring(&self, before: Duration) -> Expiring {
-        Expiring::new(Arc::clone(&self.held), before)
+        Expiring::new(self.agenda(), Arc::clone(&self.held), before)
     }
 
     /// Runs `work` for as long as the lock is held.
@@ -171,7 +172,7 @@ impl LockGuard {
     /// keeps all other renewals waiting, and the lock is lost.
     pub async fn renew(&self) -> Result<()> {
         self.keeper.ensure().map_err(|error| self.explain(error, "renew"))?;
-        Handover::new(&self.keeper, renew_now(Arc::clone(&self.held), None)).await
+        self.finishing(renew_now(self.agenda(), Arc::clone(&self.held), None)).await
     }
 
     /// Renews the lease now, once, for `lease` instead of the ttl, and tells how long the hold lasts without another
@@ -190,7 +191,7 @@ impl LockGuard {
     /// Cancel safe: a renewal in flight is finished in the background.
     pub async fn extend(&self, lease: Duration) -> Result<Duration> {
         let refuse = |kind, text| Err(self.explain(Error::new(kind, text), "extend"));
-        if !self.held.agenda.extends {
+        if !self.held.locker.extends {
             let text = "this backend has no leases of another length than the ttl; use `renew`".to_owned();
             return refuse(ErrorKind::Unsupported, text);
         }
@@ -199,12 +200,12 @@ impl LockGuard {
             return refuse(ErrorKind::InvalidOption, text);
         }
         self.keeper.ensure().map_err(|error| self.explain(error, "extend"))?;
-        Handover::new(&self.keeper, renew_now(Arc::clone(&self.held), Some(lease))).await?;
+        self.finishing(renew_now(self.agenda(), Arc::clone(&self.held), Some(lease))).await?;
         let left = self.remaining();
         if left.is_zero() {
             return Err(self.lost_error("extend"));
         }
-        Ok(left.min(self.held.agenda.clock.now().until(self.held.end_in_sight())))
+        Ok(left.min(self.held.locker.clock.now().until(self.held.end_in_sight())))
     }
 
     /// Writes the [`Note`] beside the lock, which stays when the lock is free: what was done under it, say. It is written
@@ -225,12 +226,12 @@ impl LockGuard {
     /// waiting, and the lock is lost.
     pub async fn write_note(&self, note: &Note) -> Result<Noted> {
         let explain = |error| self.explain(error, "write note");
-        if !self.held.agenda.notes {
+        if !self.held.locker.notes {
             return Err(explain(Error::new(ErrorKind::Unsupported, "this backend has no notes")));
         }
         check_noted(self.name().kind()).and_then(|()| note.check()).map_err(explain)?;
         self.keeper.ensure().map_err(|error| self.explain(error, "write note"))?;
-        Handover::new(&self.keeper, write_note(Arc::clone(&self.held), note.clone())).await
+        self.finishing(write_note(self.agenda(), Arc::clone(&self.held), note.clone())).await
     }
 
     /// Gives the guard up and keeps the lock, which nobody releases any more.
@@ -248,7 +249,7 @@ impl LockGuard {
     pub fn leak(mut self) -> Lost {
         let lost = self.lost();
         self.released = true;
-        self.keeper.agenda().leak(&self.held, Arc::clone(&self.keeper));
+        self.keeper.agenda().leak(&self.held, Arc::clone(&self.keeper) as _);
         lost
     }
 
@@ -277,7 +278,7 @@ impl LockGuard {
             agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
             return Ok(Released::NotHeld);
         }
-        let lease = agenda.clock.now().until(held.lease_end());
+        let lease = held.locker.clock.now().until(held.lease_end());
         let bound = lease.min(held.limits().op_timeout * 2);
         if let Some(attachment) = held.attachment() {
             // As when it is dropped: the release follows.
@@ -287,12 +288,20 @@ impl LockGuard {
             return self.release_by_keeper().await;
         }
         agenda.retire(held, None);
-        let releasing = Handover::new(&self.keeper, release_held(Arc::clone(held)));
+        let releasing = self.finishing(release_held(self.agenda(), Arc::clone(held)));
         within(bound, releasing).await.unwrap_or_else(|| {
-            let text = format!("the store did not answer within {bound:?}; {}", held.agenda.last_resort);
+            let text = format!("the store did not answer within {bound:?}; {}", held.locker.last_resort);
             let error = Error::new(ErrorKind::Unavailable, text).with_outcome_unknown();
             Err(self.explain(error, "release"))
         })
+    }
+
+    fn agenda(&self) -> Arc<Agenda> {
+        Arc::clone(self.keeper.agenda())
+    }
+
+    fn finishing<T: Send>(&self, call: impl Future<Output = T> + Send + 'static) -> Finishing<'_, T> {
+        Finishing::new(self.keeper.agenda(), call)
     }
 
     /// Another guard gives the hold back.
@@ -318,7 +327,7 @@ impl LockGuard {
     }
 
     fn no_runtime(&self, operation: &'static str) -> Error {
-        let last_resort = self.held.agenda.last_resort;
+        let last_resort = self.held.locker.last_resort;
         let text = format!("there is no tokio runtime here, and the locker's own has gone; {last_resort}");
         self.explain(Error::new(ErrorKind::NoRuntime, text), operation)
     }

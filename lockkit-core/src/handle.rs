@@ -7,8 +7,9 @@ use tracing::{Instrument as _, field::Empty};
 use crate::{
     clock::Clock,
     driver::{
-        acquire::{Bound, Request, acquire},
-        held::Held,
+        acquire::acquire,
+        hold::Held,
+        request::{Bound, Request},
     },
     error::{Error, ErrorKind, Result},
     guard::LockGuard,
@@ -106,7 +107,7 @@ impl Handle {
     }
 
     pub(crate) fn clock(&self) -> Clock {
-        self.locker.keeper.agenda().clock
+        self.locker.keeper.locker().clock
     }
 
     pub(crate) async fn acquire(&self, mode: Mode, bound: Bound) -> Result<Option<LockGuard>> {

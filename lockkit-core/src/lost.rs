@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Handle as Runtime;
 
 use crate::{
-    driver::held::{Ending, Held},
+    driver::hold::{Ending, Held},
     name::LockName,
     spi::LossReason,
 };
@@ -76,7 +76,7 @@ impl Lost {
                 None => tokio::select! {
                     biased; // either leads to another look
                     () = rung => {}
-                    () = self.0.agenda.clock.sleep_until(self.0.deadline()) => {}
+                    () = self.0.locker.clock.sleep_until(self.0.deadline()) => {}
                 },
             }
         }

@@ -3,51 +3,29 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use tokio::task::consume_budget;
 use tracing::Span;
 
 use super::{
-    backoff::Backoff,
+    agenda::Agenda,
     bid::Bid,
-    gate::{Entry, Turn},
-    held::Held,
-    keeper::Keeper,
-    line::{Called, Waiter},
+    hold::{Held, HoldListener},
+    line::{Called, InLine},
     live::{Life, LiveClaim},
-    renew::first_due,
+    pacing::Backoff,
+    queue::{Entry, Turn, Waiter},
+    request::{Bound, Request},
     trouble::Trouble,
     within::within,
 };
 use crate::{
     clock::{Tick, sleep},
     error::{Error, ErrorKind, Result},
-    name::LockName,
     observe::What,
     options::{CheckedOptions, Renewal},
-    spi::{Attempt, Backend, Caller, ClaimSpec, Hint, Mode, Wait},
+    spi::{Attempt, Caller, ClaimSpec, Hint, Wait},
 };
-
-/// How long the caller is ready to wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Bound {
-    Forever,
-    /// One attempt.
-    Try,
-    Within(Duration),
-}
-
-/// What a caller wants, and from whom.
-#[derive(Clone, Copy)]
-pub(crate) struct Request<'a> {
-    pub(crate) backend: &'a dyn Backend,
-    pub(crate) keeper: &'a Arc<Keeper>,
-    pub(crate) token_base: u64,
-    /// Whether tasks of this process queue before they ask the store.
-    pub(crate) gated: bool,
-    pub(crate) name: &'a LockName,
-    pub(crate) mode: Mode,
-    pub(crate) options: &'a Arc<CheckedOptions>,
-}
 
 /// Leaving a queue inline may take this long beyond the wait bound, or two round trips if that is more.
 const LEAVING: Duration = Duration::from_millis(5);
@@ -68,7 +46,7 @@ pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option
     keeper.ensure().map_err(explain)?;
     // A store that answers at once never makes its caller wait: others, such as the keeper, must have a turn.
     consume_budget().await;
-    let started = keeper.agenda().clock.now();
+    let started = keeper.locker().clock.now();
     let stop = match bound {
         Bound::Forever => Tick::NEVER,
         Bound::Try => started,
@@ -78,7 +56,7 @@ pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option
     let mut again = false;
     let outcome = loop {
         match once(request, Race { bound, stop, queued: again }).await {
-            Ok(Outcome::Missed) if keeper.agenda().clock.now() >= stop => break Ok(None),
+            Ok(Outcome::Missed) if keeper.locker().clock.now() >= stop => break Ok(None),
             Ok(Outcome::Missed) => again = true,
             Ok(Outcome::Granted(held, attempts)) => break Ok(Some((held, attempts))),
             Ok(Outcome::Refused) => break Ok(None),
@@ -105,11 +83,11 @@ impl<'a> Call<'a> {
 
     fn observe(&self, what: impl FnOnce() -> What<'a>) {
         let Request { keeper, name, options, .. } = self.request;
-        keeper.agenda().observe(name, options.options.group.as_ref(), what);
+        keeper.locker().observe(name, options.options.group.as_ref(), what);
     }
 
     fn waited(&self) -> Duration {
-        self.started.until(self.request.keeper.agenda().clock.now())
+        self.started.until(self.request.keeper.locker().clock.now())
     }
 
     fn end(mut self, outcome: &Result<Option<(Arc<Held>, u32)>>) {
@@ -125,7 +103,7 @@ impl<'a> Call<'a> {
         }
         let Request { keeper, name, mode, options, .. } = self.request;
         // The clock is read for those who hear it only.
-        keeper.agenda().observe(name, options.options.group.as_ref(), || {
+        keeper.locker().observe(name, options.options.group.as_ref(), || {
             let waited = self.waited();
             match outcome {
                 Ok(Some((held, attempts))) => {
@@ -159,11 +137,13 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
     let Request { backend, keeper, token_base, name, mode, options, .. } = request;
     let Race { bound, stop, .. } = race;
     let agenda = keeper.agenda();
-    let held = Arc::new(Held::new(name.clone(), mode, Arc::clone(options), Arc::clone(agenda)));
-    let life = Life::new(Arc::clone(agenda), options.limits.ttl);
-    agenda.check_open()?;
+    let locker = keeper.locker();
+    let listener: Arc<dyn HoldListener> = Arc::clone(agenda) as _;
+    let held = Arc::new(Held::new(name.clone(), mode, Arc::clone(options), Arc::clone(locker), listener));
+    let life = Life::new(Arc::clone(locker), options.limits.ttl);
+    locker.check_open()?;
     let claim = backend.claim(spec_of(request, &held))?;
-    let bid = Bid::new(LiveClaim::new(claim, life), Arc::clone(&held), keeper);
+    let bid = Bid::new(LiveClaim::new(claim, life), Arc::clone(&held), agenda);
     let entry = match bound {
         _ if !request.gated => Entry::Open,
         Bound::Try => agenda.gates.try_enter(&held),
@@ -172,25 +152,25 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
             agenda.gates.enter(&held, waiter)
         }
     };
-    race.queued |= matches!(entry, Entry::Queued(_));
+    race.queued |= matches!(entry, Entry::Queued(..));
     let turn = match entry {
         Entry::Open => None,
         Entry::Taken => return Ok(Outcome::Refused),
         Entry::Turn(turn) => Some(turn),
-        Entry::Queued(line) => match Box::pin(line.wait(keeper, stop)).await? {
+        Entry::Queued(waiter, ahead) => match wait_in_line(agenda, waiter, ahead, stop).await? {
             Called::Open => None,
             Called::Late => return Ok(Outcome::Refused),
             Called::Missed => return Ok(Outcome::Missed),
             Called::Handed => {
-                agenda.schedule(&held, first_due(&held, agenda.clock.now()));
+                agenda.schedule(&held, held.next_renewal(locker.clock.now()));
                 return Ok(Outcome::Granted(Arc::clone(&held), 0));
             }
             Called::Turn(ticket, rest) => {
                 let turn = agenda.gates.turn_of(&held, ticket);
                 if !rest.is_zero() {
-                    sleep(rest.min(agenda.clock.now().until(stop))).await;
+                    sleep(rest.min(locker.clock.now().until(stop))).await;
                 }
-                if agenda.clock.now() >= stop {
+                if locker.clock.now() >= stop {
                     return Ok(Outcome::Refused);
                 }
                 Some(turn)
@@ -201,11 +181,22 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
     Ok(attempts.map_or(Outcome::Refused, |attempts| Outcome::Granted(Arc::clone(&held), attempts)))
 }
 
+/// Boxed: few calls wait in line, and the others need not carry its state.
+fn wait_in_line(
+    agenda: &Arc<Agenda>,
+    waiter: Arc<Waiter>,
+    ahead: usize,
+    stop: Tick,
+) -> BoxFuture<'_, Result<Called>> {
+    let line = InLine::new(agenda, waiter, ahead);
+    Box::pin(async move { line.wait(stop).await })
+}
+
 fn spec_of(Request { name, mode, options, .. }: Request<'_>, held: &Arc<Held>) -> ClaimSpec {
     let CheckedOptions { options, limits } = &**options;
     let mut spec = ClaimSpec::new(name.clone(), held.asks_as, mode, limits.ttl, limits.op_timeout);
     spec.label.clone_from(&options.label);
-    spec.clock = held.agenda.clock;
+    spec.clock = held.locker.clock;
     spec.hint = Hint::to(held);
     spec.caller = Caller::of(held);
     spec.short_lease = options.renewal() == Renewal::Auto;
@@ -230,16 +221,17 @@ async fn compete(
 ) -> Result<Option<u32>> {
     let (limits, Race { bound, stop, queued }) = (request.options.limits, race);
     let held = Arc::clone(&bid.held);
-    let (agenda, descriptor) = (&held.agenda, request.backend.descriptor());
-    let clock = agenda.clock;
+    let locker = &held.locker;
+    let descriptor = request.backend.descriptor();
+    let clock = locker.clock;
     let mut backoff = Backoff::new(descriptor.poll);
     let mut trouble = Trouble::default();
     let mut reserve = LEAVING;
     let mut attempts = 0;
     loop {
         // Hears what comes from here on, also before it is polled: tokio promises that for `notify_waiters`.
-        let mut closing = pin!(agenda.closing.notified());
-        agenda.check_open().map_err(|error| bid.doubted(error))?;
+        let mut closing = pin!(locker.closing.notified());
+        locker.check_open().map_err(|error| bid.doubted(error))?;
         let asked = clock.now();
         let left = asked.until(stop);
         let patience = descriptor.max_patience.min(left.saturating_sub(reserve));
@@ -255,7 +247,7 @@ async fn compete(
         let answer = tokio::select! {
             biased;
             answer = within(cut, bid.attempt(wait)) => answer,
-            () = closing.as_mut() => return Err(bid.doubted(agenda.closed())),
+            () = closing.as_mut() => return Err(bid.doubted(locker.closed())),
         };
         let now = clock.now();
         let waited = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
@@ -265,8 +257,8 @@ async fn compete(
             None if attempts == 1 && waited.is_zero() && !queued => return Err(no_answer(left)),
             None => return trouble.at_the_bound().map_err(|error| bid.doubted(error)),
             // The shutdown has begun: it would be lost at once.
-            Some(Ok(Attempt::Granted(_))) if agenda.is_draining() => {
-                return Err(bid.doubted(agenda.closed()));
+            Some(Ok(Attempt::Granted(_))) if locker.is_draining() => {
+                return Err(bid.doubted(locker.closed()));
             }
             Some(Ok(Attempt::Granted(grant))) => {
                 if held.extend(asked, grant.lease) > now {

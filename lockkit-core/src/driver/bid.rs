@@ -2,16 +2,14 @@
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
-use futures_util::future::BoxFuture;
-
 use super::{
-    acquire::Request,
-    agenda::Chore,
-    held::Held,
-    keeper::Keeper,
+    agenda::{Agenda, Attempting, Chore},
+    finishing::Finishing,
+    hold::Held,
     live::LiveClaim,
-    release::{Handover, Unreleased, clean_up},
-    renew::first_due,
+    pacing,
+    release::{Unreleased, clean_up},
+    request::Request,
     within::within,
 };
 use crate::{
@@ -22,12 +20,6 @@ use crate::{
     token::FencingToken,
 };
 
-/// An attempt that runs by itself: it owns the claim and gives it back.
-pub(crate) type Attempting = BoxFuture<'static, (Option<LiveClaim>, Result<Attempt>)>;
-
-/// A lease that is much shorter than its ttl is renewed so soon.
-const MADE_WHOLE: Duration = Duration::from_millis(50);
-
 /// A claim that is not a guard yet. Its `Drop` is the whole story of cancellation.
 pub(super) struct Bid<'a> {
     state: State,
@@ -36,7 +28,7 @@ pub(super) struct Bid<'a> {
     /// The outcome of an attempt is unknown: it may still be applied, whatever a later one was answered.
     unknown: bool,
     pub(super) held: Arc<Held>,
-    keeper: &'a Keeper,
+    agenda: &'a Arc<Agenda>,
 }
 
 enum State {
@@ -46,8 +38,8 @@ enum State {
 }
 
 impl<'a> Bid<'a> {
-    pub(super) fn new(claim: LiveClaim, held: Arc<Held>, keeper: &'a Keeper) -> Self {
-        Self { state: State::Idle(claim), dirty: false, unknown: false, held, keeper }
+    pub(super) fn new(claim: LiveClaim, held: Arc<Held>, agenda: &'a Arc<Agenda>) -> Self {
+        Self { state: State::Idle(claim), dirty: false, unknown: false, held, agenda }
     }
 
     pub(super) async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
@@ -90,7 +82,7 @@ impl<'a> Bid<'a> {
     fn start(&self, claim: LiveClaim, wait: Wait) -> Attempting {
         let patience = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
         let budget = self.held.limits().op_timeout.saturating_add(patience);
-        let mut claim = Unreleased::new(Some(claim), Arc::clone(&self.held));
+        let mut claim = Unreleased::new(Arc::clone(self.agenda), Some(claim), Arc::clone(&self.held));
         Box::pin(async move {
             let answer = claim.attempt(wait, budget).await;
             (claim.settle(), answer)
@@ -107,7 +99,8 @@ impl<'a> Bid<'a> {
 
     /// Makes a hold of it. There is no await from the grant to here, and none from here to the guard.
     pub(super) fn win(&mut self, grant: Grant, request: Request<'_>, now: Tick) -> Result<()> {
-        let (held, token_base) = (&self.held, request.token_base);
+        let held = &self.held;
+        let token_base = request.token_base;
         let Some(token) = grant.token.get().checked_add(token_base) else {
             let text = format!("token_base {token_base} is too large: token {} overflows", grant.token);
             return Err(Error::new(ErrorKind::InvalidOption, text));
@@ -121,16 +114,13 @@ impl<'a> Bid<'a> {
         }
         drop(slot);
         held.grant(FencingToken::new(token));
-        let mut due = first_due(held, now);
-        // A hand-over gave less than was asked for. A hold that is over by then need not ask for the rest.
-        let short = now.until(held.lease_end()) < request.options.limits.ttl / 2;
-        if short
-            && request.options.options.renewal() == Renewal::Auto
+        let mut due = held.next_renewal(now);
+        if request.options.options.renewal() == Renewal::Auto
             && request.backend.descriptor().lease_scope == LeaseScope::Claim
         {
-            due = due.min(now.after(MADE_WHOLE));
+            due = due.min(pacing::made_whole(held.limits().ttl, held.lease_end(), now));
         }
-        held.agenda.schedule(held, due);
+        self.agenda.schedule(held, due);
         Ok(())
     }
 
@@ -141,7 +131,8 @@ impl<'a> Bid<'a> {
             return;
         }
         if let State::Idle(claim) = self.take() {
-            let leaving = Handover::new(self.keeper, clean_up(claim, Arc::clone(&self.held)));
+            let leaving =
+                Finishing::new(self.agenda, clean_up(Arc::clone(self.agenda), claim, Arc::clone(&self.held)));
             within(grace, leaving).await;
         }
     }
@@ -166,6 +157,6 @@ impl Drop for Bid<'_> {
             State::Idle(_) | State::Gone => return,
             State::Trying(attempting) => Chore::Attempt(attempting, held),
         };
-        self.keeper.agenda().push(chore);
+        self.agenda.push(chore);
     }
 }

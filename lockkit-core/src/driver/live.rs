@@ -1,4 +1,4 @@
-//! A claim object that the agenda counts for as long as it lives, wherever it is.
+//! A claim object that is counted for as long as it lives, wherever it is.
 
 use std::{
     any::Any,
@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::FutureExt as _;
 
-use super::{agenda::Agenda, within::within};
+use super::{locker_state::LockerState, within::within};
 use crate::{
     error::{Error, ErrorKind, Result},
     spi::{Attachment, Attempt, Claim, ClaimSpec, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait},
@@ -84,12 +84,12 @@ impl LiveClaim {
 
 /// Counts a claim, from before it is made.
 #[derive(Debug)]
-pub(crate) struct Life(Arc<Agenda>);
+pub(crate) struct Life(Arc<LockerState>);
 
 impl Life {
-    pub(crate) fn new(agenda: Arc<Agenda>, ttl: Duration) -> Self {
-        agenda.claim_born(ttl);
-        Self(agenda)
+    pub(crate) fn new(locker: Arc<LockerState>, ttl: Duration) -> Self {
+        locker.claim_born(ttl);
+        Self(locker)
     }
 }
 

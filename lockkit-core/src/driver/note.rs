@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::MutexGuard;
 
-use super::{held::Held, live::LiveClaim, renew::left_over, within::within};
+use super::{agenda::Agenda, hold::Held, live::LiveClaim, renew::left_over, within::within};
 use crate::{
     error::{Error, ErrorKind, Result},
     spi::{LossReason, Note, Noted},
@@ -14,8 +14,8 @@ use crate::{
 ///
 /// # Errors
 /// [`ErrorKind::Lost`] if the lock is lost; any other error may mean that the outcome is unknown.
-pub(crate) async fn write_note(held: Arc<Held>, note: Note) -> Result<Noted> {
-    let clock = held.agenda.clock;
+pub(crate) async fn write_note(agenda: Arc<Agenda>, held: Arc<Held>, note: Note) -> Result<Noted> {
+    let clock = held.locker.clock;
     let end = clock.now().after(held.limits().op_timeout * 2).min(held.deadline());
     let mut pause = held.limits().op_timeout / 64;
     let mut unknown = false;
@@ -25,7 +25,7 @@ pub(crate) async fn write_note(held: Arc<Held>, note: Note) -> Result<Noted> {
             // An earlier attempt may have written it while it was held.
             Ok(Noted::NotHeld) => {
                 held.lose(LossReason::Evicted);
-                left_over(&held);
+                left_over(&agenda, &held);
                 held.lost_error()
             }
             Ok(noted) => return Ok(noted),
@@ -43,7 +43,7 @@ pub(crate) async fn write_note(held: Arc<Held>, note: Note) -> Result<Noted> {
 
 /// Between two attempts, the claim is free for a renewal.
 async fn attempt(held: &Held, note: &Note, budget: Duration) -> Result<Noted> {
-    let clock = held.agenda.clock;
+    let clock = held.locker.clock;
     let end = clock.now().after(budget);
     let mut slot = take_slot(held, budget).await?;
     // Those who wait for the slot get it in order. A renewal must not wait for the requests of all notes before it.

@@ -1,17 +1,18 @@
 //! Giving back: bounded retries, and futures that outlive their caller.
 
 use std::{
-    future::Future,
-    pin::Pin,
     sync::{Arc, atomic::Ordering::Relaxed},
-    task::{Context, Poll},
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
 use tracing::Instrument as _;
 
-use super::{agenda::Chore, held::Held, keeper::Keeper, line::give_back_unclaimed, live::LiveClaim};
+use super::{
+    agenda::{Agenda, Chore},
+    hold::Held,
+    line::give_back_unclaimed,
+    live::LiveClaim,
+};
 use crate::{
     clock::{Tick, sleep},
     error::{Error, ErrorKind, ErrorStatus, Result},
@@ -25,10 +26,10 @@ const LEAST_TRIES: u32 = 5;
 const MOST_COMEBACKS: u8 = 8;
 
 /// Takes back what an abandoned claim may have left in the store.
-pub(crate) async fn clean_up(claim: LiveClaim, held: Arc<Held>) {
-    if let Err(error) = Unreleased::new(Some(claim), Arc::clone(&held)).release().await {
+pub(super) async fn clean_up(agenda: Arc<Agenda>, claim: LiveClaim, held: Arc<Held>) {
+    if let Err(error) = Unreleased::new(agenda, Some(claim), Arc::clone(&held)).release().await {
         let error = held.explain(error, "clean up");
-        let last_resort = held.agenda.last_resort;
+        let last_resort = held.locker.last_resort;
         tracing::warn!(name = %held.name, "something of an abandoned lock call may be left; {last_resort}: {error}");
         held.observe(|| What::Failed { error: &error });
     }
@@ -36,13 +37,13 @@ pub(crate) async fn clean_up(claim: LiveClaim, held: Arc<Held>) {
 
 /// Releases what a guard held. Its renewal is retired before: none starts any more, and the one in flight is
 /// joined here (C10).
-pub(crate) async fn release_held(held: Arc<Held>) -> Result<Released> {
+pub(crate) async fn release_held(agenda: Arc<Agenda>, held: Arc<Held>) -> Result<Released> {
     let span = held.release_span();
-    released(held).instrument(span).await
+    released(agenda, held).instrument(span).await
 }
 
-async fn released(held: Arc<Held>) -> Result<Released> {
-    let mut unreleased = Unreleased::new(None, Arc::clone(&held));
+async fn released(agenda: Arc<Agenda>, held: Arc<Held>) -> Result<Released> {
+    let mut unreleased = Unreleased::new(agenda, None, Arc::clone(&held));
     // Not bounded: each renewal is, and a claim that stayed in the slot would never be released.
     unreleased.claim = held.slot.lock().await.take();
     match unreleased.release().await {
@@ -52,7 +53,7 @@ async fn released(held: Arc<Held>) -> Result<Released> {
         }
         Err(error) => {
             let error = held.explain(error, "release");
-            let last_resort = held.agenda.last_resort;
+            let last_resort = held.locker.last_resort;
             tracing::warn!(name = %held.name, "the lock is given up, but the store was not told; {last_resort}: {error}");
             held.observe(|| What::Failed { error: &error });
             Err(error)
@@ -62,7 +63,8 @@ async fn released(held: Arc<Held>) -> Result<Released> {
 
 /// Something to be released. Dropped before that is done, by a runtime that ends or by a panic, it goes back to the
 /// agenda, for the next keeper.
-pub(crate) struct Unreleased {
+pub(super) struct Unreleased {
+    agenda: Arc<Agenda>,
     /// `None`: it is still in its slot.
     claim: Option<LiveClaim>,
     held: Arc<Held>,
@@ -70,18 +72,18 @@ pub(crate) struct Unreleased {
 }
 
 impl Unreleased {
-    pub(crate) fn new(claim: Option<LiveClaim>, held: Arc<Held>) -> Self {
-        Self { claim, held, settled: false }
+    pub(super) fn new(agenda: Arc<Agenda>, claim: Option<LiveClaim>, held: Arc<Held>) -> Self {
+        Self { agenda, claim, held, settled: false }
     }
 
-    pub(crate) async fn attempt(&mut self, wait: Wait, budget: Duration) -> Result<Attempt> {
+    pub(super) async fn attempt(&mut self, wait: Wait, budget: Duration) -> Result<Attempt> {
         match &mut self.claim {
             Some(claim) => claim.attempt(wait, budget).await,
             None => Err(Error::new(ErrorKind::Unexpected, "an attempt without a claim")),
         }
     }
 
-    pub(crate) fn settle(mut self) -> Option<LiveClaim> {
+    pub(super) fn settle(mut self) -> Option<LiveClaim> {
         self.settled = true;
         self.claim.take()
     }
@@ -109,9 +111,10 @@ impl Unreleased {
         if self.held.comebacks.load(Relaxed) > 0 {
             return outcome;
         }
-        let Some(succession) = self.held.agenda.gates.succession(&self.held) else { return outcome };
+        let Some(succession) = self.agenda.gates.succession(&self.held) else { return outcome };
         let Some(waiter) = succession.waiter().map(Arc::clone) else { return outcome };
-        let (heir, asked) = (waiter.heir(), self.held.agenda.clock.now());
+        let heir = waiter.heir();
+        let asked = self.held.locker.clock.now();
         match claim.reissue(&heir, succession.outsiders, self.held.limits().op_timeout).await {
             Ok(Reissued::Granted(grant)) => {
                 if !waiter.promise() {
@@ -119,8 +122,12 @@ impl Unreleased {
                 }
                 let Some(claim) = self.claim.take() else { return outcome };
                 match waiter.accept(heir.owner, claim, asked, grant) {
-                    Ok(()) if succession.deliver() => {}
-                    Ok(()) => give_back_unclaimed(&waiter.held),
+                    Ok(due) => {
+                        self.agenda.schedule(&waiter.held, due);
+                        if !succession.deliver() {
+                            give_back_unclaimed(&self.agenda, &waiter.held);
+                        }
+                    }
                     Err(claim) => {
                         waiter.break_promise();
                         self.claim = Some(claim);
@@ -162,7 +169,7 @@ impl Drop for Unreleased {
             return;
         }
         let held = Arc::clone(&self.held);
-        self.held.agenda.push(match self.claim.take() {
+        self.agenda.push(match self.claim.take() {
             Some(claim) => Chore::Claim(claim, held),
             None => Chore::Release(held, None),
         });
@@ -171,7 +178,8 @@ impl Drop for Unreleased {
 
 /// What a claim left in the store may live for one ttl, or for as long as its lease was extended by hand.
 fn lives_until(held: &Held, now: Tick) -> Tick {
-    let (ttl, extended) = (now.after(held.limits().ttl), held.lease_end());
+    let ttl = now.after(held.limits().ttl);
+    let extended = held.lease_end();
     if extended == Tick::NEVER { ttl } else { ttl.max(extended) }
 }
 
@@ -180,7 +188,7 @@ fn lives_until(held: &Held, now: Tick) -> Tick {
 /// # Errors
 /// The last error of the store. The outcome is unknown then, and the lease ends it, or the backend.
 async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Result<Released> {
-    let clock = held.agenda.clock;
+    let clock = held.locker.clock;
     let (mut tries, mut pause, mut lapsed) = (0, FIRST_PAUSE, None);
     loop {
         let error = match claim.release(held.limits().op_timeout).await {
@@ -207,40 +215,5 @@ async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Resul
         held.observe(|| What::Failed { error: &error });
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-/// Polls its future inline. Dropped midway, it moves the future to the keeper, which finishes it.
-pub(crate) struct Handover<'a, T: Send + 'static> {
-    future: Option<BoxFuture<'static, T>>,
-    keeper: &'a Keeper,
-}
-
-impl<'a, T: Send> Handover<'a, T> {
-    pub(crate) fn new(keeper: &'a Keeper, future: impl Future<Output = T> + Send + 'static) -> Self {
-        Self { future: Some(Box::pin(future)), keeper }
-    }
-}
-
-impl<T: Send> Future for Handover<'_, T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Taken out: a future that panics is dropped, never polled again.
-        let Some(mut future) = self.future.take() else { return Poll::Pending };
-        let poll = future.as_mut().poll(cx);
-        if poll.is_pending() {
-            self.future = Some(future);
-        }
-        poll
-    }
-}
-
-impl<T: Send> Drop for Handover<'_, T> {
-    fn drop(&mut self) {
-        if let Some(future) = self.future.take() {
-            let rest = Box::pin(async move { drop(future.await) });
-            self.keeper.agenda().push(Chore::Finish(rest));
-        }
     }
 }

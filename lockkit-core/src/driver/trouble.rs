@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::backoff::Backoff;
+use super::pacing::Backoff;
 use crate::{
     clock::Tick,
     error::{Error, ErrorKind, ErrorStatus, Result},

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Election, Leadership};
 use crate::{
     clock::Tick,
-    driver::backoff::Backoff,
+    driver::pacing::Backoff,
     error::{Error, ErrorStatus, Result},
     spi::Poll,
 };
@@ -66,19 +66,19 @@ impl<'a> Candidacy<'a> {
 
     /// A shutdown is noticed by the next campaign.
     async fn pause(&mut self) {
-        let agenda = self.election.handle.locker().keeper.agenda();
-        let closing = agenda.closing.notified();
-        if agenda.is_draining() {
+        let locker = self.election.handle.locker().keeper.locker();
+        let closing = locker.closing.notified();
+        if locker.is_draining() {
             return;
         }
         tokio::select! {
             () = closing => {}
-            () = agenda.clock.sleep_until(self.now().after(self.backoff.jittered())) => self.backoff.grow(),
+            () = locker.clock.sleep_until(self.now().after(self.backoff.jittered())) => self.backoff.grow(),
         }
     }
 
     fn now(&self) -> Tick {
-        self.election.handle.locker().keeper.agenda().clock.now()
+        self.election.handle.locker().keeper.locker().clock.now()
     }
 }
 

@@ -17,7 +17,7 @@ use super::Leader;
 use crate::{
     chance::between,
     clock::Tick,
-    driver::release::Handover,
+    driver::finishing::Finishing,
     error::{Error, ErrorKind, ErrorStatus, Result},
     handle::Handle,
     locker::operator::Inspector,
@@ -118,15 +118,15 @@ impl LeaderWatch {
     /// of changes by the polls alone; pin it outside the loop to hear of them at once.
     pub async fn changed(&mut self) -> Result<Option<Leader>> {
         let keeper = &self.handle.locker().keeper;
-        let agenda = keeper.agenda();
-        let called = agenda.clock.now();
+        let locker = keeper.locker();
+        let called = locker.clock.now();
         // A look that nobody has awaited for long tells of the past.
         let stale = |look: &Look| look.asked.after(self.lookout.longest()) < called;
         let mut news = self.lookout.latest_since(called);
         loop {
             // Hears what comes from here on, also before it is polled.
-            let closing = agenda.closing.notified();
-            if agenda.is_draining() {
+            let closing = locker.closing.notified();
+            if locker.is_draining() {
                 let closed = Error::new(ErrorKind::Closed, "the locker was shut down");
                 return Err(self.explain(closed));
             }
@@ -140,7 +140,7 @@ impl LeaderWatch {
                     }
                 }
                 Some(Err(error)) => {
-                    let now = agenda.clock.now();
+                    let now = locker.clock.now();
                     let limits = self.handle.limits();
                     let patience = limits.ttl.max(limits.op_timeout * 3);
                     // Of a time in which nobody awaited anything, nothing is known.
@@ -279,7 +279,7 @@ async fn look(place: Arc<Place>) -> Outcome {
 
 async fn look_at(place: &Arc<Place>) -> Result<Look> {
     let keeper = &place.handle.locker().keeper;
-    let clock = keeper.agenda().clock;
+    let clock = keeper.locker().clock;
     let (next, push) = {
         let mut state = lock(&place.state);
         (state.next, state.push.take())
@@ -295,7 +295,7 @@ async fn look_at(place: &Arc<Place>) -> Result<Look> {
     // Dropped midway, it is finished in the background: a call that is made anew in each turn of a `select!` loop finds
     // what the one before has asked for.
     let (inspector, name) = (place.handle.locker().inspector(), place.handle.name().clone());
-    let mut looking = Handover::new(keeper, ask(inspector, name, Arc::downgrade(place), asked));
+    let mut looking = Finishing::new(keeper.agenda(), ask(inspector, name, Arc::downgrade(place), asked));
     let mut rung = false;
     let seen = loop {
         tokio::select! {
@@ -320,7 +320,7 @@ async fn wait(
     asked: Tick,
     pause: Duration,
 ) -> Option<BoxFuture<'static, ()>> {
-    let clock = place.handle.locker().keeper.agenda().clock;
+    let clock = place.handle.locker().keeper.locker().clock;
     let due = asked.after(pause);
     let Some(mut push) = push else {
         clock.sleep_until(due).await;

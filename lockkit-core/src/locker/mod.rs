@@ -10,7 +10,13 @@ use tokio::sync::OnceCell;
 
 use crate::{
     clock::Clock,
-    driver::{agenda::Agenda, keeper::Keeper, live::bounded, release::Handover},
+    driver::{
+        agenda::Agenda,
+        finishing::Finishing,
+        keeper::{Keeper, until_quiet},
+        live::bounded,
+        worker::work,
+    },
     election::Election,
     error::{Error, ErrorKind, Result},
     handle::Handle,
@@ -66,7 +72,7 @@ impl Locker {
     /// Makes a locker over a backend that may be shared with others.
     #[must_use]
     pub fn from_dyn(backend: Arc<dyn Backend>) -> Self {
-        let keeper = Keeper::new(Agenda::new(Clock::Boot, backend.descriptor(), Vec::new()));
+        let keeper = Keeper::new(Agenda::new(Clock::Boot, backend.descriptor(), Vec::new(), work));
         let (defaults, closed) = (Arc::default(), Arc::default());
         Self { backend, keeper, token_base: 0, gated: true, defaults, closed }
     }
@@ -83,8 +89,8 @@ impl Locker {
     /// `Locker::new(Memory::with_clock(Clock::Tokio)).with_clock(Clock::Tokio)` for tests that pause tokio's.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
-        let observers = self.keeper.agenda().observers().to_vec();
-        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor(), observers));
+        let observers = self.keeper.locker().observers().to_vec();
+        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor(), observers, work));
         self.closed = Arc::default();
         self
     }
@@ -92,10 +98,10 @@ impl Locker {
     /// Adds one who hears the events. Call it before the first use: the result has a background task of its own.
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        let clock = self.keeper.agenda().clock;
-        let mut observers = self.keeper.agenda().observers().to_vec();
+        let clock = self.keeper.locker().clock;
+        let mut observers = self.keeper.locker().observers().to_vec();
         observers.push(observer);
-        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor(), observers));
+        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor(), observers, work));
         self.closed = Arc::default();
         self
     }
@@ -272,9 +278,9 @@ impl Locker {
         agenda.drain();
         let (backend, closed) = (Arc::clone(&self.backend), Arc::clone(&self.closed));
         let budget = self.defaults.limits.ttl;
-        let ended = Handover::new(&self.keeper, async move {
-            if !agenda.until_quiet().await {
-                tracing::warn!(store = agenda.store, "closed while claims live that nobody works on");
+        let ended = Finishing::new(self.keeper.agenda(), async move {
+            if !until_quiet(&agenda).await {
+                tracing::warn!(store = agenda.locker.store, "closed while claims live that nobody works on");
             }
             // The bound is outside: a pinned call that nobody polls any more may be the one that closes.
             let closing = async { closed.get_or_try_init(|| backend.close()).await.copied() };

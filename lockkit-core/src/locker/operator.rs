@@ -99,7 +99,7 @@ impl Locker {
         let explain =
             |error: Error| error.with_operation("check health").with_backend(self.descriptor().name);
         self.open().map_err(explain)?;
-        let clock = self.keeper.agenda().clock;
+        let clock = self.keeper.locker().clock;
         let asked = clock.now();
         let role = bounded(self.defaults.limits.op_timeout, self.backend.probe()).await.map_err(explain)?;
         Ok(Health { role, round_trip: asked.until(clock.now()) })
@@ -150,7 +150,7 @@ impl Locker {
     }
 
     fn open(&self) -> Result<()> {
-        if self.keeper.agenda().is_draining() {
+        if self.keeper.locker().is_draining() {
             return Err(closed());
         }
         Ok(())
@@ -179,7 +179,7 @@ impl Inspector {
         let explain = |error: Error| {
             error.with_operation("inspect").with_backend(self.backend.descriptor().name).with_name(name)
         };
-        if self.agenda.is_draining() {
+        if self.agenda.locker.is_draining() {
             return Err(explain(closed()));
         }
         let looking = bounded(self.op_timeout, self.backend.inspect(name));

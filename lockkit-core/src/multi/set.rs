@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::guard::MultiGuard;
 use crate::{
-    driver::{acquire::Bound, within::within},
+    driver::{request::Bound, within::within},
     error::{Error, ErrorKind, Result},
     guard::LockGuard,
     handle::Handle,

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use super::member::{Fence, Member, based};
 use crate::{
     clock::{Clock, Tick},
-    driver::{held::deadline_of, live::bounded},
+    driver::{lease::deadline_of, live::bounded},
     error::{Error, ErrorKind, Result},
     spi::{Attempt, Claim, Lease, LossReason, Pulse, Released, Wait},
     token::FencingToken,

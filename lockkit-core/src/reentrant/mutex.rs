@@ -7,7 +7,7 @@ use super::{
     table::{Asking, End, Part, Table},
 };
 use crate::{
-    driver::{acquire::Bound, within::within},
+    driver::{request::Bound, within::within},
     error::{Error, ErrorKind, ErrorStatus, Result},
     guard::LockGuard,
     handle::Handle,
@@ -149,9 +149,9 @@ impl ReentrantMutex {
                 Part::Wait(asking) if tries && !matches!(asking.bound, Bound::Try) => return Ok(None),
                 Part::Wait(asking) => {
                     self.handle.ensure_runtime()?;
-                    let agenda = self.handle.locker().keeper.agenda();
-                    let closing = agenda.closing.notified(); // hears what comes from here on
-                    agenda.check_open().map_err(|closed| self.handle.explain(closed, "lock"))?;
+                    let locker = self.handle.locker().keeper.locker();
+                    let closing = locker.closing.notified(); // hears what comes from here on
+                    locker.check_open().map_err(|closed| self.handle.explain(closed, "lock"))?;
                     let end = async {
                         tokio::select! {
                             end = asking.end.wait() => end,

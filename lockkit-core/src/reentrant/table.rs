@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::SetOnce;
 
 use crate::{
-    driver::{acquire::Bound, held::Held},
+    driver::{hold::Held, request::Bound},
     error::Error,
     name::LockName,
 };

@@ -52,7 +52,7 @@ fn c1_c6_runtimes_that_come_and_go_break_nothing_and_leave_nothing() {
                 time::timeout(SOON, locker.shutdown()).await.expect("an end").unwrap();
                 // Three short ttls, for which a shutdown waits, may be less than one turn.
                 let late = Instant::now() + if ttl == SHORT { SOON } else { Duration::ZERO };
-                while locker.keeper.agenda().live_claims() > 0 {
+                while locker.keeper.locker().live_claims() > 0 {
                     assert!(Instant::now() < late, "claims of the {ttl:?} are left");
                     time::sleep(ms(1)).await;
                 }

@@ -18,8 +18,9 @@ use super::{TTL, World, checked, manual, ms, options, runtimes, secs};
 use crate::{
     Clock,
     driver::{
-        acquire::{Bound, Request, acquire},
+        acquire::acquire,
         release::release_held,
+        request::{Bound, Request},
     },
     error::ErrorKind,
     fake::{Fault, Kind, Op, lock},
@@ -87,15 +88,16 @@ async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {
         async move { mutex.lock().await.unwrap() }
     });
     time::sleep(ms(10)).await;
-    let gates = &held.agenda.gates;
+    let agenda = world.agenda();
+    let gates = &agenda.gates;
     let succession = gates.succession(&held).unwrap();
     let waiter = Arc::clone(succession.waiter().unwrap());
     assert!(waiter.promise());
     gates.open(mutex.name());
     waiter.break_promise();
     drop((succession, waiter));
-    held.agenda.retire(&held, None);
-    release_held(held).await.unwrap();
+    world.agenda().retire(&held, None);
+    release_held(world.agenda(), held).await.unwrap();
     let next = time::timeout(TTL, waiting).await.expect("C8: it is in no line and has no turn").unwrap();
     next.release().await.unwrap();
     drop(mutex);

@@ -9,11 +9,7 @@ use tokio::{
 
 use super::{TTL, World, manual, ms, secs};
 use crate::{
-    driver::{
-        acquire::{Bound, acquire},
-        release::release_held,
-        renew::renew_due,
-    },
+    driver::{acquire::acquire, release::release_held, renew::renew_due, request::Bound},
     error::ErrorKind,
     fake::{Fault, KINDS, Kind, Op},
     spi::{Lease, LossReason, Released, Ring as _},
@@ -143,11 +139,11 @@ async fn a_timer_that_came_due_too_early_renews_no_manual_hold() {
     let options = manual();
     let held =
         acquire(world.request(&mutex, &super::checked(options)), Bound::Forever).await.unwrap().unwrap();
-    renew_due(Arc::clone(&held)).await;
+    renew_due(world.agenda(), Arc::clone(&held)).await;
     assert_eq!(world.store.count(Op::KeepAlive), 0);
     assert_eq!(world.sizes(), (1, 0));
-    held.agenda.retire(&held, None);
-    assert_eq!(release_held(held).await.unwrap(), Released::Freed);
+    world.agenda().retire(&held, None);
+    assert_eq!(release_held(world.agenda(), held).await.unwrap(), Released::Freed);
     drop(mutex);
     world.clean("").await;
 }

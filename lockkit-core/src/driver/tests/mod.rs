@@ -39,7 +39,7 @@ use tokio::{runtime::Handle, task::JoinSet, time};
 
 use crate::{
     Clock, Locker, Mutex,
-    driver::acquire::Request,
+    driver::{agenda::Agenda, request::Request},
     error::ErrorKind,
     fake::{Fake, Kind, Store},
     options::{CheckedOptions, LockOptions, Renewal},
@@ -124,6 +124,10 @@ impl World {
         }
     }
 
+    fn agenda(&self) -> Arc<Agenda> {
+        Arc::clone(self.locker.keeper.agenda())
+    }
+
     /// Twenty tasks want one lock and hear this; how long it takes until all have.
     async fn tells_a_crowd(&self, expected: ErrorKind) -> Duration {
         let start = time::Instant::now();
@@ -145,7 +149,7 @@ impl World {
 
     /// After a while nothing is left in the store, in the agenda and on the runtime.
     async fn clean(self, what: &str) {
-        let virtual_time = self.locker.keeper.agenda().clock == Clock::Tokio;
+        let virtual_time = self.locker.keeper.locker().clock == Clock::Tokio;
         // On the real clock as soon as it is so: a busy machine may need long for it.
         let stop = time::Instant::now() + if virtual_time { ms(2_500) } else { secs(60) };
         while time::Instant::now() < stop && (virtual_time || !self.is_clean()) {
@@ -163,7 +167,7 @@ impl World {
         assert_eq!(self.store.holders(), 0, "holders, {what}");
         assert_eq!(self.store.queued(), 0, "queue entries and hints, {what}");
         assert_eq!(self.store.live_claims(), 0, "claims, {what}");
-        assert_eq!(self.locker.keeper.agenda().live_claims(), 0, "claims as counted, {what}");
+        assert_eq!(self.locker.keeper.locker().live_claims(), 0, "claims as counted, {what}");
         assert_eq!(self.sizes(), (0, 0), "agenda, {what}");
         assert_eq!(self.locker.keeper.agenda().gates.len(), 0, "names with a gate, {what}");
         let Self { store, locker } = self;

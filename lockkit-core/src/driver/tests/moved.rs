@@ -12,10 +12,7 @@ use super::{
 };
 use crate::{
     Clock,
-    driver::{
-        acquire::{Bound, acquire},
-        release::release_held,
-    },
+    driver::{acquire::acquire, release::release_held, request::Bound},
     fake::{Fault, Kind, Op, lock},
     spi::{LossReason, Note, Noted, Outsiders, Released},
 };
@@ -150,9 +147,9 @@ fn c7_a_release_that_tries_again_moves_to_another_runtime() {
     let mutex = world.mutex("a");
     let options = checked(options());
     let held = home.block_on(acquire(world.request(&mutex, &options), Bound::Forever)).unwrap().unwrap();
-    held.agenda.retire(&held, None);
+    world.agenda().retire(&held, None);
     world.store.once(Op::Release, [Fault::Fail(crate::ErrorKind::Unavailable); 3]);
-    assert_eq!(moved(Box::pin(release_held(held))).unwrap(), Released::Freed);
+    assert_eq!(moved(Box::pin(release_held(world.agenda(), held))).unwrap(), Released::Freed);
     assert_eq!(world.store.count(Op::Release), 4);
     drop(mutex);
     home.block_on(world.clean(""));

@@ -5,11 +5,7 @@ use tokio::time::{self, Instant};
 use super::{World, manual, ms, options, secs};
 use crate::{
     clock::Clock,
-    driver::{
-        acquire::{Bound, acquire},
-        agenda::Agenda,
-        release::release_held,
-    },
+    driver::{acquire::acquire, locker_state::LockerState, release::release_held, request::Bound},
     error::ErrorKind,
     fake::{Fault, KINDS, Kind, Op},
     spi::{Descriptor, Exceptions, Released},
@@ -48,8 +44,8 @@ async fn c7_after_an_unknown_release_not_held_past_the_deadline_is_an_unknown_ou
     time::sleep(ms(2_500)).await;
     world.store.once(Op::Release, [Fault::HangAfter]);
     held.give_back();
-    held.agenda.retire(&held, None);
-    let error = release_held(held).await.unwrap_err();
+    world.agenda().retire(&held, None);
+    let error = release_held(world.agenda(), held).await.unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
     assert_eq!(world.store.count(Op::Release), 2, "the second one was answered, and proves nothing");
     drop(mutex);
@@ -84,7 +80,7 @@ async fn c13_an_error_promises_the_end_of_a_lease_only_where_there_is_one() {
     world.store.heal();
     world.clean("").await;
     let without = Descriptor::new("x").with_exceptions(Exceptions::none().with_no_lease());
-    let text = Agenda::new(Clock::Boot, &without, Vec::new()).last_resort;
+    let text = LockerState::new(Clock::Boot, &without, Vec::new()).last_resort;
     assert!(!text.contains("lease"), "{text}");
 }
 
@@ -115,8 +111,8 @@ async fn c7_a_renewal_that_ends_when_the_release_has_begun_does_not_take_the_rel
     assert_eq!(world.store.count(Op::KeepAlive), 1);
     held.give_back();
     time::sleep(secs(1)).await; // the releasing thread is not scheduled for a while
-    held.agenda.retire(&held, None);
-    assert_eq!(release_held(held).await.unwrap(), Released::Freed);
+    world.agenda().retire(&held, None);
+    assert_eq!(release_held(world.agenda(), held).await.unwrap(), Released::Freed);
     assert_eq!(world.store.count(Op::KeepAlive), 1, "none after that");
     drop(mutex);
     world.clean("").await;

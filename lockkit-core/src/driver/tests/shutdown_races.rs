@@ -39,7 +39,7 @@ fn a_lock_that_races_with_the_shutdown_never_slips_through() {
                     tokio::spawn(async move {
                         let mutex = locker.mutex(&format!("k{i}")).unwrap();
                         loop {
-                            let draining = locker.keeper.agenda().is_draining();
+                            let draining = locker.keeper.locker().is_draining();
                             match mutex.lock().await {
                                 Ok(guard) => {
                                     late.fetch_add(usize::from(draining), SeqCst);
@@ -105,7 +105,7 @@ fn c6_a_shutdown_outlives_the_runtime_of_the_keeper() {
             let guard = world.mutex("a").lock().await.unwrap();
             drop(guard);
             // Nobody polls the keeper from here on.
-            world.locker.keeper.agenda().live_claims()
+            world.locker.keeper.locker().live_claims()
         });
         assert_eq!(waits, 1, "{kind:?}");
         single().block_on(async {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{World, ms};
-use crate::{Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::held::Held, fake::Kind};
+use crate::{Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::hold::Held, fake::Kind};
 
 fn shared<T: Send + Sync + 'static>() {}
 

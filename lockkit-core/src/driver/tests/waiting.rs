@@ -160,7 +160,7 @@ async fn a_busy_loop_of_locks_gives_way_to_the_keeper() {
         let mut most = 0;
         for n in 0..2_000 {
             drop(inside.mutex(&n.to_string()).unwrap().lock().await.unwrap());
-            most = most.max(inside.keeper.agenda().live_claims());
+            most = most.max(inside.keeper.locker().live_claims());
         }
         most
     });

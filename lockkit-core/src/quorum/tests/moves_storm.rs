@@ -18,7 +18,7 @@ use super::{
 use crate::{
     chance::{Seeded, below as any},
     clock::{Clock, Tick},
-    driver::held::deadline_of,
+    driver::lease::deadline_of,
     fake::{Fake, Fault, Op},
     spi::{Attempt, Claim, Grant, Pulse, Wait},
 };

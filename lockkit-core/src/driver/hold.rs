@@ -1,6 +1,8 @@
 //! What guard, keeper, loss signal and hint share of one claim.
 
 use std::{
+    fmt,
+    num::NonZeroU64,
     sync::{
         Arc, OnceLock,
         atomic::{
@@ -16,21 +18,33 @@ use tokio::sync::{Mutex, Notify};
 use tracing::{Level, Span};
 
 use super::{
-    agenda::Agenda,
-    gate::Ticket,
-    line::UNCLAIMED,
+    flags::{Abandoned, Rung, Told, Unclaimed},
+    lease::{deadline_of, with_drift},
     live::LiveClaim,
-    shared::{Abandoned, Rung, Told, Unclaimed},
+    locker_state::LockerState,
+    pacing::{self, UNCLAIMED},
 };
 use crate::{
     clock::Tick,
     error::{Error, ErrorKind},
     name::LockName,
     observe::What,
-    options::{CheckedOptions, Limits},
+    options::{CheckedOptions, Limits, Renewal},
     spi::{Attachment, Attendance, Lease, LossReason, Mode, Ring},
     token::{FencingToken, OwnerId},
 };
+
+/// Names one turn, one hold, or one place in line: later ones are larger.
+pub(super) type Ticket = NonZeroU64;
+
+/// What a hold tells the layers above it.
+pub(crate) trait HoldListener: Send + Sync {
+    /// The store hinted that the lock may be lost.
+    fn hinted(&self, held: Arc<Held>);
+
+    /// The hold keeps nobody of this process out any more.
+    fn left(&self, held: &Held, ticket: Ticket);
+}
 
 /// Where the timer of a hold stands in the agenda. Removal is exact: no stale entries are left to be purged.
 #[derive(Debug)]
@@ -59,7 +73,7 @@ macro_rules! lock_span {
             $name,
             lock.name = $held.name.as_str(),
             lock.kind = $held.name.kind().as_str(),
-            backend = $held.agenda.store,
+            backend = $held.locker.store,
             group = $held.options.options.group.as_deref(),
             token = $held.token().get(),
         )
@@ -74,14 +88,14 @@ pub(crate) enum Ending {
 }
 
 /// One claim, from before its first attempt to after its release.
-#[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) name: LockName,
     /// As it asks for the lock.
     pub(super) asks_as: OwnerId,
     pub(crate) mode: Mode,
     pub(super) options: Arc<CheckedOptions>,
-    pub(crate) agenda: Arc<Agenda>,
+    pub(crate) locker: Arc<LockerState>,
+    listener: Arc<dyn HoldListener>,
     /// FIFO: whoever has the lock works on the claim, the others join. A release takes the claim out, so that a
     /// renewal that was not started yet finds nothing. It unlocks when a future that holds it is dropped.
     pub(crate) slot: Mutex<Option<LiveClaim>>,
@@ -97,6 +111,8 @@ pub(crate) struct Held {
     pub(crate) unknown_renewals: AtomicU8,
     /// Its timer never goes back into the agenda; changed only under the agenda's lock.
     pub(crate) retired: AtomicBool,
+    /// It goes on without a guard; changed only under the agenda's lock.
+    pub(super) leaked: AtomicBool,
     token: AtomicU64,
     /// [`Tick::NEVER`] before the grant.
     granted_at: AtomicU64,
@@ -119,7 +135,13 @@ struct Extras {
 }
 
 impl Held {
-    pub(crate) fn new(name: LockName, mode: Mode, options: Arc<CheckedOptions>, agenda: Arc<Agenda>) -> Self {
+    pub(crate) fn new(
+        name: LockName,
+        mode: Mode,
+        options: Arc<CheckedOptions>,
+        locker: Arc<LockerState>,
+        listener: Arc<dyn HoldListener>,
+    ) -> Self {
         Self {
             name,
             asks_as: OwnerId::random(),
@@ -127,12 +149,14 @@ impl Held {
             options,
             slot: Mutex::new(None),
             bell: Notify::new(),
-            timer: Timer::new(agenda.next_id()),
-            agenda,
+            timer: Timer::new(locker.next_id()),
+            locker,
+            listener,
             rung: Rung::new(),
             comebacks: AtomicU8::new(0),
             unknown_renewals: AtomicU8::new(0),
             retired: AtomicBool::new(false),
+            leaked: AtomicBool::new(false),
             token: AtomicU64::new(0),
             granted_at: AtomicU64::new(Tick::NEVER.nanos()),
             lease_end: AtomicU64::new(Tick::NEVER.nanos()),
@@ -148,7 +172,7 @@ impl Held {
     /// found by the insert of the first renewal.
     pub(crate) fn grant(&self, token: FencingToken) {
         self.token.store(token.get(), Relaxed);
-        self.granted_at.store(self.agenda.clock.now().nanos(), Release);
+        self.granted_at.store(self.locker.clock.now().nanos(), Release);
         self.rung.grant();
     }
 
@@ -184,10 +208,28 @@ impl Held {
         Tick::from_nanos(self.lease_end.load(Acquire))
     }
 
-    /// The [deadline](Self::deadline), or when a shutdown that has begun ends the hold, if that is earlier. Never call
-    /// this under the agenda's lock.
+    /// The [deadline](Self::deadline), or when a shutdown that has begun ends the hold, if that is earlier.
     pub(crate) fn end_in_sight(&self) -> Tick {
-        self.deadline().min(self.agenda.closing_end(self))
+        self.deadline().min(self.closing_end())
+    }
+
+    /// When a shutdown that has begun ends this hold. Nobody will give back what was leaked.
+    pub(super) fn closing_end(&self) -> Tick {
+        match self.locker.draining_since() {
+            Some(since) if self.leaked.load(Relaxed) => since,
+            Some(since) => since.after(self.limits().ttl),
+            None => Tick::NEVER,
+        }
+    }
+
+    /// When a hold that was granted or renewed just now is due for its next renewal.
+    pub(super) fn next_renewal(&self, now: Tick) -> Tick {
+        match self.options.options.renewal() {
+            Renewal::Auto => {
+                pacing::next_renewal(self.locker.cadence, self.limits().ttl, self.lease_end(), now)
+            }
+            Renewal::Manual => self.deadline(),
+        }
     }
 
     pub(super) fn granted_at(&self) -> Tick {
@@ -229,11 +271,11 @@ impl Held {
         if self.ending.get().is_some() {
             return Duration::ZERO;
         }
-        let left = self.agenda.clock.now().until(self.deadline());
+        let left = self.locker.clock.now().until(self.deadline());
         if left.is_zero() {
             self.lose(match () {
                 () if self.cap() <= self.lease_end() => LossReason::MaxHold,
-                () if self.agenda.is_draining() => LossReason::Closed,
+                () if self.locker.is_draining() => LossReason::Closed,
                 () => LossReason::Expired,
             });
         }
@@ -256,7 +298,7 @@ impl Held {
     /// Opens the process gate for the next one. Never call this under the agenda's lock.
     pub(super) fn pass_on(&self) {
         if let Some(ticket) = Ticket::new(self.ticket.swap(0, SeqCst)) {
-            self.agenda.gates.leave(&self.name, ticket, self.agenda.clock.now());
+            self.listener.left(self, ticket);
         }
     }
 
@@ -323,12 +365,12 @@ impl Held {
 
     /// How long ago it was granted.
     fn age(&self) -> Duration {
-        self.granted_at().until(self.agenda.clock.now())
+        self.granted_at().until(self.locker.clock.now())
     }
 
     /// Never call this under the agenda's lock.
     pub(super) fn observe<'a>(&'a self, what: impl FnOnce() -> What<'a>) {
-        self.agenda.observe(&self.name, self.options.options.group.as_ref(), what);
+        self.locker.observe(&self.name, self.options.options.group.as_ref(), what);
     }
 
     pub(super) fn renew_span(&self) -> Span {
@@ -341,7 +383,7 @@ impl Held {
 
     /// Adds what is known here to an error of the store.
     pub(crate) fn explain(&self, error: Error, operation: &'static str) -> Error {
-        error.with_operation(operation).with_backend(self.agenda.store).with_name(&self.name)
+        error.with_operation(operation).with_backend(self.locker.store).with_name(&self.name)
     }
 
     pub(crate) fn lost_error(&self) -> Error {
@@ -350,6 +392,16 @@ impl Held {
             _ => LossReason::Evicted,
         };
         Error::new(ErrorKind::Lost, format!("the lock was lost: {reason}"))
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("name", &self.name)
+            .field("mode", &self.mode)
+            .field("ending", &self.ending)
+            .finish_non_exhaustive()
     }
 }
 
@@ -365,8 +417,8 @@ impl Ring for Held {
             Told::Waiter => self.bell.notify_one(),
             Told::Keeper => {
                 // The reference moves to the keeper: a claim must not be dropped inside the backend's call.
-                let agenda = Arc::clone(&self.agenda);
-                agenda.rung(self);
+                let listener = Arc::clone(&self.listener);
+                listener.hinted(self);
             }
             Told::Nobody => {}
         }
@@ -376,36 +428,5 @@ impl Ring for Held {
 impl Attendance for Held {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.abandoned.poll(cx)
-    }
-}
-
-/// Until when a lease counts that was proven by a request sent at `asked`.
-pub(crate) fn deadline_of(asked: Tick, lease: Lease) -> Tick {
-    match lease {
-        Lease::For(lasts) => asked.after(less_drift(lasts)),
-        Lease::Proven { at, lasts } => at.after(less_drift(lasts)),
-        Lease::Session => Tick::NEVER,
-    }
-}
-
-/// Both clocks may be off by 0.5 %, and the timers by 2 ms.
-fn less_drift(lease: Duration) -> Duration {
-    lease.saturating_sub(lease / 100 + Duration::from_millis(2))
-}
-
-/// The lease of which [`less_drift`] leaves so much, in whole milliseconds, as stores count.
-fn with_drift(left: Duration) -> Duration {
-    let lease = (left + Duration::from_millis(2)) * 100 / 99;
-    Duration::from_millis(u64::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn c3_a_lease_is_counted_less_one_percent_and_two_milliseconds() {
-        assert_eq!(less_drift(Duration::from_secs(30)), Duration::from_millis(29_698));
-        assert_eq!(less_drift(Duration::from_millis(2)), Duration::ZERO);
     }
 }

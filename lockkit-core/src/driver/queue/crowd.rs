@@ -6,8 +6,11 @@ use std::{
     time::Duration,
 };
 
-use super::{gate::Ticket, held::Held, line::Waiter};
-use crate::clock::Tick;
+use super::waiter::Waiter;
+use crate::{
+    clock::Tick,
+    driver::hold::{Held, Ticket},
+};
 
 /// Behind a longer hold the first in line joins those who wait in the store.
 const LONG_HOLD: Duration = Duration::from_millis(250);

@@ -2,13 +2,13 @@
 //! interleaving of it.
 
 mod abandoned;
-mod roll;
+mod live_count;
 mod rung;
 mod unclaimed;
 
 pub(super) use self::{
     abandoned::Abandoned,
-    roll::Roll,
+    live_count::LiveCount,
     rung::{Rung, Told},
     unclaimed::Unclaimed,
 };

@@ -19,11 +19,11 @@ use std::{
 
 use super::{
     crowd::{Crowd, Gate, Occupant},
-    held::Held,
-    line::{InLine, Slot, Waiter},
+    waiter::{Slot, Waiter},
 };
 use crate::{
     clock::Tick,
+    driver::hold::{Held, Ticket},
     name::LockName,
     spi::{Descriptor, Outsiders, Ring as _},
     token::FencingToken,
@@ -52,22 +52,19 @@ pub(crate) struct Gates {
     silence: Duration,
 }
 
-/// Names one turn, one hold, or one place in line: later ones are larger.
-pub(super) type Ticket = NonZeroU64;
-
 /// The answer to one who wants a lock.
-pub(super) enum Entry<'a> {
+pub(in crate::driver) enum Entry<'a> {
     /// It may ask the store, beside whoever does.
     Open,
-    /// Others of this process are before it.
-    Queued(InLine<'a>),
+    /// Others of this process are before it: so many.
+    Queued(Arc<Waiter>, usize),
     /// Another of this process has it now.
     Taken,
     Turn(Turn<'a>),
 }
 
 impl Gates {
-    pub(super) fn new(descriptor: &Descriptor) -> Self {
+    pub(in crate::driver) fn new(descriptor: &Descriptor) -> Self {
         let silence = descriptor.max_patience.saturating_add(descriptor.poll.max.saturating_mul(2));
         Self {
             names: Mutex::default(),
@@ -80,8 +77,8 @@ impl Gates {
     }
 
     /// Lets one in that wants to ask once, and not to wait.
-    pub(super) fn try_enter<'a>(&'a self, held: &'a Held) -> Entry<'a> {
-        let now = held.agenda.clock.now();
+    pub(in crate::driver) fn try_enter<'a>(&'a self, held: &'a Held) -> Entry<'a> {
+        let now = held.locker.clock.now();
         let mut names = self.lock();
         let gate = match names.entry(held.name.clone()) {
             hash_map::Entry::Vacant(place) => return Entry::Turn(self.alone(place, held, now)),
@@ -102,8 +99,12 @@ impl Gates {
     }
 
     /// Lets one in that is ready to wait.
-    pub(super) fn enter<'a>(&'a self, held: &'a Held, waiter: impl FnOnce(Ticket) -> Waiter) -> Entry<'a> {
-        let now = held.agenda.clock.now();
+    pub(in crate::driver) fn enter<'a>(
+        &'a self,
+        held: &'a Held,
+        waiter: impl FnOnce(Ticket) -> Waiter,
+    ) -> Entry<'a> {
+        let now = held.locker.clock.now();
         let mut names = self.lock();
         let crowd = match names.entry(held.name.clone()) {
             hash_map::Entry::Vacant(place) => return Entry::Turn(self.alone(place, held, now)),
@@ -118,7 +119,7 @@ impl Gates {
         }
         let waiter = Arc::new(waiter(self.ticket()));
         let ahead = crowd.queue(&waiter);
-        Entry::Queued(InLine::new(self, waiter, ahead))
+        Entry::Queued(waiter, ahead)
     }
 
     /// The turn of one who meets nobody.
@@ -139,7 +140,7 @@ impl Gates {
         self.turn_of(held, ticket)
     }
 
-    pub(super) fn turn_of<'a>(&'a self, held: &'a Held, ticket: Ticket) -> Turn<'a> {
+    pub(in crate::driver) fn turn_of<'a>(&'a self, held: &'a Held, ticket: Ticket) -> Turn<'a> {
         Turn { gates: self, held, ticket: Some(ticket) }
     }
 
@@ -152,7 +153,7 @@ impl Gates {
     }
 
     /// Ends a turn or a hold: the next one comes in.
-    pub(super) fn leave(&self, name: &LockName, ticket: Ticket, now: Tick) {
+    pub(in crate::driver) fn leave(&self, name: &LockName, ticket: Ticket, now: Tick) {
         let mut names = self.lock();
         let hash_map::Entry::Occupied(mut place) = names.entry(name.clone()) else { return };
         let (next, is_last) = match place.get_mut() {
@@ -171,7 +172,7 @@ impl Gates {
     }
 
     /// Has the next one come in whose turn it is by the passing of time.
-    pub(super) fn look(&self, name: &LockName, now: Tick) {
+    pub(in crate::driver) fn look(&self, name: &LockName, now: Tick) {
         let mut names = self.lock();
         let next = match names.get_mut(name) {
             Some(Gate::Crowded(crowd)) => self.advance(crowd, now, Duration::ZERO),
@@ -182,7 +183,7 @@ impl Gates {
     }
 
     /// Takes one out of the line that has gone.
-    pub(super) fn forget(&self, waiter: &Waiter) {
+    pub(in crate::driver) fn forget(&self, waiter: &Waiter) {
         let mut names = self.lock();
         let Some(Gate::Crowded(crowd)) = names.get_mut(waiter.name()) else { return };
         crowd.leave(waiter);
@@ -208,7 +209,7 @@ impl Gates {
     }
 
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::driver) fn len(&self) -> usize {
         self.lock().len()
     }
 
@@ -229,7 +230,7 @@ impl Gates {
     }
 
     /// The store is in trouble: everybody may see for himself.
-    pub(super) fn open(&self, name: &LockName) {
+    pub(in crate::driver) fn open(&self, name: &LockName) {
         let mut names = self.lock();
         let Some(gate) = names.get_mut(name) else { return };
         let crowd = gate.crowd();
@@ -245,12 +246,12 @@ impl Gates {
     }
 
     /// The next in line, to whom this holder's release may hand over.
-    pub(super) fn succession(&self, held: &Held) -> Option<Succession<'_>> {
+    pub(in crate::driver) fn succession(&self, held: &Held) -> Option<Succession<'_>> {
         let ticket = held.ticket()?;
-        if !self.reissues || held.agenda.is_draining() {
+        if !self.reissues || held.locker.is_draining() {
             return None;
         }
-        let now = held.agenda.clock.now();
+        let now = held.locker.clock.now();
         let mut names = self.lock();
         let Some(Gate::Crowded(crowd)) = names.get_mut(&held.name) else { return None };
         if !crowd.is_held_by(ticket) || crowd.has_rival_at(now) {
@@ -277,7 +278,7 @@ fn ring(waiters: impl IntoIterator<Item = Arc<Waiter>>) {
 }
 
 /// The right to compete in the store. Dropped, it passes to the next in line.
-pub(super) struct Turn<'a> {
+pub(in crate::driver) struct Turn<'a> {
     gates: &'a Gates,
     held: &'a Held,
     ticket: Option<Ticket>,
@@ -285,21 +286,21 @@ pub(super) struct Turn<'a> {
 
 impl Turn<'_> {
     /// It still acts, and the store answers.
-    pub(super) fn goes_on(&self) {
+    pub(in crate::driver) fn goes_on(&self) {
         let Some(ticket) = self.ticket else { return };
-        let stale_at = self.held.agenda.clock.now().after(self.gates.silence_of(self.held));
+        let stale_at = self.held.locker.clock.now().after(self.gates.silence_of(self.held));
         if let Some(gate) = self.gates.lock().get_mut(&self.held.name) {
             gate.goes_on(ticket, stale_at);
         }
     }
 
     /// The store answers by errors, or not at all.
-    pub(super) fn meets_trouble(&self) {
+    pub(in crate::driver) fn meets_trouble(&self) {
         self.gates.open(&self.held.name);
     }
 
     /// The lock is granted: from now on its hold keeps the gate closed.
-    pub(super) fn wins(mut self, held: &Arc<Held>) {
+    pub(in crate::driver) fn wins(mut self, held: &Arc<Held>) {
         let Some(ticket) = self.ticket.take() else { return };
         let holder = Occupant::holder(ticket, held.granted_at(), held);
         let mut names = self.gates.lock();
@@ -315,28 +316,28 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            self.gates.leave(&self.held.name, ticket, self.held.agenda.clock.now());
+            self.gates.leave(&self.held.name, ticket, self.held.locker.clock.now());
         }
     }
 }
 
 /// The first in line, to whom the lock is being handed over. Dropped, it waits on.
-pub(super) struct Succession<'a> {
+pub(in crate::driver) struct Succession<'a> {
     gates: &'a Gates,
     waiter: Option<Arc<Waiter>>,
     ticket: Ticket,
-    pub(super) outsiders: Outsiders,
+    pub(in crate::driver) outsiders: Outsiders,
 }
 
 impl Succession<'_> {
-    pub(super) fn waiter(&self) -> Option<&Arc<Waiter>> {
+    pub(in crate::driver) fn waiter(&self) -> Option<&Arc<Waiter>> {
         self.waiter.as_ref()
     }
 
     /// The lock is the waiter's now; false if that has gone meanwhile.
-    pub(super) fn deliver(mut self) -> bool {
+    pub(in crate::driver) fn deliver(mut self) -> bool {
         let Some(waiter) = self.waiter.take() else { return false };
-        let holder = Occupant::holder(self.ticket, waiter.held.agenda.clock.now(), &waiter.held);
+        let holder = Occupant::holder(self.ticket, waiter.held.locker.clock.now(), &waiter.held);
         let mut names = self.gates.lock();
         let crowd = names.entry(waiter.name().clone()).or_default().crowd();
         waiter.held.set_ticket(self.ticket);
@@ -350,13 +351,13 @@ impl Succession<'_> {
     }
 
     /// Others went first: the waiter competes in the store now, after them.
-    pub(super) fn yields(mut self) {
+    pub(in crate::driver) fn yields(mut self) {
         let Some(waiter) = self.waiter.take() else { return };
         self.end(&waiter, true);
     }
 
     fn end(&self, waiter: &Arc<Waiter>, yielded: bool) {
-        let (name, now) = (waiter.name(), waiter.held.agenda.clock.now());
+        let (name, now) = (waiter.name(), waiter.held.locker.clock.now());
         let mut names = self.gates.lock();
         let crowd = names.entry(name.clone()).or_default().crowd();
         crowd.forget(self.ticket);

@@ -6,12 +6,12 @@ use crate::sync::{AtomicBool, AtomicUsize};
 
 /// Either a claim that was born sees the shutdown, or the one who began the shutdown sees the claim.
 #[derive(Debug)]
-pub(in crate::driver) struct Roll {
+pub(in crate::driver) struct LiveCount {
     live: AtomicUsize,
     draining: AtomicBool,
 }
 
-impl Roll {
+impl LiveCount {
     pub(in crate::driver) fn new() -> Self {
         Self { live: AtomicUsize::new(0), draining: AtomicBool::new(false) }
     }
@@ -51,16 +51,16 @@ mod models {
     #[test]
     fn loom_c6_a_claim_sees_the_shutdown_or_the_shutdown_sees_the_claim() {
         check(|| {
-            let roll = Arc::new(Roll::new());
+            let live_count = Arc::new(LiveCount::new());
             let claim = {
-                let roll = Arc::clone(&roll);
+                let live_count = Arc::clone(&live_count);
                 thread::spawn(move || {
-                    roll.born();
-                    roll.is_draining()
+                    live_count.born();
+                    live_count.is_draining()
                 })
             };
-            roll.drain();
-            let seen = roll.live() > 0;
+            live_count.drain();
+            let seen = live_count.live() > 0;
             assert!(claim.join().unwrap() || seen, "a lock is taken beside a shutdown that is done");
         });
     }
@@ -69,7 +69,7 @@ mod models {
     #[test]
     fn loom_c7_the_shutdown_hears_of_the_last_claim() {
         check(|| {
-            let shared = Arc::new((Roll::new(), Notify::new()));
+            let shared = Arc::new((LiveCount::new(), Notify::new()));
             let claims = [(); 2].map(|()| {
                 shared.0.born();
                 let shared = Arc::clone(&shared);
@@ -79,12 +79,12 @@ mod models {
                     }
                 })
             });
-            let (roll, quiet) = &*shared;
-            roll.drain();
-            while roll.live() > 0 {
+            let (live_count, quiet) = &*shared;
+            live_count.drain();
+            while live_count.live() > 0 {
                 quiet.wait();
             }
-            assert_eq!(roll.live(), 0);
+            assert_eq!(live_count.live(), 0);
             claims.into_iter().for_each(|claim| claim.join().unwrap());
         });
     }

@@ -1,0 +1,46 @@
+//! Calls that outlive their caller: what is dropped midway is finished in the background.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use futures_util::future::BoxFuture;
+
+use super::agenda::{Agenda, Chore};
+
+/// Polls its future inline. Dropped midway, it moves the future to the keeper, which finishes it.
+pub(crate) struct Finishing<'a, T: Send + 'static> {
+    future: Option<BoxFuture<'static, T>>,
+    agenda: &'a Agenda,
+}
+
+impl<'a, T: Send> Finishing<'a, T> {
+    pub(crate) fn new(agenda: &'a Agenda, future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { future: Some(Box::pin(future)), agenda }
+    }
+}
+
+impl<T: Send> Future for Finishing<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        // Taken out: a future that panics is dropped, never polled again.
+        let Some(mut future) = self.future.take() else { return Poll::Pending };
+        let poll = future.as_mut().poll(cx);
+        if poll.is_pending() {
+            self.future = Some(future);
+        }
+        poll
+    }
+}
+
+impl<T: Send> Drop for Finishing<'_, T> {
+    fn drop(&mut self) {
+        if let Some(future) = self.future.take() {
+            let rest = Box::pin(async move { drop(future.await) });
+            self.agenda.push(Chore::Finish(rest));
+        }
+    }
+}

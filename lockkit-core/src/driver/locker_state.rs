@@ -1,0 +1,161 @@
+//! What all claims of one locker share: its clock, the facts of its store, its observers, and the count of live claims
+//! by which a shutdown ends.
+
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use super::flags::LiveCount;
+use crate::{
+    clock::{Clock, Tick},
+    error::{Error, ErrorKind, Result},
+    name::LockName,
+    observe::{Event, Observer, What},
+    spi::{Cadence, Descriptor},
+};
+
+/// The state of one locker, as every claim of it needs it.
+pub(crate) struct LockerState {
+    pub(crate) clock: Clock,
+    /// The backend's short name, for errors and traces.
+    pub(crate) store: &'static str,
+    pub(crate) cadence: Cadence,
+    /// Whether the backend gives leases of another length than the ttl.
+    pub(crate) extends: bool,
+    /// The store has notes beside its locks.
+    pub(crate) notes: bool,
+    /// What ends a lock that the store was not told to free.
+    pub(crate) last_resort: &'static str,
+    /// Wakes the keeper's task.
+    pub(super) work: Notify,
+    /// Wakes waiters when the shutdown begins.
+    pub(crate) closing: Notify,
+    /// Wakes the shutdown when the last claim is gone, and when the keeper's task is.
+    pub(super) quiet: Notify,
+    observers: Vec<Arc<dyn Observer>>,
+    live: LiveCount,
+    /// When the shutdown began; [`Tick::NEVER`] before.
+    draining_since: AtomicU64,
+    /// In nanoseconds: of any claim so far.
+    longest_ttl: AtomicU64,
+    ids: AtomicU64,
+}
+
+impl LockerState {
+    pub(crate) fn new(clock: Clock, descriptor: &Descriptor, observers: Vec<Arc<dyn Observer>>) -> Self {
+        Self {
+            clock,
+            store: descriptor.name,
+            cadence: descriptor.cadence,
+            extends: descriptor.capabilities.extend,
+            notes: descriptor.capabilities.notes,
+            last_resort: descriptor.last_resort(),
+            work: Notify::new(),
+            closing: Notify::new(),
+            quiet: Notify::new(),
+            observers,
+            live: LiveCount::new(),
+            draining_since: AtomicU64::new(Tick::NEVER.nanos()),
+            longest_ttl: AtomicU64::new(0),
+            ids: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn observers(&self) -> &[Arc<dyn Observer>] {
+        &self.observers
+    }
+
+    /// Never call this under the agenda's lock.
+    pub(crate) fn observe<'a>(
+        &self,
+        name: &'a LockName,
+        group: Option<&'a Arc<str>>,
+        what: impl FnOnce() -> What<'a>,
+    ) {
+        if self.observers.is_empty() {
+            return;
+        }
+        let event = Event { name, group, what: what() };
+        for observer in &self.observers {
+            // A panic of an observer hurts no lock and no other observer: the panic hook has told it.
+            let _ = catch_unwind(AssertUnwindSafe(|| observer.on_event(&event)));
+        }
+    }
+
+    pub(super) fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Relaxed)
+    }
+
+    /// Begins the shutdown, unless it has begun: no claim is granted from here on. Tells when it began.
+    pub(super) fn begin_draining(&self) {
+        let now = self.clock.now().nanos();
+        let never = Tick::NEVER.nanos();
+        // Begun before, it goes on.
+        let _ = self.draining_since.compare_exchange(never, now, SeqCst, SeqCst);
+        self.live.drain();
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.live.is_draining()
+    }
+
+    /// When the shutdown began, if it has.
+    pub(crate) fn draining_since(&self) -> Option<Tick> {
+        let since = Tick::from_nanos(self.draining_since.load(SeqCst));
+        (since != Tick::NEVER).then_some(since)
+    }
+
+    /// # Errors
+    /// The locker was shut down.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_draining() { Err(self.closed()) } else { Ok(()) }
+    }
+
+    pub(crate) fn closed(&self) -> Error {
+        Error::new(ErrorKind::Closed, "the locker was shut down").with_backend(self.store)
+    }
+
+    pub(super) fn claim_born(&self, ttl: Duration) {
+        self.live.born();
+        let ttl = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
+        if self.longest_ttl.load(Relaxed) < ttl {
+            self.longest_ttl.fetch_max(ttl, Relaxed);
+        }
+    }
+
+    pub(super) fn claim_died(&self) {
+        if self.live.died() {
+            self.quiet.notify_waiters();
+            self.work.notify_one();
+        }
+    }
+
+    pub(crate) fn live_claims(&self) -> usize {
+        self.live.live()
+    }
+
+    /// Of any claim so far.
+    pub(super) fn longest_ttl(&self) -> Duration {
+        Duration::from_nanos(self.longest_ttl.load(Relaxed))
+    }
+}
+
+impl fmt::Debug for LockerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockerState")
+            .field("store", &self.store)
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,172 @@
+//! When something is done next: every pause between attempts and every instant of a renewal.
+
+use std::time::Duration;
+
+use crate::{
+    chance::between,
+    clock::Tick,
+    options::MAX_TTL,
+    spi::{Cadence, Poll},
+};
+
+/// A lock that was handed to a task which does not look at it is given back after so long.
+pub(super) const UNCLAIMED: Duration = Duration::from_secs(1);
+
+/// A lease that is much shorter than its ttl is renewed so soon.
+const MADE_WHOLE: Duration = Duration::from_millis(50);
+
+/// How often one in line looks for a turn that came by the passing of time: less often, the more there are.
+const LOOK: Duration = Duration::from_millis(250);
+const LONGEST_LOOK: Duration = Duration::from_secs(4);
+/// So many look as often as one alone.
+const FEW: usize = 64;
+
+/// Holds that are renewed together are due at multiples of this share of their interval: up to so much early.
+const SLOTS: u32 = 4;
+
+/// The pause before the next attempt of a waiter that nothing wakes.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    pause: Duration,
+    max: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new(poll: Poll) -> Self {
+        // Beyond that nobody sees a difference, and a longer pause could not be jittered.
+        let max = poll.max.min(MAX_TTL);
+        Self { pause: poll.min.min(max), max }
+    }
+
+    /// The present pause, ±25 %, so that waiters that started together drift apart.
+    pub(crate) fn jittered(&self) -> Duration {
+        between(self.pause, 0.75, 1.25)
+    }
+
+    pub(crate) fn grow(&mut self) {
+        self.pause = (self.pause * 2).min(self.max);
+    }
+}
+
+/// When a hold that was granted or renewed at `now` is due: after a third of what is left, spread by jitter.
+pub(super) fn next_renewal(
+    Cadence { longest, together }: Cadence,
+    ttl: Duration,
+    lease_end: Tick,
+    now: Tick,
+) -> Tick {
+    let lease = ttl.min(now.until(lease_end));
+    let due = now.after(between((lease / 3).min(longest), 0.9, 1.0));
+    // By the ttl, not by what is left: holds that never met share the slots.
+    let slot = due.rounded_down((ttl / 3).min(longest) / SLOTS);
+    // A lease that is shorter than a slot must not be renewed again and again until the slot is over.
+    if together && slot > now { slot } else { due }
+}
+
+/// The pause after a renewal whose outcome is unknown, and so many before it: soon again, but gently to a store that
+/// recovers.
+pub(super) fn renewal_retry(cadence: Cadence, ttl: Duration, failures_before: u8) -> Duration {
+    let pause = ttl / 24 * (1 << failures_before.min(2));
+    pause.min(cadence.longest)
+}
+
+/// When a grant at `now` is due whose lease is much shorter than its ttl, as after a hand-over: soon, unless it is over by
+/// then. [`Tick::NEVER`] for a whole lease.
+pub(super) fn made_whole(ttl: Duration, lease_end: Tick, now: Tick) -> Tick {
+    if now.until(lease_end) < ttl / 2 { now.after(MADE_WHOLE) } else { Tick::NEVER }
+}
+
+/// How often one looks for its turn that has so many others before it in line.
+pub(super) fn look_in_line(ahead: usize) -> Duration {
+    let crowds = u32::try_from(ahead / FEW).unwrap_or(u32::MAX);
+    LOOK.saturating_mul(crowds.saturating_add(1)).min(LONGEST_LOOK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_maximum_and_are_jittered_by_a_quarter() {
+        let (min, max) = (Duration::from_millis(10), Duration::from_millis(35));
+        let mut backoff = Backoff::new(Poll { min, max });
+        for expected in [10_000, 20_000, 35_000, 35_000] {
+            let drawn: Vec<_> = (0..100).map(|_| backoff.jittered().as_micros()).collect();
+            assert!(drawn.iter().all(|us| (expected * 3 / 4..=expected * 5 / 4).contains(us)), "{drawn:?}");
+            assert!(drawn.iter().any(|us| *us != drawn[0]), "no jitter");
+            backoff.grow();
+        }
+    }
+    const NOW: Tick = Tick::from_nanos(1_000_000_000_007);
+    const MANY: u32 = 2_000;
+
+    const fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    /// Pauses until a hold is due, at many instants.
+    fn pauses(cadence: Cadence, ttl: Duration, left: Duration) -> impl Iterator<Item = Duration> {
+        (0..MANY).map(move |step| {
+            let now = NOW.after(ttl / 1_000 * step);
+            now.until(next_renewal(cadence, ttl, now.after(left), now))
+        })
+    }
+
+    #[test]
+    fn c10_alone_it_is_due_within_the_last_tenth_of_a_third_or_of_the_longest() {
+        for (longest, interval) in [(Duration::MAX, secs(10)), (secs(10), secs(10)), (secs(4), secs(4))] {
+            let alone = Cadence { longest, together: false };
+            let drawn: Vec<_> = pauses(alone, secs(30), secs(30)).collect();
+            assert!(drawn.iter().all(|pause| (interval * 9 / 10..=interval).contains(pause)), "{interval:?}");
+            assert!(drawn.iter().max().unwrap().abs_diff(*drawn.iter().min().unwrap()) > interval / 20);
+        }
+    }
+
+    #[test]
+    fn c10_together_it_is_never_late_nor_much_too_early() {
+        for (longest, interval) in [(Duration::MAX, secs(10)), (secs(4), secs(4)), (secs(1), secs(1))] {
+            let together = Cadence { longest, together: true };
+            for pause in pauses(together, secs(30), secs(30)) {
+                assert!(pause <= interval, "{pause:?} of {interval:?}");
+                assert!(pause > interval * 13 / 20 - Duration::from_micros(1), "{pause:?} of {interval:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn c10_together_holds_are_due_at_few_common_instants() {
+        let together = Cadence { longest: Duration::MAX, together: true };
+        // Each round trip takes another share of the lease.
+        let due = |step| {
+            let now = NOW.after(Duration::from_millis(15) * step);
+            let left = Duration::from_millis(29_698) - Duration::from_micros(7) * step;
+            next_renewal(together, secs(30), now.after(left), now)
+        };
+        let mut due: Vec<_> = (0..MANY).map(due).collect();
+        due.sort();
+        due.dedup();
+        assert!(due.len() <= 14, "{} instants in 30 s", due.len());
+    }
+
+    #[test]
+    fn c3_what_is_left_of_a_lease_is_never_overslept_nor_renewed_in_a_loop() {
+        for together in [false, true] {
+            let cadence = Cadence { longest: Duration::MAX, together };
+            for left in [30, 300, 2_000, 7_000].map(Duration::from_millis) {
+                let drawn: Vec<_> = pauses(cadence, secs(30), left).collect();
+                assert!(drawn.iter().all(|pause| !pause.is_zero() && *pause <= left / 3), "{left:?}");
+                // A slot may begin soon, but only the next one is that near again.
+                let soon = drawn.iter().filter(|pause| **pause < left / 30).count();
+                assert!(soon < drawn.len() / 10, "{soon} of {MANY} with {left:?} left");
+            }
+        }
+    }
+
+    #[test]
+    fn c3_a_hold_without_a_deadline_is_renewed_by_its_ttl() {
+        for together in [false, true] {
+            let due = next_renewal(Cadence { longest: Duration::MAX, together }, secs(30), Tick::NEVER, NOW);
+            assert!((secs(6)..=secs(10)).contains(&NOW.until(due)), "{:?}", NOW.until(due));
+        }
+    }
+}

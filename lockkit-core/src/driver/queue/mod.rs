@@ -1,0 +1,14 @@
+//! The process gate: tasks of one locker that want the same name queue here, in order.
+//!
+//! * [`gate`] lets in, one after the other.
+//! * [`crowd`] is what the gate knows of one name.
+//! * [`waiter`] is one place in line.
+
+mod crowd;
+mod gate;
+mod waiter;
+
+pub(super) use self::{
+    gate::{Entry, Gates, Turn},
+    waiter::{Slot, Waiter},
+};

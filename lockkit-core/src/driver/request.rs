@@ -1,0 +1,32 @@
+//! A request for a lock.
+
+use std::{sync::Arc, time::Duration};
+
+use super::keeper::Keeper;
+use crate::{
+    name::LockName,
+    options::CheckedOptions,
+    spi::{Backend, Mode},
+};
+
+/// How long the caller is ready to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bound {
+    Forever,
+    /// One attempt.
+    Try,
+    Within(Duration),
+}
+
+/// What a caller wants, and from whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) backend: &'a dyn Backend,
+    pub(crate) keeper: &'a Arc<Keeper>,
+    pub(crate) token_base: u64,
+    /// Whether tasks of this process queue before they ask the store.
+    pub(crate) gated: bool,
+    pub(crate) name: &'a LockName,
+    pub(crate) mode: Mode,
+    pub(crate) options: &'a Arc<CheckedOptions>,
+}

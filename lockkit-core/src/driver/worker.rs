@@ -1,0 +1,105 @@
+//! The one background task of a locker: it works off the agenda.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use tokio::task::{consume_budget, unconstrained};
+
+use super::{
+    agenda::{Agenda, Chore, Work},
+    release::{clean_up, release_held},
+    renew::renew_due,
+};
+
+/// The task's own presence: when it goes, also by a runtime that is shut down, the agenda learns it.
+struct Attendance(Arc<Agenda>);
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// Works on the agenda until nothing will come any more.
+pub(crate) fn work(agenda: Arc<Agenda>) -> BoxFuture<'static, ()> {
+    Box::pin(Attendance(agenda).work())
+}
+
+impl Attendance {
+    async fn work(self) {
+        let agenda = &self.0;
+        let (mut renewals, mut chores) = (FuturesUnordered::new(), FuturesUnordered::new());
+        loop {
+            let Work { due, chores: left, rung, next, last } = agenda.take_work();
+            for held in rung {
+                agenda.hasten(&held);
+            }
+            // FuturesUnordered polls a new future at once: a wake-up that went to its former task is not lost.
+            // Unconstrained: else all but the first 128 of them are polled in vain, again and again.
+            let left = left.into_iter().map(|chore| Todo { agenda, chore: Some(chore) });
+            chores.extend(left.map(|todo| unconstrained(caught(finish(todo)))));
+            renewals.extend(
+                due.into_iter().map(|held| unconstrained(caught(renew_due(Arc::clone(agenda), held)))),
+            );
+            if last && chores.is_empty() && renewals.is_empty() {
+                return;
+            }
+            tokio::select! {
+                biased; // in a fixed order, that a run can be repeated: whatever it was, all that is done is taken out
+                Some(()) = renewals.next() => {}
+                Some(()) = chores.next() => {}
+                () = agenda.locker.work.notified() => {}
+                () = agenda.locker.clock.watch_until(next) => {}
+            }
+            drain(&mut renewals).await;
+            drain(&mut chores).await;
+        }
+    }
+}
+
+/// Takes what is done, and gives way to other tasks now and then.
+async fn drain(work: &mut FuturesUnordered<impl Future<Output = ()>>) {
+    while let Some(Some(())) = work.next().now_or_never() {
+        consume_budget().await;
+    }
+}
+
+/// A panic ends the one piece of work that it came from.
+async fn caught(work: impl Future<Output = ()>) {
+    let _ = AssertUnwindSafe(work).catch_unwind().await;
+}
+
+/// A chore that goes back to the agenda if its runtime ends before it begins.
+struct Todo<'a> {
+    agenda: &'a Arc<Agenda>,
+    chore: Option<Chore>,
+}
+
+impl Drop for Todo<'_> {
+    fn drop(&mut self) {
+        if let Some(chore) = self.chore.take() {
+            self.agenda.push(chore);
+        }
+    }
+}
+
+async fn finish(mut todo: Todo<'_>) {
+    let Some(chore) = todo.chore.take() else { return };
+    let agenda = Arc::clone(todo.agenda);
+    match chore {
+        Chore::Attempt(attempting, held) => {
+            if let (Some(claim), _) = attempting.await {
+                clean_up(agenda, claim, held).await;
+            }
+        }
+        Chore::Claim(claim, held) => clean_up(agenda, claim, held).await,
+        Chore::Finish(future) => future.await,
+        Chore::Release(held, reply) => {
+            let outcome = release_held(agenda, held).await;
+            if let Some(reply) = reply {
+                // Nobody may wait for it any more.
+                let _ = reply.send(outcome);
+            }
+        }
+    }
+}
