@@ -311,14 +311,8 @@ pub(crate) fn long() -> LockOptions {
     LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(OP_TIMEOUT)
 }
 
-/// A try that must get it.
+/// A try that must get it. A store that stands still for a moment may be too slow for a request: it is asked again.
 pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
-    lock.try_lock().await.expect("a healthy store").unwrap_or_else(|| panic!("{} is taken", lock.name()))
-}
-
-/// A try that must get it, with a lease and so with requests so short that a store which stands still for a moment is too
-/// slow for one: it is asked again.
-pub(crate) async fn take_soon(lock: &AnyLock) -> LockGuard {
     let (mut got, mut was_late) = (None, false);
     eventually(a_minute(), async || {
         match lock.try_lock().await {
@@ -339,7 +333,7 @@ pub(crate) async fn take_soon(lock: &AnyLock) -> LockGuard {
     got.unwrap()
 }
 
-/// Waits for the lock, with requests as short as [`take_soon`]'s.
+/// Waits for the lock, with requests as short as [`take`]'s.
 pub(crate) async fn lock_soon(lock: &AnyLock) -> LockGuard {
     let start = Instant::now();
     loop {
@@ -382,7 +376,7 @@ pub(crate) async fn free_by_force(ask: impl AsyncFn() -> lockkit_core::Result<Re
 }
 
 /// Anything but an answer that did not come is a failure at once.
-fn too_slow(error: &Error) -> String {
+pub(crate) fn too_slow(error: &Error) -> String {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     error.to_string()
 }

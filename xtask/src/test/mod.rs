@@ -8,7 +8,7 @@ mod report;
 mod tally;
 mod tier;
 
-use std::{env, process::Command, thread, time::Instant};
+use std::{env, fmt::Write as _, process::Command, thread, time::Instant};
 
 use anyhow::{Result, bail, ensure};
 
@@ -107,25 +107,21 @@ pub(crate) fn stress(times: u32, arguments: &[String]) -> Result<()> {
         programs::build(arguments)?;
     }
     let load = load::Load::begin(&target())?;
-    let mut runs = Vec::new();
+    let mut summary = String::new();
+    let mut failed = Vec::new();
     for time in 1..=times {
         println!("\n==> under stress, {time} of {times}");
         let start = Instant::now();
         let report = run_once(Tier::Stressed, arguments)?;
-        runs.push((report, start.elapsed()));
+        writeln!(summary, "{time} of {times}: {}, {} s", report.tally(), start.elapsed().as_secs())?;
+        failed.extend(report.end().err());
     }
     drop(load);
-    println!("\n==> under stress");
-    for (time, (report, took)) in (1..).zip(&runs) {
-        println!("{time} of {times}: {}, {} s", report.tally(), took.as_secs());
+    println!("\n==> under stress\n{summary}");
+    match failed.first() {
+        None => Ok(()),
+        Some(first) => bail!("{} of {times} runs failed; the first one: {first}", failed.len()),
     }
-    let failed = runs.iter().filter(|(report, _)| !report.is_success()).count();
-    for (report, _) in runs {
-        if let Err(error) = report.end() {
-            bail!("{failed} of {times} runs failed; the first one: {error}");
-        }
-    }
-    Ok(())
 }
 
 fn run_programs(tier: Tier, arguments: &[String], report: &mut Report) -> Result<()> {

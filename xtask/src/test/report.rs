@@ -48,16 +48,12 @@ impl Report {
         &self.tally
     }
 
-    pub(super) fn is_success(&self) -> bool {
-        self.again.is_empty()
-    }
-
     /// Says what failed.
     ///
     /// # Errors
     /// Something did: with the commands that run each again.
     pub(super) fn end(self) -> Result<()> {
-        if self.is_success() {
+        if self.again.is_empty() {
             return Ok(());
         }
         println!("\n==> what failed");

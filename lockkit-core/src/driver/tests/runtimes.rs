@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{
     runtime::{Builder, Runtime},
-    time,
+    time::{self, Instant},
 };
 
 use super::{World, ms, options, secs};
@@ -13,7 +13,7 @@ use crate::{
     fake::{Fault, KINDS, Kind, Op},
     observe::{Event, Observer},
     options::Renewal,
-    spi::Released,
+    spi::{LossReason, Released},
 };
 
 pub(super) fn single() -> Runtime {
@@ -142,10 +142,11 @@ fn c7_c10_what_was_due_when_the_runtime_ended_is_adopted() {
 /// The keeper goes while a call waits elsewhere: that call adopts what is left, and its own hold is kept.
 #[test]
 fn c10_a_waiter_outlives_the_runtime_of_the_keeper() {
+    const LEASE: Duration = secs(6);
     for kind in [Kind::Ttl, Kind::Pinned] {
         let world = world(kind);
         let home = threads();
-        let mutex = world.mutex_with("a", options().with_ttl(ms(900)));
+        let mutex = world.mutex_with("a", options().with_ttl(LEASE));
         let holder = home.block_on(mutex.lock()).unwrap();
         let away = single();
         let mut waiting = Box::pin(async move { mutex.lock().await });
@@ -154,10 +155,14 @@ fn c10_a_waiter_outlives_the_runtime_of_the_keeper() {
         drop(holder);
         away.block_on(async {
             let guard = waiting.await.unwrap();
-            time::sleep(ms(1_200)).await;
+            let before = world.store.count(Op::KeepAlive);
+            let start = Instant::now();
+            while world.store.count(Op::KeepAlive) == before && start.elapsed() < LEASE * 2 {
+                time::sleep(ms(5)).await;
+            }
             assert!(guard.is_held(), "{kind:?}: nobody renews it");
             world.store.evict_all();
-            time::timeout(ms(600), guard.lost().wait()).await.expect("nobody looks after it");
+            assert_eq!(guard.lost().wait().await, LossReason::Evicted, "{kind:?}: nobody looks after it");
             drop(guard);
             world.clean(&format!("{kind:?}")).await;
         });

@@ -1,6 +1,10 @@
 //! What real servers tell, and what is made of it.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 #[cfg(feature = "tls")]
 use lockkit_fixture::ClientCertificates;
@@ -8,12 +12,25 @@ use lockkit_fixture::{
     RedisCluster, RedisOptions, RedisServer, SentinelGroup, SqlFlavor, SqlServer, ZooKeeperEnsemble,
     ZooKeeperOptions, ZooKeeperServer, mysql_is_there,
 };
+use tokio::time::sleep;
 
 use super::{Facts, open, redis::NOT_OF_CLIENTS};
-use crate::report::GuaranteeClass as Class;
+use crate::{Result, report::GuaranteeClass as Class};
+
+/// Asks a server again that stands still for a moment.
+async fn persistently<T>(ask: impl AsyncFn() -> Result<T>) -> T {
+    const SOON: Duration = Duration::from_secs(60);
+    let start = Instant::now();
+    loop {
+        match ask().await {
+            Err(_) if start.elapsed() < SOON => sleep(Duration::from_millis(50)).await,
+            answer => return answer.unwrap(),
+        }
+    }
+}
 
 async fn facts(url: &str) -> Facts {
-    open(url).await.unwrap().facts().await.unwrap()
+    persistently(async || open(url).await?.facts().await).await
 }
 
 fn value<'a>(facts: &'a Facts, name: &str) -> &'a str {
@@ -27,7 +44,7 @@ fn is_version(version: &str) -> bool {
 #[tokio::test]
 async fn a_process_is_no_server() {
     let server = open("memory://").await.unwrap();
-    assert_eq!(server.facts().await.unwrap().guarantee.class, Class::Process);
+    assert_eq!(persistently(async || server.facts().await).await.guarantee.class, Class::Process);
     assert_eq!(server.requests().await.unwrap(), None);
 }
 
@@ -103,8 +120,10 @@ async fn a_redis_that_does_not_tell_is_not_trusted() {
     server
         .ask(["ACL", "SETUSER", "poor", "on", ">hunter2", "~*", "&*", "+@all", "-config", "-info"])
         .unwrap();
-    let server = open(&format!("redis://poor:hunter2@127.0.0.1:{}/", server.port())).await.unwrap();
-    let facts = server.facts().await.unwrap();
+    let server =
+        persistently(async || open(&format!("redis://poor:hunter2@127.0.0.1:{}/", server.port())).await)
+            .await;
+    let facts = persistently(async || server.facts().await).await;
     assert_eq!((value(&facts, "appendonly"), value(&facts, "role")), ("not told", "not told"));
     assert_eq!((facts.guarantee.class, &*facts.version), (Class::Volatile, "unknown"));
     assert_eq!(server.requests().await.unwrap(), None);
@@ -151,16 +170,18 @@ async fn servers_behind_tls_are_asked_as_well() {
     // Its words go unencrypted, so that this port answers none of them.
     let zookeeper = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_tls()).unwrap();
     let ca = zookeeper.tls_certificate();
-    let server = open(&format!("zks://{}/?ca={}", zookeeper.tls_addr(), ca.display())).await.unwrap();
+    let server =
+        persistently(async || open(&format!("zks://{}/?ca={}", zookeeper.tls_addr(), ca.display())).await)
+            .await;
     assert_eq!(server.requests().await.unwrap(), None);
-    assert_eq!(server.facts().await.unwrap().guarantee.class, Class::Volatile);
+    assert_eq!(persistently(async || server.facts().await).await.guarantee.class, Class::Volatile);
 }
 
 /// `GET` inside of a script must not count, nor must the question.
 #[tokio::test]
 async fn redis_requests_are_those_of_clients() {
     let redis = RedisServer::start().unwrap();
-    let server = open(&redis.url()).await.unwrap();
+    let server = persistently(async || open(&redis.url()).await).await;
     let before = server.requests().await.unwrap().unwrap();
     redis.ask(["EVAL", "redis.call('GET', 'a') return redis.call('TIME')", "0"]).unwrap();
     redis.ask(["PING"]).unwrap();
@@ -219,8 +240,8 @@ async fn a_majority_that_syncs_is_consensus() {
 async fn a_zookeeper_without_words_tells_nothing_and_is_not_trusted() {
     let options = ZooKeeperOptions::default().with_durable().with_config("4lw.commands.whitelist=srvr,envi");
     let zookeeper = ZooKeeperServer::start_with(options).unwrap();
-    let server = open(&zookeeper.url()).await.unwrap();
-    let facts = server.facts().await.unwrap();
+    let server = persistently(async || open(&zookeeper.url()).await).await;
+    let facts = persistently(async || server.facts().await).await;
     assert_eq!((facts.guarantee.class, value(&facts, "forceSync")), (Class::Volatile, "not told"));
     assert_eq!(server.requests().await.unwrap(), None);
 }

@@ -13,7 +13,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Ability, Needs, cases},
-    env::{BRIEF, Env, SHORT, give_back, lock_soon, long, take, take_soon},
+    env::{BRIEF, Env, SHORT, give_back, lock_soon, long, take},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
     judge::{Loss, judged, loss_of},
@@ -128,7 +128,7 @@ async fn is_given_back(guard: LockGuard) -> Result<(), Loss> {
 async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let ttl = env.ttl(SHORT);
-    let guard = take_soon(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl))).await;
+    let guard = take(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl))).await;
     line.set(Faults::LOST_REPLIES);
     // The last one that may have been confirmed: a renewal, where this came late.
     let asked =

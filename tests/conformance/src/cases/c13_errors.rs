@@ -6,7 +6,7 @@ use lockkit_core::{Error, ErrorKind, LockOptions, MAX_TTL, MIN_TTL};
 
 use crate::{
     case::{Needs, cases},
-    env::{AMPLE, Env, becomes_free, give_back, long, take, take_soon},
+    env::{AMPLE, Env, becomes_free, give_back, long, take},
     harness::Faults,
     lock::Flavor,
     wait::{STEP, slack},
@@ -48,7 +48,7 @@ async fn c13_bad_options_are_refused(env: Env) {
         let too_short = env.lock(&locker, "x", options.clone().with_ttl(min_ttl - STEP));
         let error = too_short.try_lock().await.expect_err("C13: a lease that the store can't give");
         assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error:?}");
-        give_back(take_soon(&env.lock(&locker, "x", options.with_ttl(min_ttl))).await).await;
+        give_back(take(&env.lock(&locker, "x", options.with_ttl(min_ttl))).await).await;
     }
 }
 

@@ -10,7 +10,7 @@ use lockkit_core::{
 use crate::{
     case::{Needs, cases},
     doomed::dead_grant,
-    env::{BRIEF, Env, SHORT, free_by_force, give_back, long, take, take_soon},
+    env::{BRIEF, Env, SHORT, free_by_force, give_back, long, take},
     harness::Hook,
     wait::{ROUNDING, at_once, eventually, soon, within},
 };
@@ -63,7 +63,7 @@ async fn c14_inspection_tells_who_holds_it(env: Env) {
 async fn c14_inspection_changes_nothing(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let short = env.fleeting(SHORT);
-    let guard = take_soon(&env.lock(&a, "x", short.clone())).await;
+    let guard = take(&env.lock(&a, "x", short.clone())).await;
     let watch = env.lock(&b, "x", long());
     eventually(short.ttl() + soon(), async || {
         // Its holder would end it at once, by a release in the background.

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::{
     case::{Needs, cases},
-    env::{AMPLE, BRIEF, Env, SHORT, becomes_free, give_back, long, take, take_soon},
+    env::{AMPLE, BRIEF, Env, SHORT, becomes_free, give_back, long, take},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
     judge::{judged, loss_of},
@@ -99,7 +99,7 @@ async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
 async fn c3_a_lease_that_ended_is_never_held_again(env: Env) {
     let locker = env.locker().await;
     let options = env.fleeting(BRIEF);
-    let guard = take_soon(&env.lock(&locker, "x", options.clone())).await;
+    let guard = take(&env.lock(&locker, "x", options.clone())).await;
     let reason = within(options.ttl(), "the loss", guard.lost().wait()).await;
     assert_eq!(reason, LossReason::Expired);
     assert!(!guard.is_held());
@@ -117,7 +117,7 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
     let healthy = env.locker().await;
     let options = LockOptions::new().with_ttl(env.ttl(SHORT));
     let witness = Witness::default();
-    let guard = take_soon(&env.lock(&cut_off, "x", options.clone())).await;
+    let guard = take(&env.lock(&cut_off, "x", options.clone())).await;
     link.set(Faults::SILENCE);
     let (mut stay, promised) = (Stay::begin(&guard), deadline(&guard));
     let next = env.lock(&healthy, "x", long());
@@ -186,7 +186,7 @@ async fn c3_the_store_keeps_what_it_confirmed(env: Env) {
 async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let options = LockOptions::new().with_ttl(env.ttl(SHORT));
-    let guard = take_soon(&env.lock(&locker, "x", options.clone())).await;
+    let guard = take(&env.lock(&locker, "x", options.clone())).await;
     env.harness().pause().await.unwrap();
     // Whatever was confirmed, was sent before this. A session sends on its own, and on a connection of its own an attempt
     // may be more than one request.

@@ -15,7 +15,7 @@ use tokio::{runtime::Builder, sync::oneshot, time::timeout};
 
 use crate::{
     case::{Needs, cases},
-    env::{BRIEF, Env, SHORT, becomes_free, give_back, long, take, take_soon},
+    env::{BRIEF, Env, SHORT, becomes_free, give_back, long, take},
     harness::{Faults, Link as _},
     wait::{eventually, soon, within},
 };
@@ -45,7 +45,7 @@ async fn c7_a_release_says_freed_or_not_held(env: Env) {
     let locker = env.locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
-    let guard = take_soon(&env.lock(&locker, "x", env.fleeting(BRIEF))).await;
+    let guard = take(&env.lock(&locker, "x", env.fleeting(BRIEF))).await;
     guard.lost().wait().await;
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
     let guard = take(&env.lock(&locker, "y", env.unrenewed())).await;
@@ -187,7 +187,7 @@ async fn c7_shutdown_refuses_and_ends_what_waits(env: Env) {
     let watch = env.lock(&b, "x", long());
     let elsewhere = take(&watch).await;
     let ttl = env.ttl(SHORT);
-    let held = take_soon(&env.lock(&a, "y", LockOptions::new().with_ttl(ttl))).await;
+    let held = take(&env.lock(&a, "y", LockOptions::new().with_ttl(ttl))).await;
     let waiting = env.lock(&a, "x", long());
     let waiting = tokio::spawn(async move { waiting.lock().await });
     env.queued(1, async || watch.inspect().await).await;

@@ -7,7 +7,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, SHORT, becomes_free, give_back, is_refused, long, take, take_soon},
+    env::{Env, SHORT, becomes_free, give_back, is_refused, long, take},
     faulty::Op,
     harness::{Faults, Link as _},
     wait::{STEP, a_minute, eventually, slack, soon, within},
@@ -154,7 +154,7 @@ async fn c8_a_waiter_gets_it_after_a_release(env: Env) {
 async fn c8_a_waiter_gets_it_after_an_expiry(env: Env) {
     let (a, b) = (env.locker().await, env.locker().await);
     let short = env.fleeting(SHORT);
-    let held = take_soon(&env.lock(&a, "x", short.clone())).await;
+    let held = take(&env.lock(&a, "x", short.clone())).await;
     let bound = short.ttl() + env.descriptor().takeover_delay + env.poll();
     let next = within(bound, "the waiter's grant", env.lock(&b, "x", long()).lock()).await.unwrap();
     assert!(!held.is_held(), "C3: the past holder still thinks that it has it");

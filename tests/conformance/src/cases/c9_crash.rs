@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use crate::{
     case::{Needs, cases},
     doomed::doomed,
-    env::{Env, SHORT, give_back, long, take, take_soon},
+    env::{Env, SHORT, give_back, long, take},
     wait::within,
 };
 
@@ -29,7 +29,7 @@ async fn c9_a_dead_holder_frees_within_its_lease(env: Env) {
     let (token, guard) = doomed(move |process| {
         process.block_on(async {
             let locker = inner.locker().await;
-            let guard = take_soon(&inner.lock(&locker, "x", options)).await;
+            let guard = take(&inner.lock(&locker, "x", options)).await;
             // Its keeper renews until the end.
             tokio::time::sleep(ttl / 2).await;
             let token = guard.fencing_token();

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::{
     case::{Ability, Needs, cases},
-    env::{Env, SHORT, becomes_free, give_back, long, take, take_soon},
+    env::{Env, SHORT, becomes_free, give_back, long, take},
     faulty::Op,
     judge::{judged, loss_of},
     wait::{ROUNDING, at_once, eventually, soon, step, within},
@@ -104,7 +104,7 @@ async fn c3_a_warning_comes_before_the_end(env: Env) {
     let locker = env.locker().await;
     let (options, max_hold) = ending(env.ttl(SHORT));
     let before = max_hold / 4;
-    let guard = take_soon(&env.lock(&locker, "x", options)).await;
+    let guard = take(&env.lock(&locker, "x", options)).await;
     let warning = guard.expiring(before);
     let left = within(max_hold, "the warning", warning.clone().wait()).await;
     assert!(left <= before, "{left:?}");
@@ -224,5 +224,5 @@ async fn c9_a_manual_lock_that_was_leaked_lapses(env: Env) {
 }
 
 async fn leaked(env: &Env, locker: &Locker, options: LockOptions) -> lockkit_core::Lost {
-    take_soon(&env.lock(locker, "x", options)).await.leak()
+    take(&env.lock(locker, "x", options)).await.leak()
 }

@@ -6,7 +6,7 @@ use tokio::time::{sleep, timeout};
 use super::election::election;
 use crate::{
     case::{Ability, Needs, cases},
-    env::{Env, give_back, long, take_soon},
+    env::{Env, give_back, long, take},
     harness::{Faults, Hook, Link},
     lock::AnyLock,
     wait::soon,
@@ -67,7 +67,7 @@ async fn c4_tokens_rise_whichever_part_joins_late(env: Env) {
             part.heal();
         }
     }
-    assert!(take_soon(&lock).await.fencing_token() > last, "C4: a smaller token than {last}");
+    assert!(take(&lock).await.fencing_token() > last, "C4: a smaller token than {last}");
 }
 
 /// One part answers after the grant; then each of the others in turn does not answer an observer.
@@ -80,7 +80,7 @@ async fn c14_no_other_token_is_shown_while_a_part_is_late_or_silent(env: Env) {
     for silent in others {
         leave_behind(&lock, late.as_ref()).await;
         late.set(answers_late(&env));
-        let guard = take_soon(&lock).await;
+        let guard = take(&lock).await;
         sleep(env.patience() * 2).await;
         silent.set(Faults::SILENCE);
         // An error says that it can't be told.
@@ -106,7 +106,7 @@ async fn c14_a_held_lock_is_never_called_free_while_a_part_is_silent(env: Env) {
         absent.heal();
         let guard = match guard {
             Some(guard) => guard,
-            None => take_soon(&lock).await,
+            None => take(&lock).await,
         };
         silent.set(Faults::SILENCE);
         if let Ok(seen) = watch.inspect().await {

@@ -24,7 +24,7 @@ use crate::shared::{Address, Proxies, Shared, Spare};
 
 const PORT: u16 = 2181;
 /// Short, so that the cases in which a lease ends are; a connection outlasts a server that stands still for two seconds.
-const SESSION: &str = "12s";
+const SESSION: &str = "18s";
 /// A server that has just started, or that stands still, may take longer for its first requests than such sessions allow.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -281,7 +281,7 @@ impl Harness for ZooKeeperHarness {
 
 async fn connect(host: SocketAddr, prefix: &str, parameters: &str) -> Result<ZooKeeper, BoxError> {
     let url =
-        format!("zk://{host}/?prefix={prefix}&session_timeout={SESSION}&connect_timeout=2600ms&{parameters}");
+        format!("zk://{host}/?prefix={prefix}&session_timeout={SESSION}&connect_timeout=4s&{parameters}");
     let start = Instant::now();
     loop {
         match ZooKeeper::connect(Config::from_url(StoreUrl::parse(&url)?)?).await {
