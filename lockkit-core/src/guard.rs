@@ -24,11 +24,10 @@ use crate::{
     },
     error::{Error, ErrorKind, Result},
     expiring::Expiring,
-    locker::operator::check_noted,
     lost::Lost,
     name::LockName,
     options::{MAX_TTL, MIN_TTL},
-    spi::{Attachment, Mode, Note, Noted, Released},
+    spi::{Attachment, Mode, Note, Noted, Released, check_noted},
     token::{FencingToken, OwnerId},
 };
 

@@ -28,8 +28,13 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn new(locker: Locker, name: LockName, options: Arc<CheckedOptions>) -> Self {
-        Self { locker, name, options }
+    /// With the defaults of the locker.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`].
+    pub(crate) fn new(locker: &Locker, kind: Kind, name: &str) -> Result<Self> {
+        let name = LockName::new(kind, name)?;
+        Ok(Self { locker: locker.clone(), name, options: Arc::clone(&locker.defaults) })
     }
 
     pub(crate) fn with_options(mut self, options: LockOptions) -> Result<Self> {

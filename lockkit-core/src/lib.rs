@@ -61,7 +61,7 @@ pub use self::{
     memory::Memory,
     multi::{AllReleased, AnyLost, MultiGuard, MutexSet},
     mutex::Mutex,
-    name::{Kind, LockName, MAX_NAME_BYTES},
+    name::{InvalidName, Kind, LockName, MAX_NAME_BYTES},
     observe::{Event, Observer, What},
     options::{LockOptions, MAX_TTL, MIN_TTL, Renewal},
     quorum::{Need, Quorum},

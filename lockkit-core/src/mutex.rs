@@ -8,7 +8,8 @@ use crate::{
     error::Result,
     guard::LockGuard,
     handle::Handle,
-    name::LockName,
+    locker::Locker,
+    name::{Kind, LockName},
     options::LockOptions,
     spi::{Inspection, Mode, Released},
     token::FencingToken,
@@ -37,6 +38,17 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Mutex {
     handle: Handle,
+}
+
+impl Locker {
+    /// The mutex with this name. Does no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no exclusive locks.
+    pub fn mutex(&self, name: &str) -> Result<Mutex> {
+        self.require(self.capabilities().exclusive, "exclusive locks")?;
+        Ok(Mutex::new(Handle::new(self, Kind::Mutex, name)?))
+    }
 }
 
 impl Mutex {

@@ -2,8 +2,6 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::error::{Error, ErrorKind, Result};
-
 /// The longest name, in bytes of UTF-8.
 pub const MAX_NAME_BYTES: usize = 255;
 
@@ -48,13 +46,13 @@ impl fmt::Display for Kind {
 /// Names are compared byte by byte: case, trailing blanks and Unicode normal forms count.
 ///
 /// ```
-/// use lockkit_core::{ErrorKind, Kind, LockName};
+/// use lockkit_core::{Kind, LockName};
 ///
 /// # fn main() -> lockkit_core::Result<()> {
 /// let name = LockName::new(Kind::Mutex, "orders/42")?;
 /// assert_eq!((name.kind(), name.as_str()), (Kind::Mutex, "orders/42"));
 /// assert_ne!(name, LockName::new(Kind::Election, "orders/42")?); // another lock
-/// assert_eq!(LockName::new(Kind::Mutex, "").unwrap_err().kind(), ErrorKind::InvalidName);
+/// assert_eq!(LockName::new(Kind::Mutex, "").unwrap_err().to_string(), "a lock name must not be empty");
 /// # Ok(())
 /// # }
 /// ```
@@ -68,9 +66,10 @@ impl LockName {
     /// Checks `text` and makes a name of it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`] when `text` is empty, longer than 255 bytes, or holds a control character.
-    pub fn new(kind: Kind, text: &str) -> Result<Self> {
-        check_text("a lock name", text).map_err(|reason| Error::new(ErrorKind::InvalidName, reason))?;
+    /// `text` is empty, longer than 255 bytes, or holds a control character. As a lockkit error this is
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName).
+    pub fn new(kind: Kind, text: &str) -> Result<Self, InvalidName> {
+        check_text("a lock name", text).map_err(InvalidName)?;
         Ok(Self { kind, text: text.into() })
     }
 
@@ -98,6 +97,11 @@ impl fmt::Debug for LockName {
         fmt::Display::fmt(self, f)
     }
 }
+
+/// Why a text is no [`LockName`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidName(String);
 
 /// The rule for texts that stores, logs and terminals have to carry unharmed.
 pub(crate) fn check_text(what: &str, text: &str) -> Result<(), String> {
@@ -139,7 +143,6 @@ mod tests {
             ("\0", "U+0000"),
         ] {
             let error = LockName::new(Kind::Mutex, bad).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidName);
             assert!(error.to_string().contains(reason), "{error}");
         }
     }

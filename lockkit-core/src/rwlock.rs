@@ -6,7 +6,8 @@ use crate::{
     error::Result,
     guard::LockGuard,
     handle::Handle,
-    name::LockName,
+    locker::Locker,
+    name::{Kind, LockName},
     options::LockOptions,
     spi::{Inspection, Mode, Released},
     token::FencingToken,
@@ -36,6 +37,17 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct RwLock {
     handle: Handle,
+}
+
+impl Locker {
+    /// The read/write lock with this name. Does no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no shared locks.
+    pub fn rw_lock(&self, name: &str) -> Result<RwLock> {
+        self.require(self.capabilities().shared, "read/write locks")?;
+        Ok(RwLock::new(Handle::new(self, Kind::RwLock, name)?))
+    }
 }
 
 impl RwLock {

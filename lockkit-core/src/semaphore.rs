@@ -6,7 +6,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     guard::LockGuard,
     handle::Handle,
-    name::LockName,
+    locker::Locker,
+    name::{Kind, LockName},
     options::LockOptions,
     spi::{Inspection, Mode, Released},
     token::FencingToken,
@@ -31,6 +32,18 @@ use crate::{
 pub struct Semaphore {
     handle: Handle,
     limit: NonZeroU32,
+}
+
+impl Locker {
+    /// The semaphore with this name, of `limit` permits. Does no I/O. All users of one name must agree on the limit.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], [`ErrorKind::InvalidOption`] if `limit` is zero, or
+    /// [`ErrorKind::Unsupported`] if the backend has no semaphores.
+    pub fn semaphore(&self, name: &str, limit: u32) -> Result<Semaphore> {
+        self.require(self.capabilities().permits, "semaphores")?;
+        Semaphore::new(Handle::new(self, Kind::Semaphore, name)?, limit)
+    }
 }
 
 impl Semaphore {

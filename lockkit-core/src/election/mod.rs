@@ -16,7 +16,8 @@ pub use self::{leader::Leader, leadership::Leadership, watch::LeaderWatch};
 use crate::{
     error::{Error, ErrorKind, Result},
     handle::Handle,
-    name::{LockName, check_text},
+    locker::Locker,
+    name::{Kind, LockName, check_text},
     options::LockOptions,
     spi::{Inspection, Mode},
 };
@@ -50,6 +51,19 @@ pub struct Election {
     handle: Handle,
     /// What its watches, and those of its clones, share.
     watches: Shared,
+}
+
+impl Locker {
+    /// The election with this name. Does no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no exclusive locks, or can't show
+    /// what their holders say of themselves.
+    pub fn election(&self, name: &str) -> Result<Election> {
+        self.require(self.capabilities().exclusive, "exclusive locks")?;
+        self.require(self.capabilities().labels, "labels, which the values of leaders are")?;
+        Ok(Election::new(Handle::new(self, Kind::Election, name)?))
+    }
 }
 
 impl Election {

@@ -17,18 +17,11 @@ use crate::{
         live::bounded,
         worker::work,
     },
-    election::Election,
     error::{Error, ErrorKind, Result},
-    handle::Handle,
     memory::Memory,
-    multi::{MultiGuard, MutexSet},
-    mutex::Mutex,
-    name::{Kind, LockName},
+    name::LockName,
     observe::Observer,
     options::{CheckedOptions, LockOptions},
-    reentrant::Owner,
-    rwlock::RwLock,
-    semaphore::Semaphore,
     spi::{Backend, Capabilities, Descriptor},
 };
 
@@ -59,7 +52,7 @@ pub struct Locker {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) token_base: u64,
     pub(crate) gated: bool,
-    defaults: Arc<CheckedOptions>,
+    pub(crate) defaults: Arc<CheckedOptions>,
     closed: Arc<OnceCell<()>>,
 }
 
@@ -166,96 +159,6 @@ impl Locker {
         &self.backend.descriptor().capabilities
     }
 
-    /// The mutex with this name. Does no I/O.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no exclusive locks.
-    pub fn mutex(&self, name: &str) -> Result<Mutex> {
-        self.require(self.capabilities().exclusive, "exclusive locks")?;
-        Ok(Mutex::new(self.handle(Kind::Mutex, name)?))
-    }
-
-    /// A new owner, whose mutexes can be taken again while it has them. Does no I/O.
-    ///
-    /// ```
-    /// # async fn outer(locker: lockkit_core::Locker) -> lockkit_core::Result<()> {
-    /// let owner = locker.owner();
-    /// let outer = owner.mutex("orders/42")?.lock().await?;
-    /// let inner = owner.mutex("orders/42")?.lock().await?; // at once, without a request
-    /// assert_eq!(inner.fencing_token(), outer.fencing_token());
-    /// inner.release().await?; // it is still held
-    /// outer.release().await?; // and now it is free
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn owner(&self) -> Owner {
-        Owner::new(self.clone())
-    }
-
-    /// The mutexes with these names, to be taken all together, or none of them. Does no I/O.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidName`], also if a name is there twice, [`ErrorKind::InvalidOption`] if there is none, or
-    /// [`ErrorKind::Unsupported`] if the backend has no exclusive locks.
-    pub fn mutex_set(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MutexSet> {
-        self.require(self.capabilities().exclusive, "exclusive locks")?;
-        let handles = names.into_iter().map(|name| self.handle(Kind::Mutex, name.as_ref()));
-        MutexSet::new(handles.collect::<Result<_>>()?)
-    }
-
-    /// Waits for the mutexes with these names, all together: short for [`mutex_set`](Self::mutex_set) and
-    /// [`MutexSet::lock`].
-    ///
-    /// ```
-    /// # async fn transfer(locker: lockkit_core::Locker) -> lockkit_core::Result<()> {
-    /// let both = locker.lock_all(["account/7", "account/3"]).await?;
-    /// // … move the money, with `both.fencing_token("account/7")` …
-    /// let released = both.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As those two.
-    ///
-    /// # Cancel safety
-    /// Cancel safe, as [`MutexSet::lock`].
-    pub async fn lock_all(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MultiGuard> {
-        let set = self.mutex_set(names)?;
-        set.lock().await
-    }
-
-    /// The read/write lock with this name. Does no I/O.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no shared locks.
-    pub fn rw_lock(&self, name: &str) -> Result<RwLock> {
-        self.require(self.capabilities().shared, "read/write locks")?;
-        Ok(RwLock::new(self.handle(Kind::RwLock, name)?))
-    }
-
-    /// The semaphore with this name, of `limit` permits. Does no I/O. All users of one name must agree on the limit.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidName`], [`ErrorKind::InvalidOption`] if `limit` is zero, or
-    /// [`ErrorKind::Unsupported`] if the backend has no semaphores.
-    pub fn semaphore(&self, name: &str, limit: u32) -> Result<Semaphore> {
-        self.require(self.capabilities().permits, "semaphores")?;
-        Semaphore::new(self.handle(Kind::Semaphore, name)?, limit)
-    }
-
-    /// The election with this name. Does no I/O.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no exclusive locks, or can't show
-    /// what their holders say of themselves.
-    pub fn election(&self, name: &str) -> Result<Election> {
-        self.require(self.capabilities().exclusive, "exclusive locks")?;
-        self.require(self.capabilities().labels, "labels, which the values of leaders are")?;
-        Ok(Election::new(self.handle(Kind::Election, name)?))
-    }
-
     /// Ends the locker and all its clones in order.
     ///
     /// No lock is granted any more, and waiting calls end with [`ErrorKind::Closed`]. Renewal stops. Then it waits
@@ -293,12 +196,7 @@ impl Locker {
         ended.await.map_err(|error| error.with_operation("close").with_backend(self.descriptor().name))
     }
 
-    fn handle(&self, kind: Kind, name: &str) -> Result<Handle> {
-        let name = LockName::new(kind, name)?;
-        Ok(Handle::new(self.clone(), name, Arc::clone(&self.defaults)))
-    }
-
-    fn require(&self, capability: bool, what: &str) -> Result<()> {
+    pub(crate) fn require(&self, capability: bool, what: &str) -> Result<()> {
         if capability {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use crate::{
     driver::{agenda::Agenda, live::bounded},
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
-    spi::{Backend, Finding, Inspection, Note, Released, Role},
+    spi::{Backend, Finding, Inspection, Note, Released, Role, check_noted},
     token::FencingToken,
 };
 
@@ -155,14 +155,6 @@ impl Locker {
         }
         Ok(())
     }
-}
-
-/// Where there may be a note: beside what one owner holds alone.
-pub(crate) fn check_noted(kind: Kind) -> Result<()> {
-    if matches!(kind, Kind::Election | Kind::Mutex) {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::Unsupported, "only mutexes and elections have notes"))
 }
 
 /// What an inspection needs of a locker. What is left to the keeper to finish must not have the locker itself, which

@@ -2,25 +2,20 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use async_trait::async_trait;
 
-use super::{claim::MemoryClaim, store::Store};
+use super::{claim::MemoryClaim, record::POLL, shared::Shared, store::Store};
 use crate::{
-    clock::{Clock, Tick},
+    clock::Clock,
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
-    spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Hint, Inspection, Mode, Note, Released, Role,
-    },
+    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Inspection, Mode, Note, Released, Role},
     token::FencingToken,
 };
-
-/// A waiter is rung whenever it can be granted; the poll is only for leases that end in silence.
-pub(super) const POLL: Duration = Duration::from_secs(1);
 
 /// One poll with its jitter of 25 %: that late may a waiter notice that a lease has ended.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(1_250);
@@ -83,7 +78,7 @@ impl Memory {
     }
 
     pub(crate) fn with_tokens_after(clock: Clock, last: u64) -> Self {
-        Self { shared: Arc::new(Shared { clock, store: Mutex::new(Store::new(last)) }) }
+        Self { shared: Arc::new(Shared::new(clock, last)) }
     }
 
     /// The number of names that somebody holds or waits for now.
@@ -165,32 +160,6 @@ impl Backend for Memory {
 
     async fn close(&self) -> Result<()> {
         Ok(())
-    }
-}
-
-/// What all clones and claims share.
-pub(super) struct Shared {
-    clock: Clock,
-    store: Mutex<Store>,
-}
-
-impl Shared {
-    /// Works on the store at one instant, and rings whom that concerns once the store is free again.
-    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Store, Tick, &mut Vec<Hint>) -> T) -> T {
-        let mut wakes = Vec::new();
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        // Read under the mutex, so that the model never sees time go back.
-        let now = self.clock.now();
-        let answer = work(&mut store, now, &mut wakes);
-        drop(store);
-        wakes.iter().for_each(Hint::ring);
-        answer
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("clock", &self.clock).finish_non_exhaustive()
     }
 }
 

@@ -24,6 +24,7 @@ mod model_tests;
 #[cfg(test)]
 mod random_tests;
 mod record;
+mod shared;
 #[cfg(test)]
 mod spi_tests;
 mod store;

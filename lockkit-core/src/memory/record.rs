@@ -2,7 +2,6 @@
 
 use std::{collections::VecDeque, mem, num::NonZeroU32, sync::Arc, time::Duration};
 
-use super::backend::POLL;
 use crate::{
     clock::Tick,
     error::{Error, ErrorKind, Result},
@@ -12,6 +11,9 @@ use crate::{
     },
     token::{FencingToken, OwnerId},
 };
+
+/// A waiter is rung whenever it can be granted; the poll is only for leases that end in silence.
+pub(super) const POLL: Duration = Duration::from_secs(1);
 
 /// A waiter asks at least once a poll; one that misses three is gone.
 const SHORTEST_PLACE: Duration = POLL.saturating_mul(3);

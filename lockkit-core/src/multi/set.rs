@@ -8,7 +8,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     guard::LockGuard,
     handle::Handle,
-    name::LockName,
+    locker::Locker,
+    name::{Kind, LockName},
     options::LockOptions,
     spi::{LossReason, Mode},
 };
@@ -39,6 +40,41 @@ const LEAST_GRACE: Duration = Duration::from_millis(20);
 pub struct MutexSet {
     /// In the order of their names; at least one.
     handles: Arc<[Handle]>,
+}
+
+impl Locker {
+    /// The mutexes with these names, to be taken all together, or none of them. Does no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], also if a name is there twice, [`ErrorKind::InvalidOption`] if there is none, or
+    /// [`ErrorKind::Unsupported`] if the backend has no exclusive locks.
+    pub fn mutex_set(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MutexSet> {
+        self.require(self.capabilities().exclusive, "exclusive locks")?;
+        let handles = names.into_iter().map(|name| Handle::new(self, Kind::Mutex, name.as_ref()));
+        MutexSet::new(handles.collect::<Result<_>>()?)
+    }
+
+    /// Waits for the mutexes with these names, all together: short for [`mutex_set`](Self::mutex_set) and
+    /// [`MutexSet::lock`].
+    ///
+    /// ```
+    /// # async fn transfer(locker: lockkit_core::Locker) -> lockkit_core::Result<()> {
+    /// let both = locker.lock_all(["account/7", "account/3"]).await?;
+    /// // … move the money, with `both.fencing_token("account/7")` …
+    /// let released = both.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As those two.
+    ///
+    /// # Cancel safety
+    /// Cancel safe, as [`MutexSet::lock`].
+    pub async fn lock_all(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MultiGuard> {
+        let set = self.mutex_set(names)?;
+        set.lock().await
+    }
 }
 
 impl MutexSet {

@@ -7,11 +7,12 @@ use futures_util::future::{self, BoxFuture};
 use tokio::time;
 
 use super::{
-    Need,
-    claim::{Members, QuorumClaim},
+    claim::QuorumClaim,
     gather::{Answers, gather, good, too_few},
     inspect,
     member::{Member, NAME, describe},
+    members::Members,
+    need::Need,
     sweeper::Sweeper,
 };
 use crate::{

@@ -6,11 +6,10 @@ use async_trait::async_trait;
 use tokio::time::{self, Sleep};
 
 use super::{
-    Need,
     ballot::{Ballot, Budget},
     failure,
     member::Member,
-    sweeper::Sweeper,
+    members::Members,
     vote::Vote,
 };
 use crate::{
@@ -19,14 +18,6 @@ use crate::{
     spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Pulse, Released, Wait},
     token::OwnerId,
 };
-
-/// What all claims of a quorum share.
-#[derive(Debug)]
-pub(super) struct Members {
-    pub(super) all: Vec<Member>,
-    pub(super) need: Need,
-    pub(super) sweeper: Arc<Sweeper>,
-}
 
 /// A claim on the members, ballot after ballot.
 ///

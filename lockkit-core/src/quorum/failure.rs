@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::{
     ballot::Ballot,
-    claim::Members,
     member::{Member, NAME},
+    members::Members,
     vote::{Standing, Vote},
 };
 use crate::{

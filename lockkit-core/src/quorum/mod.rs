@@ -53,6 +53,7 @@ mod gather;
 mod inspect;
 mod late;
 mod member;
+mod members;
 mod need;
 mod sweeper;
 #[cfg(test)]

@@ -33,6 +33,26 @@ pub struct Owner {
     table: Arc<Table>,
 }
 
+impl Locker {
+    /// A new owner, whose mutexes can be taken again while it has them. Does no I/O.
+    ///
+    /// ```
+    /// # async fn outer(locker: lockkit_core::Locker) -> lockkit_core::Result<()> {
+    /// let owner = locker.owner();
+    /// let outer = owner.mutex("orders/42")?.lock().await?;
+    /// let inner = owner.mutex("orders/42")?.lock().await?; // at once, without a request
+    /// assert_eq!(inner.fencing_token(), outer.fencing_token());
+    /// inner.release().await?; // it is still held
+    /// outer.release().await?; // and now it is free
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        Owner::new(self.clone())
+    }
+}
+
 impl Owner {
     pub(crate) fn new(locker: Locker) -> Self {
         Self { locker, table: Arc::default() }

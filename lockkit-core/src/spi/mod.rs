@@ -19,6 +19,7 @@ mod note;
 mod server_clock;
 mod taken;
 
+pub(crate) use self::note::check_noted;
 pub use self::{
     attachment::Attachment,
     backend::Backend,

@@ -1,6 +1,9 @@
 //! A small text beside a lock.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    name::Kind,
+};
 
 /// The longest text of a [`Note`], in bytes.
 pub const MAX_NOTE_BYTES: usize = 16 * 1024;
@@ -72,6 +75,14 @@ pub enum Noted {
     NotHeld,
     /// Another one of the same or a later revision stands in the store. Nothing was written.
     Outdated,
+}
+
+/// Where there may be a note: beside what one owner holds alone.
+pub(crate) fn check_noted(kind: Kind) -> Result<()> {
+    if matches!(kind, Kind::Election | Kind::Mutex) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Unsupported, "only mutexes and elections have notes"))
 }
 
 #[cfg(test)]
