@@ -1,7 +1,7 @@
 //! A folder as a store of locks.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -25,8 +25,8 @@ use crate::{
     kept::Kept,
     mount, names, note,
     record::{Record, Share},
+    shared::Shared,
     store::Store,
-    watching::Watcher,
 };
 
 /// The watcher wakes the waiters; this is for wake-ups that get lost.
@@ -81,14 +81,6 @@ pub struct FileStore {
     shared: Arc<Shared>,
 }
 
-/// What a backend and its claims share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) store: Arc<Store>,
-    polling: bool,
-    watcher: Mutex<Option<Watcher>>,
-}
-
 impl FileStore {
     /// Opens a folder; what is missing is made.
     ///
@@ -105,52 +97,13 @@ impl FileStore {
             is_remote |= mount::check(&part, config.allow_network_fs)?;
             mount::check_access(&part)?;
         }
-        let (polling, watcher) = (config.polling || is_remote, Mutex::default());
+        let polling = config.polling || is_remote;
         let kept = if is_remote { Kept::nothing() } else { Kept::new() };
-        Ok(Self { shared: Arc::new(Shared { store: Arc::new(Store::new(folder, kept)), polling, watcher }) })
+        Ok(Self { shared: Arc::new(Shared::new(Store::new(folder, kept), polling)) })
     }
 
     fn place(&self, name: &LockName) -> Place {
         self.shared.store.folder.place(name)
-    }
-}
-
-impl Shared {
-    /// From now on changes are heard.
-    ///
-    /// # Errors
-    /// There is no room for a thread; the store is closed.
-    pub(crate) fn watch(&self) -> Result<()> {
-        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
-        self.store.check_open()?;
-        // One that has ended had an error.
-        if watcher.as_ref().is_none_or(Watcher::is_over) {
-            *watcher = Some(Watcher::start(Arc::clone(&self.store), self.polling)?);
-        }
-        Ok(())
-    }
-
-    /// Has the watcher look for debts.
-    pub(crate) fn wake(&self) {
-        // Without a thread, the next change of that name pays them. A closed store has none.
-        if self.watch().is_ok()
-            && let Some(watcher) = &*self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
-        {
-            watcher.wake();
-        }
-    }
-
-    fn close(&self) {
-        self.store.close();
-        let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // It ends, and is waited for, while nobody else waits for us.
-        drop(watcher);
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.close();
     }
 }
 

@@ -20,12 +20,12 @@ use tokio::task::coop::consume_budget;
 
 use crate::{
     attachment::SessionFile,
-    backend::Shared,
     folder::Place,
     locals::Stage,
     note,
     record::{Asker, Record, Share},
     session::Session,
+    shared::Shared,
 };
 
 #[derive(Debug)]

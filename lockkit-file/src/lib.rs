@@ -57,6 +57,7 @@ mod names;
 mod note;
 mod record;
 mod session;
+mod shared;
 mod store;
 mod turns;
 mod version;

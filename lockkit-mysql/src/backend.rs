@@ -10,22 +10,12 @@ use lockkit_core::{
 
 use crate::{
     config::{Config, Strategy},
-    janitor::Janitor,
+    janitor::{Janitor, Kept},
     optimistic::Optimistic,
     pessimistic::Pessimistic,
     pool::Pool,
     schema,
 };
-
-/// A backend whose rows stay behind.
-#[async_trait]
-pub(crate) trait Kept: Backend {
-    /// Removes the rows of names that were not used for the retention, and returns how many.
-    ///
-    /// # Errors
-    /// What the server says.
-    async fn collect_garbage(&self) -> Result<u64>;
-}
 
 /// A store of locks in a MySQL or MariaDB database.
 ///

@@ -7,7 +7,7 @@ use tokio::time;
 use crate::{
     config::{Config, Strategy},
     error,
-    server::SETTINGS,
+    handshake::SETTINGS,
 };
 
 impl Config {

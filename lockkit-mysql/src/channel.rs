@@ -18,7 +18,11 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{config::Config, connection::Connection, error, reaper::Reaper, server};
+use crate::{
+    config::Config,
+    connection::{Connection, Corpse},
+    error, handshake,
+};
 
 /// One that was idle for longer is asked first: firewalls forget, and servers close.
 const TRUSTED: Duration = Duration::from_secs(15);
@@ -40,7 +44,7 @@ impl Shared {
         let what = || format!("connecting to {}", config.address());
         let conn = Conn::new(config.opts()).await;
         let conn = conn.map_err(|error| error::opening(error, &what(), config.secret()))?;
-        server::introduce(conn, numbers.fetch_add(1, Relaxed), config.strategy, clock).await
+        handshake::introduce(conn, numbers.fetch_add(1, Relaxed), config.strategy, clock).await
     }
 
     /// Asks an idle connection whether the server is still there, if that is not certain.
@@ -96,7 +100,8 @@ impl Channel {
         let permit = permit.map_err(|_| slots.exhausted())?.map_err(|_| closed())?;
         slots.lock().in_use += 1;
         let connection = Connection::none();
-        let mut checkout = Checkout { connection, slots: Arc::clone(slots), reaper: None, _permit: permit };
+        let mut checkout =
+            Checkout { connection, slots: Arc::clone(slots), undertaker: None, _permit: permit };
         let shared = &slots.shared;
         let limit = shared.config.connect_timeout;
         while let Some(connection) = slots.take_idle() {
@@ -167,20 +172,25 @@ impl fmt::Debug for Channel {
     }
 }
 
+/// Who takes care of a connection that was dropped while the server worked for it.
+pub(crate) trait Undertaker: Send + Sync {
+    fn bury(&self, corpse: Corpse);
+}
+
 /// A connection of a channel, in one task's hands. It goes back if it is clean; else it is closed, and what may still run
 /// on it is killed.
 pub(crate) struct Checkout {
     connection: Connection,
     slots: Arc<Slots>,
-    reaper: Option<Arc<Reaper>>,
+    undertaker: Option<Arc<dyn Undertaker>>,
     /// Given back last: whoever waits for it finds the connection.
     _permit: OwnedSemaphorePermit,
 }
 
 impl Checkout {
     /// Who ends on the server what is dropped midway here.
-    pub(crate) fn with_reaper(mut self, reaper: Arc<Reaper>) -> Self {
-        self.reaper = Some(reaper);
+    pub(crate) fn with_undertaker(mut self, undertaker: Arc<dyn Undertaker>) -> Self {
+        self.undertaker = Some(undertaker);
         self
     }
 }
@@ -213,9 +223,9 @@ impl Drop for Checkout {
         drop(state);
         if let Some(corpse) = self.connection.give_up()
             && corpse.is_in_flight
-            && let Some(reaper) = &self.reaper
+            && let Some(undertaker) = &self.undertaker
         {
-            reaper.bury(corpse);
+            undertaker.bury(corpse);
         }
     }
 }

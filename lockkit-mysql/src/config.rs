@@ -7,7 +7,7 @@ use mysql_async::{Opts, OptsBuilder};
 
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
-use crate::{error, schema::Tables};
+use crate::{error, tables::Tables};
 
 const DEFAULT_PORT: u16 = 3306;
 const DEFAULT_PREFIX: &str = "lockkit";

@@ -10,8 +10,8 @@ use lockkit_core::{
 use crate::{
     connection::Step,
     error::{self, Phase},
+    handshake::{is_on, value},
     pool::Pool,
-    server::{is_on, value},
 };
 
 /// What one server does not know is left out of its answer. The names differ between MySQL, MariaDB and their versions.

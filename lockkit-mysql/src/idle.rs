@@ -5,8 +5,8 @@ use lockkit_core::Result;
 use crate::{
     channel::Checkout,
     error::{self, Phase},
+    handshake::value,
     pool::Pool,
-    server::value,
     sql::literal,
 };
 

@@ -5,14 +5,24 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
+use lockkit_core::{Result, spi::Backend};
 use tokio::{runtime::Handle, task::JoinHandle, time};
-
-use crate::backend::Kept;
 
 /// How often in a retention.
 const ROUNDS: u32 = 24;
 /// How long a close waits for the task: a runtime that nobody drives never drops it.
 const LAST_TURN: Duration = Duration::from_secs(1);
+
+/// A backend whose rows stay behind.
+#[async_trait]
+pub(crate) trait Kept: Backend {
+    /// Removes the rows of names that were not used for the retention, and returns how many.
+    ///
+    /// # Errors
+    /// What the server says.
+    async fn collect_garbage(&self) -> Result<u64>;
+}
 
 /// The task that removes the rows of unused names. It ends with the backend.
 #[derive(Debug)]

@@ -73,6 +73,7 @@ mod config;
 mod connection;
 mod diagnosis;
 mod error;
+mod handshake;
 mod idle;
 mod janitor;
 mod names;
@@ -85,6 +86,7 @@ mod schedule;
 pub mod schema;
 mod server;
 mod sql;
+mod tables;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;

@@ -4,8 +4,8 @@ use lockkit_core::{Kind, LockName, Result};
 
 use crate::{
     error::{self, Phase},
+    handshake::value,
     pool::Pool,
-    server::value,
     sql::{WRITABLE, literal},
 };
 

@@ -9,8 +9,8 @@ use mysql_async as my;
 use crate::{
     connection::Connection,
     error::{self, Phase},
+    handshake::value,
     pool::Pool,
-    server::value,
     sql::{NOW, WRITABLE, literal, this},
 };
 

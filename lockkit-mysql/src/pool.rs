@@ -17,8 +17,9 @@ use crate::{
     config::Config,
     connection::{Connection, Killed},
     error::{self, Phase},
+    handshake::{self, value},
     reaper::Reaper,
-    server::{self, Server, value},
+    server::Server,
     sql::{NOW, WRITABLE},
 };
 
@@ -61,7 +62,8 @@ impl Pool {
     /// [`ErrorKind::Unavailable`] if all are in use for so long, or whatever opening a new one says.
     pub(crate) async fn get(&self, patience: Duration) -> Result<Checkout> {
         let connection = self.main.get(patience).await?;
-        Ok(connection.with_reaper(Arc::clone(&self.reaper)))
+        let reaper = Arc::clone(&self.reaper);
+        Ok(connection.with_undertaker(reaper))
     }
 
     /// A connection for something short, also while all others hold locks.
@@ -103,7 +105,7 @@ impl Pool {
 
     /// Learns from an answer that holds the server's time.
     pub(crate) fn observe(&self, sent: Tick, now_us: u64) {
-        server::observe(&self.shared.clock, sent, now_us);
+        handshake::observe(&self.shared.clock, sent, now_us);
     }
 
     /// Ends a connection on the server, and waits until it has gone: nothing that was sent on it is applied after that.
@@ -150,9 +152,9 @@ impl Pool {
     /// What the server says, or that it is no primary any more: another one may know better.
     pub(crate) async fn ask_primary(&self, question: &str, what: &str) -> Result<Option<my::Row>> {
         let mut side = self.get_side(self.config().connect_timeout).await?;
-        let answer = side.script(&format!("{};{question}", server::ROLE)).await;
+        let answer = side.script(&format!("{};{question}", handshake::ROLE)).await;
         let steps = self.checked(answer, Phase::Read, what)?;
-        match server::role(&steps) {
+        match handshake::role(&steps) {
             Some(Role::Primary) => Ok(steps.into_iter().nth(1).and_then(|step| step.rows.into_iter().next())),
             Some(_) => {
                 drop(side.give_up());
@@ -173,9 +175,9 @@ impl Pool {
     pub(crate) async fn probe(&self) -> Result<Role> {
         let asked = async {
             let mut side = self.get_side(self.config().connect_timeout).await?;
-            let answer = side.script(server::ROLE).await;
+            let answer = side.script(handshake::ROLE).await;
             let steps = self.checked(answer, Phase::Read, "asking for a sign of life")?;
-            server::role(&steps).ok_or_else(|| error::nonsense("asking for a sign of life"))
+            handshake::role(&steps).ok_or_else(|| error::nonsense("asking for a sign of life"))
         };
         match asked.await {
             // A connection to one that was a primary before this, is not opened at all.

@@ -7,7 +7,11 @@ use std::{
 
 use tokio::{runtime::Handle, task::JoinSet, time};
 
-use crate::{channel::Channel, connection::Corpse, server::Server};
+use crate::{
+    channel::{Channel, Undertaker},
+    connection::Corpse,
+    server::Server,
+};
 
 /// How long one `KILL` may take; and longer, where a connection for it may.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -27,9 +31,17 @@ impl Reaper {
         Self { side, patience: PATIENCE.max(connect_timeout), kills: Mutex::default() }
     }
 
+    /// Waits for what is under way, but not for runtimes that nobody drives.
+    pub(crate) async fn finish(&self) {
+        let mut kills = std::mem::take(&mut *self.kills.lock().unwrap_or_else(PoisonError::into_inner));
+        let _ = time::timeout(self.patience, async { while kills.join_next().await.is_some() {} }).await;
+    }
+}
+
+impl Undertaker for Reaper {
     /// Takes care of a connection in the background. Outside a runtime its socket is closed, and the server is left to
     /// its own timeouts.
-    pub(crate) fn bury(&self, corpse: Corpse) {
+    fn bury(&self, corpse: Corpse) {
         let Ok(runtime) = Handle::try_current() else { return };
         let side = self.side.clone();
         let patience = self.patience;
@@ -42,12 +54,6 @@ impl Reaper {
             },
             &runtime,
         );
-    }
-
-    /// Waits for what is under way, but not for runtimes that nobody drives.
-    pub(crate) async fn finish(&self) {
-        let mut kills = std::mem::take(&mut *self.kills.lock().unwrap_or_else(PoisonError::into_inner));
-        let _ = time::timeout(self.patience, async { while kills.join_next().await.is_some() {} }).await;
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     config::{Config, Strategy},
     connection::Connection,
     error::{self, Phase},
-    server::value,
+    handshake::value,
     sql::literal,
 };
 
@@ -44,27 +44,6 @@ fn statements(strategy: Strategy, prefix: &str) -> Vec<String> {
 fn without_comments(statement: &str) -> String {
     let lines = statement.lines().filter(|line| !line.trim_start().starts_with("--"));
     lines.collect::<Vec<_>>().join("\n")
-}
-
-/// The names of the tables.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tables {
-    prefix: String,
-}
-
-impl Tables {
-    pub(crate) fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned() }
-    }
-
-    pub(crate) fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
-    /// A table's name, as SQL wants it.
-    pub(crate) fn table(&self, name: &str) -> String {
-        format!("`{}_{name}`", self.prefix)
-    }
 }
 
 /// Makes sure that the tables are there, in a form that this version knows, and for this strategy.

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockkit_core::Result;
 
-use crate::{error, pool::Pool, server::value, sql::NOW};
+use crate::{error, handshake::value, pool::Pool, sql::NOW};
 
 /// The wall clock of the primary, whatever its time zone.
 ///

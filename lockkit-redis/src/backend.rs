@@ -15,8 +15,13 @@ use lockkit_core::{
 };
 
 use crate::{
-    claim::RedisClaim, config::Config, diagnosis, error, inspect, keys::Keyspace, listing, note,
-    store::Store, time,
+    claim::RedisClaim,
+    config::{BACKEND, Config},
+    diagnosis, error, inspect,
+    keys::Keyspace,
+    listing, note,
+    store::Store,
+    time,
 };
 
 /// Waiters are woken by messages; these polls are for those that get lost.
@@ -87,7 +92,7 @@ impl Redis {
         // A raw key does not tell whether it is a lock.
         capabilities.names = !keyspace.raw;
         let exceptions = Exceptions::none().with_async_failover().with_server_clock_step();
-        let descriptor = Descriptor::new(error::BACKEND)
+        let descriptor = Descriptor::new(BACKEND)
             .with_capabilities(capabilities)
             .with_exceptions(exceptions)
             .with_poll(min, max)

@@ -11,9 +11,15 @@ use redis::{
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 
+use crate::keys::Keyspace;
 #[cfg(feature = "tls")]
 use crate::servers::Tls;
-use crate::{error, keys::Keyspace, servers::Address};
+
+/// The short name of this backend.
+pub(crate) const BACKEND: &str = "redis";
+
+/// A server's host and port.
+pub(crate) type Address = (String, u16);
 
 const DEFAULT_PREFIX: &str = "lockkit";
 const MAX_PREFIX_BYTES: usize = 64;
@@ -147,7 +153,7 @@ impl Config {
                 "the key prefix {prefix:?} can't be used: it must have 1 to {MAX_PREFIX_BYTES} bytes, and no \
                  braces, blanks or control characters"
             );
-            return Err(Error::new(ErrorKind::InvalidOption, reason).with_backend(error::BACKEND));
+            return Err(Error::new(ErrorKind::InvalidOption, reason).with_backend(BACKEND));
         }
         self.prefix = prefix;
         Ok(self)
@@ -173,7 +179,7 @@ impl Config {
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&timeout) {
             let reason = format!("connect_timeout is {timeout:?}, it must be between 1 ms and 60 s");
-            return Err(Error::new(ErrorKind::InvalidOption, reason).with_backend(error::BACKEND));
+            return Err(Error::new(ErrorKind::InvalidOption, reason).with_backend(BACKEND));
         }
         self.connect_timeout = timeout;
         Ok(self)
@@ -197,7 +203,7 @@ impl Config {
                 "wait_replicas is {replicas} and wait_timeout {timeout:?}; they must be at least 1, and between 1 ms and \
                  60 s"
             );
-            return Err(Error::new(ErrorKind::InvalidOption, reason).with_backend(error::BACKEND));
+            return Err(Error::new(ErrorKind::InvalidOption, reason).with_backend(BACKEND));
         }
         self.replicas = Some((replicas, timeout));
         Ok(self)

@@ -5,10 +5,7 @@ use std::io;
 use lockkit_core::{Error, ErrorKind};
 use redis::{ConnectionAddr, ErrorKind as ClientKind, RedisError, ServerErrorKind};
 
-use crate::config::Config;
-
-/// The short name of this backend.
-pub(crate) const BACKEND: &str = "redis";
+use crate::config::{BACKEND, Config};
 
 /// What went on when an error came up: only a write has an outcome to be unsure about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use mysql_async as my;
 use super::record::{Answer, Asked};
 use crate::{
     connection::Connection,
-    schema::Tables,
-    server::value,
+    handshake::value,
     sql::{NOW, WRITABLE, literal},
+    tables::Tables,
 };
 
 /// How long a writer that waits keeps new readers away without asking again, and how long a client that waits for a mutex is

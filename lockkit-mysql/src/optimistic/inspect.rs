@@ -11,8 +11,8 @@ use mysql_async::Row;
 use super::store::Store;
 use crate::{
     error::{self, Phase},
+    handshake::value,
     names,
-    server::value,
     sql::{NOW, WRITABLE},
 };
 

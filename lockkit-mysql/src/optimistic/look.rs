@@ -11,10 +11,10 @@ use super::{
 };
 use crate::{
     connection::Connection,
+    handshake::value,
     schedule::MOST_NAMES,
-    schema::Tables,
-    server::value,
     sql::{NOW, literal},
+    tables::Tables,
 };
 
 /// A client that waits says so again when less than that is left of its word; others say it with it when less than

@@ -34,7 +34,7 @@ use lockkit_core::{
 };
 
 use self::{claim::LeaseClaim, record::Form, store::Store};
-use crate::{backend::Kept, diagnosis, error, note, pool::Pool, time};
+use crate::{diagnosis, error, janitor::Kept, note, pool::Pool, time};
 
 /// A waiter is called when there is something to ask; this is for calls that get lost.
 const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));

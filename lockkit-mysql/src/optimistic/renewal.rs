@@ -26,8 +26,8 @@ use crate::{
     channel::Checkout,
     connection::Connection,
     error::{self, Phase},
+    handshake::value,
     pool::Pool,
-    server::value,
     sql::{NOW, WRITABLE, literal},
 };
 

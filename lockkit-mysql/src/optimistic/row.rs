@@ -7,8 +7,8 @@ use mysql_async::{self as my, Value};
 
 use crate::{
     connection::Connection,
-    schema::Tables,
     sql::{LEAST_FENCE, NOW, WRITABLE},
+    tables::Tables,
 };
 
 use super::{

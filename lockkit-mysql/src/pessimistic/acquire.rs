@@ -14,7 +14,7 @@ use crate::{
     channel::Checkout,
     connection::{Session, Step},
     error::{self, Phase},
-    server::value,
+    handshake::value,
     sql::LEAST_FENCE,
 };
 

@@ -14,7 +14,8 @@ use crate::{
     channel::Checkout,
     connection::{Failure, Session, Step},
     error,
-    server::{Server, value},
+    handshake::value,
+    server::Server,
 };
 
 /// An open transaction that has the row's lock, for as long as its connection lives.

@@ -13,8 +13,9 @@ use crate::{
     channel::Checkout,
     connection::Killed,
     error::{self, Phase},
+    handshake::value,
     names,
-    server::{Server, value},
+    server::Server,
     sql::{NOW, literal, this},
 };
 

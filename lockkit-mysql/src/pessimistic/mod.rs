@@ -36,9 +36,9 @@ use self::{
     sql::{Key, Sql},
 };
 use crate::{
-    backend::Kept,
     diagnosis,
     error::{self, Phase},
+    janitor::Kept,
     note,
     pool::Pool,
     time,

@@ -7,9 +7,9 @@ use mysql_async::Value;
 
 use crate::{
     connection::Session,
-    schema::Tables,
     server::Server,
     sql::{NOW, WRITABLE, literal, this},
+    tables::Tables,
 };
 
 /// A row tells by its lock that somebody has it, and not who. So each holder also has a user-level lock of the server's

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::{Error, ErrorKind, Result, url::StoreUrl};
 
-use super::{Config, Login, Site};
-use crate::{error, servers::Address};
+use super::{Address, BACKEND, Config, Login, Site};
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -76,7 +75,7 @@ impl Config {
     fn use_tls(&mut self, _: &mut StoreUrl) -> Result<()> {
         let reason =
             "the store URL can't be used: rediss:// needs TLS; build with the cargo feature redis-tls";
-        Err(Error::new(ErrorKind::Unsupported, reason).with_backend(error::BACKEND))
+        Err(Error::new(ErrorKind::Unsupported, reason).with_backend(BACKEND))
     }
 }
 
@@ -152,8 +151,7 @@ fn database(path: &str) -> Result<i64> {
 }
 
 fn invalid(reason: &str) -> Error {
-    Error::new(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}"))
-        .with_backend(error::BACKEND)
+    Error::new(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}")).with_backend(BACKEND)
 }
 
 #[cfg(test)]

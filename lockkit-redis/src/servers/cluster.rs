@@ -15,18 +15,11 @@ use lockkit_core::{Clock, Tick};
 use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, RedisResult, Value};
 use tokio::time;
 
-use super::{
-    handshake::connect,
-    link::Link,
-    node::{Node, Seat},
-};
-use crate::{error::OpenError, keys::SLOTS, shared::Shared};
+use super::{handshake::connect, link::Link, node::Node, seat::Seat};
+use crate::{config::Address, error::OpenError, keys::SLOTS, shared::Shared};
 
 /// While a node is dead, each request for its slots doubts the map. It is asked for no more often than this.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(200);
-
-/// A node's host and port.
-pub(crate) type Address = (String, u16);
 
 pub(crate) struct Cluster {
     shared: Arc<Shared>,

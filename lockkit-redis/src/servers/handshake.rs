@@ -16,7 +16,7 @@ use super::{
     link::{Link, Wire},
 };
 use crate::{
-    config::Config,
+    config::{BACKEND, Config},
     error::{self, OpenError},
     shared::Shared,
 };
@@ -165,7 +165,7 @@ fn check_eviction(shared: &Shared, setting: RedisResult<Value>) -> Result<(), Op
     }
     if !shared.warned.swap(true, Ordering::Relaxed) {
         let reason = error::may_evict(&policy);
-        tracing::warn!(target: "lockkit", backend = error::BACKEND, "{reason}");
+        tracing::warn!(target: "lockkit", backend = BACKEND, "{reason}");
     }
     Ok(())
 }

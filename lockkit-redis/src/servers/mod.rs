@@ -8,6 +8,7 @@ mod node;
 mod pool;
 pub(crate) mod replicas;
 mod route;
+mod seat;
 mod sentinel;
 #[cfg(feature = "tls")]
 mod tls;
@@ -15,9 +16,10 @@ mod tls;
 #[cfg(feature = "tls")]
 pub(crate) use self::tls::Tls;
 pub(crate) use self::{
-    cluster::{Address, Cluster},
+    cluster::Cluster,
     link::Link,
-    node::{Node, Seat},
+    node::Node,
     route::{Route, Stop, Topology},
+    seat::Seat,
     sentinel::Sentinels,
 };

@@ -13,7 +13,7 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     link::Link,
-    node::{Seat, open},
+    seat::{Seat, open},
 };
 use crate::{error::OpenError, shared::Shared};
 

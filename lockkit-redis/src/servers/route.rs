@@ -6,13 +6,9 @@ use lockkit_core::{Error, Result};
 use redis::{ConnectionAddr, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time;
 
-use super::{
-    cluster::{Address, Cluster},
-    link::Link,
-    node::Node,
-    pool::Alone,
-};
+use super::{cluster::Cluster, link::Link, node::Node, pool::Alone};
 use crate::{
+    config::Address,
     error::{self, OpenError, Phase},
     script::Call,
     shared::Shared,

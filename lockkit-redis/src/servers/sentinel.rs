@@ -6,9 +6,8 @@ use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ProtocolVersion};
 use tokio::time::{self, Instant};
 
-use super::cluster::Address;
 use crate::{
-    config::{Config, Login},
+    config::{Address, Config, Login},
     error::OpenError,
 };
 
