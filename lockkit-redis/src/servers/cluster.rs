@@ -15,7 +15,7 @@ use lockkit_core::{Clock, Tick};
 use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, RedisResult, Value};
 use tokio::time;
 
-use super::{handshake::connect, link::Link, node::Node, seat::Seat};
+use super::{connect::connect, link::Link, node::Node, seat::Seat};
 use crate::{config::Address, error::OpenError, keys::SLOTS, shared::Shared};
 
 /// While a node is dead, each request for its slots doubts the map. It is asked for no more often than this.

@@ -16,7 +16,7 @@ use redis::{
 };
 use tokio::{runtime::Handle, sync::watch, task, time};
 
-use super::handshake::{Driver, connect, listener, settings};
+use super::connect::{Driver, connect, listener, settings};
 use crate::shared::Shared;
 
 /// A connection that could not be opened is tried again no sooner than this.

@@ -1,28 +1,23 @@
 //! The first words on a new connection: who we are, what the server is, and where our messages go.
 
 use std::sync::{
-    Arc, Weak,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
 
 use lockkit_core::{Clock, spi::ServerClock};
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ProtocolVersion, PushInfo, PushKind, RedisError,
-    RedisResult, Value, aio::MultiplexedConnection,
-};
+use redis::{ConnectionAddr, ProtocolVersion, RedisResult, Value, aio::MultiplexedConnection};
 
 use super::{
+    connect::{connect, listener, settings},
     ears::Ears,
     link::{Link, Wire},
 };
 use crate::{
-    config::{BACKEND, Config},
+    config::BACKEND,
     error::{self, OpenError},
     shared::Shared,
 };
-
-/// How many requests may be queued before callers have to wait for a place in the queue.
-const QUEUE: usize = 1024;
 
 /// Connects to a server, and checks that it can be used. Only one who `hears` subscribes to what waiters are told.
 pub(crate) async fn handshake(
@@ -67,50 +62,6 @@ pub(crate) async fn handshake(
     let pushes = hears && driver.is_some() && (sharded || subscribe(shared, &mut connection).await?);
     let ears = sharded.then(|| Ears::new(Arc::clone(shared), address.clone(), number, Arc::clone(&ended)));
     Ok(Link::new(number, address, Wire { connection, driver, ended }, clock, pushes, ears))
-}
-
-/// What a connection that is driven by others has: they bound each request by op_timeout, so the client must not.
-pub(crate) fn settings() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        .set_response_timeout(None)
-        .set_connection_timeout(None)
-        .set_pipeline_buffer_size(QUEUE)
-}
-
-/// Lives as long as the task that drives a connection. tokio drops that task with its runtime, and tells nobody.
-pub(crate) type Driver = Weak<()>;
-
-/// Hears what a connection pushes, and that it has ended.
-pub(crate) fn listener(
-    shared: &Shared,
-    number: u64,
-    ended: &Arc<AtomicBool>,
-) -> (impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static, Driver) {
-    let (ended, rooms) = (Arc::clone(ended), Arc::clone(&shared.rooms));
-    let driven = Arc::new(());
-    let driver = Arc::downgrade(&driven);
-    let listener = move |push: PushInfo| {
-        let _ = &driven;
-        if push.kind == PushKind::Disconnection {
-            ended.store(true, Ordering::Release);
-            rooms.ring_all();
-        } else {
-            rooms.on_push(&push, number);
-        }
-        Ok(())
-    };
-    (listener, driver)
-}
-
-/// Opens a connection and logs in.
-pub(crate) async fn connect(
-    config: &Config,
-    address: &ConnectionAddr,
-    protocol: ProtocolVersion,
-    settings: AsyncConnectionConfig,
-) -> Result<MultiplexedConnection, RedisError> {
-    let client = Client::open(config.connection_info(address.clone(), protocol)?)?;
-    client.get_multiplexed_async_connection_with_config(&settings).await
 }
 
 /// Only a primary takes writes.

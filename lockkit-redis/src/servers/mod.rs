@@ -1,6 +1,7 @@
 //! The way to the servers: which there are, which of them has a name's keys, and the connections to them.
 
 mod cluster;
+mod connect;
 mod ears;
 mod handshake;
 mod link;

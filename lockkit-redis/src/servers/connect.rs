@@ -1,0 +1,60 @@
+//! Opens a connection to a server, and hears what that pushes.
+
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicBool, Ordering},
+};
+
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ProtocolVersion, PushInfo, PushKind, RedisError,
+    aio::MultiplexedConnection,
+};
+
+use crate::{config::Config, shared::Shared};
+
+/// How many requests may be queued before callers have to wait for a place in the queue.
+const QUEUE: usize = 1024;
+
+/// What a connection that is driven by others has: they bound each request by op_timeout, so the client must not.
+pub(crate) fn settings() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(None)
+        .set_pipeline_buffer_size(QUEUE)
+}
+
+/// Lives as long as the task that drives a connection. tokio drops that task with its runtime, and tells nobody.
+pub(crate) type Driver = Weak<()>;
+
+/// Hears what a connection pushes, and that it has ended.
+pub(crate) fn listener(
+    shared: &Shared,
+    number: u64,
+    ended: &Arc<AtomicBool>,
+) -> (impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static, Driver) {
+    let (ended, rooms) = (Arc::clone(ended), Arc::clone(&shared.rooms));
+    let driven = Arc::new(());
+    let driver = Arc::downgrade(&driven);
+    let listener = move |push: PushInfo| {
+        let _ = &driven;
+        if push.kind == PushKind::Disconnection {
+            ended.store(true, Ordering::Release);
+            rooms.ring_all();
+        } else {
+            rooms.on_push(&push, number);
+        }
+        Ok(())
+    };
+    (listener, driver)
+}
+
+/// Opens a connection and logs in.
+pub(crate) async fn connect(
+    config: &Config,
+    address: &ConnectionAddr,
+    protocol: ProtocolVersion,
+    settings: AsyncConnectionConfig,
+) -> Result<MultiplexedConnection, RedisError> {
+    let client = Client::open(config.connection_info(address.clone(), protocol)?)?;
+    client.get_multiplexed_async_connection_with_config(&settings).await
+}
