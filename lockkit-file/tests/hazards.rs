@@ -1,7 +1,7 @@
 //! What may happen to the files while they are in use.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -108,8 +108,10 @@ async fn c3_a_holder_whose_folder_was_removed_or_renamed_is_told() {
             fs::rename(&folder, parent.path().join("aside")).unwrap();
             assert_eq!(loss(&guard).await, LossReason::SessionLost);
         } else {
-            // The files go one after the other: the holder may look when only its record is gone.
-            fs::remove_dir_all(&folder).unwrap();
+            // The files go one after the other: the holder may look when only its record is gone, and write a file meanwhile.
+            while let Err(error) = fs::remove_dir_all(&folder) {
+                assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
+            }
             assert!(matches!(loss(&guard).await, LossReason::SessionLost | LossReason::Evicted));
         }
         // It is made again, and heard of again.
