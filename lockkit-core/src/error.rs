@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, error::Error as StdError, fmt, result, sync::Arc};
 
-use crate::name::{InvalidName, LockName};
+use crate::name::LockName;
 
 /// A `Result` whose error is lockkit's [`Error`].
 pub type Result<T, E = Error> = result::Result<T, E>;
@@ -263,12 +263,6 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         let source: &(dyn StdError + 'static) = self.0.source.as_deref()?;
         Some(source)
-    }
-}
-
-impl From<InvalidName> for Error {
-    fn from(reason: InvalidName) -> Self {
-        Self::new(ErrorKind::InvalidName, reason.to_string())
     }
 }
 

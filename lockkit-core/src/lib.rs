@@ -36,6 +36,7 @@ mod metrics;
 mod multi;
 mod mutex;
 mod name;
+mod naming;
 mod observe;
 mod options;
 pub mod quorum;
@@ -61,7 +62,8 @@ pub use self::{
     memory::Memory,
     multi::{AllReleased, AnyLost, MultiGuard, MutexSet},
     mutex::Mutex,
-    name::{InvalidName, Kind, LockName, MAX_NAME_BYTES},
+    name::{Kind, LockName},
+    naming::MAX_NAME_BYTES,
     observe::{Event, Observer, What},
     options::{LockOptions, MAX_TTL, MIN_TTL, Renewal},
     quorum::{Need, Quorum},

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    name::check_text,
+    naming::check_text,
 };
 
 /// The shortest lease. Below it the safety margin (1 % + 2 ms) would eat a large part of the lease.

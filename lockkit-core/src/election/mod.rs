@@ -17,7 +17,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     handle::Handle,
     locker::Locker,
-    name::{Kind, LockName, check_text},
+    name::{Kind, LockName},
+    naming::check_text,
     options::LockOptions,
     spi::{Inspection, Mode},
 };
