@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 use crate::{
     clock::Tick,
     driver::{
-        agenda::{Agenda, Chore},
-        hold::{Ending, Held},
+        agenda::{Agenda, Cleanup},
+        hold::{Ending, Hold},
         keeper,
     },
 };
@@ -44,12 +44,12 @@ use crate::{
 #[derive(Clone)]
 pub struct Expiring {
     agenda: Arc<Agenda>,
-    held: Arc<Held>,
+    held: Arc<Hold>,
     before: Duration,
 }
 
 impl Expiring {
-    pub(crate) fn new(agenda: Arc<Agenda>, held: Arc<Held>, before: Duration) -> Self {
+    pub(crate) fn new(agenda: Arc<Agenda>, held: Arc<Hold>, before: Duration) -> Self {
         Self { agenda, held, before }
     }
 
@@ -106,7 +106,7 @@ impl Expiring {
         }
         let (mut wake, woken) = oneshot::channel();
         let held = Arc::clone(&self.held);
-        self.agenda.push(Chore::Finish(Box::pin(async move {
+        self.agenda.push(Cleanup::Finish(Box::pin(async move {
             let mut rung = pin!(held.bell.notified());
             rung.as_mut().enable();
             if held.ending().is_none() {

@@ -13,9 +13,9 @@ use tokio::{runtime::Handle as Runtime, sync::oneshot};
 
 use crate::{
     driver::{
-        agenda::{Agenda, Chore},
+        agenda::{Agenda, Cleanup},
         finishing::Finishing,
-        hold::Held,
+        hold::Hold,
         keeper::Keeper,
         note::write_note,
         release::release_held,
@@ -64,13 +64,13 @@ use crate::{
 #[must_use = "dropping the guard gives the lock up"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
-    held: Arc<Held>,
+    held: Arc<Hold>,
     keeper: Arc<Keeper>,
     released: bool,
 }
 
 impl LockGuard {
-    pub(crate) fn new(held: Arc<Held>, keeper: Arc<Keeper>) -> Self {
+    pub(crate) fn new(held: Arc<Hold>, keeper: Arc<Keeper>) -> Self {
         Self { held, keeper, released: false }
     }
 
@@ -274,7 +274,7 @@ impl LockGuard {
         let (held, agenda) = (&self.held, self.keeper.agenda());
         let left = held.remaining();
         if left.is_zero() || !held.give_back() {
-            agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
+            agenda.retire(held, Some(Cleanup::Release(Arc::clone(held), None)));
             return Ok(Released::NotHeld);
         }
         let lease = held.locker.clock.now().until(held.lease_end());
@@ -308,15 +308,15 @@ impl LockGuard {
         self.released = true;
     }
 
-    pub(crate) fn held(&self) -> &Arc<Held> {
+    pub(crate) fn held(&self) -> &Arc<Hold> {
         &self.held
     }
 
     /// Outside a runtime there are no timers to bound a request with: the background task does it.
     async fn release_by_keeper(&self) -> Result<Released> {
         let (reply, outcome) = oneshot::channel();
-        let chore = Chore::Release(Arc::clone(&self.held), Some(reply));
-        self.keeper.agenda().retire(&self.held, Some(chore));
+        let cleanup = Cleanup::Release(Arc::clone(&self.held), Some(reply));
+        self.keeper.agenda().retire(&self.held, Some(cleanup));
         outcome.await.unwrap_or_else(|_| Err(self.no_runtime("release").with_outcome_unknown()))
     }
 
@@ -359,8 +359,8 @@ impl Drop for LockGuard {
                 // A panic hurts no lock: the panic hook has told it, and the release follows.
                 let _ = catch_unwind(AssertUnwindSafe(|| attachment.guard_dropped()));
             }
-            let chore = Chore::Release(Arc::clone(&self.held), None);
-            self.keeper.agenda().retire(&self.held, Some(chore));
+            let cleanup = Cleanup::Release(Arc::clone(&self.held), None);
+            self.keeper.agenda().retire(&self.held, Some(cleanup));
         }
     }
 }

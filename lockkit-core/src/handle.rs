@@ -8,7 +8,7 @@ use crate::{
     clock::Clock,
     driver::{
         acquire::acquire,
-        hold::Held,
+        hold::Hold,
         request::{Bound, Request},
     },
     error::{Error, ErrorKind, Result},
@@ -74,7 +74,7 @@ impl Handle {
     }
 
     /// One more guard of the same hold. All but one must be disarmed.
-    pub(crate) fn another_guard(&self, held: Arc<Held>) -> LockGuard {
+    pub(crate) fn another_guard(&self, held: Arc<Hold>) -> LockGuard {
         LockGuard::new(held, Arc::clone(&self.locker.keeper))
     }
 

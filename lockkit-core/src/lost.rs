@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Handle as Runtime;
 
 use crate::{
-    driver::hold::{Ending, Held},
+    driver::hold::{Ending, Hold},
     name::LockName,
     spi::LossReason,
 };
@@ -37,10 +37,10 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Lost(pub(crate) Arc<Held>);
+pub struct Lost(pub(crate) Arc<Hold>);
 
 impl Lost {
-    pub(crate) fn new(held: Arc<Held>) -> Self {
+    pub(crate) fn new(held: Arc<Hold>) -> Self {
         Self(held)
     }
 

@@ -9,11 +9,11 @@ use tracing::Span;
 
 use super::{
     agenda::Agenda,
-    bid::Bid,
-    hold::{Held, HoldListener},
+    hold::{Hold, HoldListener},
     line::{Called, InLine},
     live::{Life, LiveClaim},
     pacing::Backoff,
+    pending::PendingClaim,
     queue::{Entry, Turn, Waiter},
     request::{Bound, Request},
     trouble::Trouble,
@@ -39,7 +39,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 ///
 /// # Cancel safety
 /// Cancel safe: dropping it moves the claim, or its attempt in flight, to the keeper, which releases it.
-pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option<Arc<Held>>> {
+pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option<Arc<Hold>>> {
     let Request { backend, keeper, name, .. } = request;
     let explain =
         |error: Error| error.with_operation("lock").with_backend(backend.descriptor().name).with_name(name);
@@ -90,7 +90,7 @@ impl<'a> Call<'a> {
         self.started.until(self.request.keeper.locker().clock.now())
     }
 
-    fn end(mut self, outcome: &Result<Option<(Arc<Held>, u32)>>) {
+    fn end(mut self, outcome: &Result<Option<(Arc<Hold>, u32)>>) {
         self.ended = true;
         let span = Span::current();
         match outcome {
@@ -126,7 +126,7 @@ impl Drop for Call<'_> {
 
 enum Outcome {
     /// With the number of attempts that it took.
-    Granted(Arc<Held>, u32),
+    Granted(Arc<Hold>, u32),
     /// It was handed over, and taken back as nobody looked at it.
     Missed,
     Refused,
@@ -139,11 +139,11 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
     let agenda = keeper.agenda();
     let locker = keeper.locker();
     let listener: Arc<dyn HoldListener> = Arc::clone(agenda) as _;
-    let held = Arc::new(Held::new(name.clone(), mode, Arc::clone(options), Arc::clone(locker), listener));
+    let held = Arc::new(Hold::new(name.clone(), mode, Arc::clone(options), Arc::clone(locker), listener));
     let life = Life::new(Arc::clone(locker), options.limits.ttl);
     locker.check_open()?;
     let claim = backend.claim(spec_of(request, &held))?;
-    let bid = Bid::new(LiveClaim::new(claim, life), Arc::clone(&held), agenda);
+    let pending = PendingClaim::new(LiveClaim::new(claim, life), Arc::clone(&held), agenda);
     let entry = match bound {
         _ if !request.gated => Entry::Open,
         Bound::Try => agenda.gates.try_enter(&held),
@@ -177,7 +177,7 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
             }
         },
     };
-    let attempts = compete(bid, request, race, turn).await?;
+    let attempts = compete(pending, request, race, turn).await?;
     Ok(attempts.map_or(Outcome::Refused, |attempts| Outcome::Granted(Arc::clone(&held), attempts)))
 }
 
@@ -192,7 +192,7 @@ fn wait_in_line(
     Box::pin(async move { line.wait(stop).await })
 }
 
-fn spec_of(Request { name, mode, options, .. }: Request<'_>, held: &Arc<Held>) -> ClaimSpec {
+fn spec_of(Request { name, mode, options, .. }: Request<'_>, held: &Arc<Hold>) -> ClaimSpec {
     let CheckedOptions { options, limits } = &**options;
     let mut spec = ClaimSpec::new(name.clone(), held.asks_as, mode, limits.ttl, limits.op_timeout);
     spec.label.clone_from(&options.label);
@@ -214,13 +214,13 @@ struct Race {
 
 /// Returns the number of attempts that a grant took.
 async fn compete(
-    mut bid: Bid<'_>,
+    mut pending: PendingClaim<'_>,
     request: Request<'_>,
     race: Race,
     turn: Option<Turn<'_>>,
 ) -> Result<Option<u32>> {
     let (limits, Race { bound, stop, queued }) = (request.options.limits, race);
-    let held = Arc::clone(&bid.held);
+    let held = Arc::clone(&pending.held);
     let locker = &held.locker;
     let descriptor = request.backend.descriptor();
     let clock = locker.clock;
@@ -231,7 +231,7 @@ async fn compete(
     loop {
         // Hears what comes from here on, also before it is polled: tokio promises that for `notify_waiters`.
         let mut closing = pin!(locker.closing.notified());
-        locker.check_open().map_err(|error| bid.doubted(error))?;
+        locker.check_open().map_err(|error| pending.mark_unknown(error))?;
         let asked = clock.now();
         let left = asked.until(stop);
         let patience = descriptor.max_patience.min(left.saturating_sub(reserve));
@@ -246,8 +246,8 @@ async fn compete(
         held.rung.begin_attempt();
         let answer = tokio::select! {
             biased;
-            answer = within(cut, bid.attempt(wait)) => answer,
-            () = closing.as_mut() => return Err(bid.doubted(locker.closed())),
+            answer = within(cut, pending.attempt(wait)) => answer,
+            () = closing.as_mut() => return Err(pending.mark_unknown(locker.closed())),
         };
         let now = clock.now();
         let waited = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
@@ -255,20 +255,20 @@ async fn compete(
         let mut retry_after = Duration::MAX;
         match answer {
             None if attempts == 1 && waited.is_zero() && !queued => return Err(no_answer(left)),
-            None => return trouble.at_the_bound().map_err(|error| bid.doubted(error)),
+            None => return trouble.at_the_bound().map_err(|error| pending.mark_unknown(error)),
             // The shutdown has begun: it would be lost at once.
             Some(Ok(Attempt::Granted(_))) if locker.is_draining() => {
-                return Err(bid.doubted(locker.closed()));
+                return Err(pending.mark_unknown(locker.closed()));
             }
             Some(Ok(Attempt::Granted(grant))) => {
                 if held.extend(asked, grant.lease) > now {
-                    bid.win(grant, request, now).map_err(|error| bid.doubted(error))?;
+                    pending.win(grant, request, now).map_err(|error| pending.mark_unknown(error))?;
                     if let Some(turn) = turn {
                         turn.wins(&held);
                     }
                     return Ok(Some(attempts));
                 }
-                bid.misses();
+                pending.misses();
                 trouble.store_is_too_slow(asked, limits);
             }
             Some(Ok(Attempt::Busy { retry_after: lapse, .. })) => {
@@ -282,7 +282,7 @@ async fn compete(
                     if let Some(turn) = &turn {
                         turn.meets_trouble();
                     }
-                    return Err(bid.doubted(error));
+                    return Err(pending.mark_unknown(error));
                 }
                 trouble.goes_on(asked, error);
             }
@@ -293,7 +293,7 @@ async fn compete(
         if let Bound::Forever = bound
             && let Some(error) = trouble.outlasts(now, limits)
         {
-            return Err(bid.doubted(error));
+            return Err(pending.mark_unknown(error));
         }
         let left = now.until(stop);
         // The last attempt shall end before the bound; what comes after it, waits for a wake-up only.
@@ -305,18 +305,18 @@ async fn compete(
             tokio::select! {
                 biased; // each of them leads to the next attempt
                 // The watch of a broken connection may end at once, each time.
-                () = bid.changed(), if well => {}
+                () = pending.changed(), if well => {}
                 () = held.bell.notified() => {}
                 () = closing => {}
                 _ = sleep(if left > reserve { pause.min(until_last) } else { left }) => backoff.grow(),
             }
         }
         // Its runtime may have gone meanwhile, and what it left to do may be what this call waits for.
-        request.keeper.ensure().map_err(|error| bid.doubted(error))?;
+        request.keeper.ensure().map_err(|error| pending.mark_unknown(error))?;
         if clock.now() >= stop {
             let grace = if well { LEAVING.max(round_trip * 2) } else { Duration::ZERO };
-            let refused = trouble.at_the_bound().map_err(|error| bid.doubted(error));
-            bid.leave(grace.min(limits.op_timeout)).await;
+            let refused = trouble.at_the_bound().map_err(|error| pending.mark_unknown(error));
+            pending.leave(grace.min(limits.op_timeout)).await;
             return refused;
         }
     }

@@ -17,7 +17,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::{
-    hold::{Held, HoldListener, Ticket},
+    hold::{Hold, HoldListener, Ticket},
     live::LiveClaim,
     locker_state::LockerState,
     queue::Gates,
@@ -46,18 +46,18 @@ pub(super) type Attempting = BoxFuture<'static, (Option<LiveClaim>, Result<Attem
 pub(crate) type Worker = fn(Arc<Agenda>) -> BoxFuture<'static, ()>;
 
 /// Something left behind that the keeper finishes.
-pub(crate) enum Chore {
+pub(crate) enum Cleanup {
     /// An attempt whose caller has gone.
-    Attempt(Attempting, Arc<Held>),
+    Attempt(Attempting, Arc<Hold>),
     /// A claim whose caller has gone, with something in the store.
-    Claim(LiveClaim, Arc<Held>),
+    Claim(LiveClaim, Arc<Hold>),
     /// A future that was dropped midway.
     Finish(BoxFuture<'static, ()>),
     /// A guard that was dropped, or whose lock was lost; with somebody who waits for the outcome, or not.
-    Release(Arc<Held>, Option<oneshot::Sender<Result<Released>>>),
+    Release(Arc<Hold>, Option<oneshot::Sender<Result<Released>>>),
 }
 
-impl Chore {
+impl Cleanup {
     fn is_awaited(&self) -> bool {
         matches!(self, Self::Release(_, Some(_)))
     }
@@ -77,9 +77,9 @@ pub(crate) struct Agenda {
 type KeptAlive = Arc<dyn Any + Send + Sync>;
 
 struct State {
-    timers: BTreeMap<(Tick, u64), Arc<Held>>,
-    chores: Vec<Chore>,
-    rung: Vec<Arc<Held>>,
+    timers: BTreeMap<(Tick, u64), Arc<Hold>>,
+    cleanups: Vec<Cleanup>,
+    rung: Vec<Arc<Hold>>,
     /// By timers: of holds without a guard, what that would keep alive, until the task goes with its runtime.
     leaked: BTreeMap<u64, Option<KeptAlive>>,
     /// When the task wakes up by itself.
@@ -92,9 +92,9 @@ struct State {
 
 /// What the task takes out of the agenda at once.
 pub(crate) struct Work {
-    pub(crate) due: Vec<Arc<Held>>,
-    pub(crate) chores: Vec<Chore>,
-    pub(crate) rung: Vec<Arc<Held>>,
+    pub(crate) due: Vec<Arc<Hold>>,
+    pub(crate) cleanups: Vec<Cleanup>,
+    pub(crate) rung: Vec<Arc<Hold>>,
     pub(crate) next: Tick,
     /// Nothing will come any more.
     pub(crate) last: bool,
@@ -114,7 +114,7 @@ impl Agenda {
             attended: AtomicBool::new(false),
             state: Mutex::new(State {
                 timers: BTreeMap::new(),
-                chores: Vec::new(),
+                cleanups: Vec::new(),
                 rung: Vec::new(),
                 leaked: BTreeMap::new(),
                 armed: Tick::NEVER,
@@ -128,12 +128,12 @@ impl Agenda {
         self.attended.load(SeqCst)
     }
 
-    pub(crate) fn push(&self, chore: Chore) {
-        self.wake_with(|state| state.chores.push(chore));
+    pub(crate) fn push(&self, cleanup: Cleanup) {
+        self.wake_with(|state| state.cleanups.push(cleanup));
     }
 
     /// Puts a renewal in. One cheap insert; the task is woken only if it would sleep past it.
-    pub(crate) fn schedule(&self, held: &Arc<Held>, due: Tick) {
+    pub(crate) fn schedule(&self, held: &Arc<Hold>, due: Tick) {
         let wake = self.lock().insert(held, due);
         if wake {
             self.locker.work.notify_one();
@@ -141,7 +141,7 @@ impl Agenda {
     }
 
     /// Moves a renewal, unless it is in flight.
-    pub(crate) fn reschedule(&self, held: &Arc<Held>, due: Tick) {
+    pub(crate) fn reschedule(&self, held: &Arc<Hold>, due: Tick) {
         let wake = {
             let mut state = self.lock();
             state.remove(held).is_some() && state.insert(held, due)
@@ -153,17 +153,17 @@ impl Agenda {
 
     /// Takes the renewal out for good; optionally leaves something to do, unless that was left before. Whoever
     /// waits for the outcome learns at once if nobody works here.
-    pub(crate) fn retire(&self, held: &Arc<Held>, mut chore: Option<Chore>) {
+    pub(crate) fn retire(&self, held: &Arc<Hold>, mut cleanup: Option<Cleanup>) {
         let dropped = {
             let mut state = self.lock();
-            let unheard = match &mut chore {
-                Some(Chore::Release(_, reply)) if !self.is_attended() => reply.take(),
+            let unheard = match &mut cleanup {
+                Some(Cleanup::Release(_, reply)) if !self.is_attended() => reply.take(),
                 _ => None,
             };
             let again = held.retired.swap(true, Relaxed);
-            let idle = if again { chore.take_if(|chore| !chore.is_awaited()) } else { None };
-            let wake = chore.is_some();
-            state.chores.extend(chore);
+            let idle = if again { cleanup.take_if(|cleanup| !cleanup.is_awaited()) } else { None };
+            let wake = cleanup.is_some();
+            state.cleanups.extend(cleanup);
             let keeper = state.leaked.remove(&held.timer.id);
             (wake, unheard, idle, state.remove(held), keeper)
         };
@@ -173,13 +173,13 @@ impl Agenda {
     }
 
     /// Makes a renewal due now. One in flight sees `rung` when it ends.
-    pub(crate) fn hasten(&self, held: &Arc<Held>) {
+    pub(crate) fn hasten(&self, held: &Arc<Hold>) {
         self.reschedule(held, AT_ONCE);
     }
 
     /// The hold goes on without a guard and keeps its keeper at work; a shutdown that has begun ends it now. Nothing is
     /// kept if it is over already, and no keeper without a task: nobody would ever let go of it.
-    pub(crate) fn leak(&self, held: &Arc<Held>, keeper: KeptAlive) {
+    pub(crate) fn leak(&self, held: &Arc<Hold>, keeper: KeptAlive) {
         let mut keeper = Some(keeper);
         // Not dropped under the lock: each may be the last one.
         let (_before, wake) = {
@@ -217,7 +217,7 @@ impl Agenda {
         }
         Work {
             due,
-            chores: mem::take(&mut state.chores),
+            cleanups: mem::take(&mut state.cleanups),
             rung: mem::take(&mut state.rung),
             next: state.armed,
             last: state.orphaned || (state.closed && self.locker.live_claims() == 0),
@@ -259,8 +259,8 @@ impl Agenda {
             self.attended.store(false, SeqCst);
             let unwatched = state.timers.values().filter(|held| held.lease_end() == Tick::NEVER).cloned();
             let unwatched = unwatched.collect();
-            let replies = state.chores.iter_mut().filter_map(|chore| match chore {
-                Chore::Release(_, reply) => reply.take(),
+            let replies = state.cleanups.iter_mut().filter_map(|cleanup| match cleanup {
+                Cleanup::Release(_, reply) => reply.take(),
                 _ => None,
             });
             let replies = replies.collect();
@@ -290,7 +290,7 @@ impl Agenda {
     #[cfg(test)]
     pub(crate) fn sizes(&self) -> (usize, usize) {
         let state = self.lock();
-        (state.timers.len(), state.chores.len())
+        (state.timers.len(), state.cleanups.len())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -298,19 +298,19 @@ impl Agenda {
     }
 }
 
-type Hopeless = (Vec<Chore>, Vec<Arc<Held>>);
+type Hopeless = (Vec<Cleanup>, Vec<Arc<Hold>>);
 
 /// Drops the claims, even where a loss signal still knows the hold. Never call this under the agenda's lock.
-fn discard((chores, holds): Hopeless) {
-    for chore in chores {
-        if let Chore::Release(held, _) = &chore {
+fn discard((cleanups, holds): Hopeless) {
+    for cleanup in cleanups {
+        if let Cleanup::Release(held, _) = &cleanup {
             discard_claim(held);
         }
     }
     holds.iter().for_each(|held| discard_claim(held));
 }
 
-fn discard_claim(held: &Held) {
+fn discard_claim(held: &Hold) {
     if let Ok(mut slot) = held.slot.try_lock() {
         let claim = slot.take();
         drop(slot);
@@ -321,7 +321,7 @@ fn discard_claim(held: &Held) {
 impl State {
     /// True if the task would sleep past `due`. After `retire` it does nothing; a shutdown ends each hold in time,
     /// whoever inserts what.
-    fn insert(&mut self, held: &Arc<Held>, due: Tick) -> bool {
+    fn insert(&mut self, held: &Arc<Hold>, due: Tick) -> bool {
         if held.retired.load(Relaxed) {
             return false;
         }
@@ -344,13 +344,13 @@ impl State {
             // Without a guard: of what was leaked.
             holds.extend(mem::take(&mut self.timers).into_values());
             holds.iter().for_each(|held| held.timer.due.store(Tick::NEVER.nanos(), Relaxed));
-            (mem::take(&mut self.chores), holds)
+            (mem::take(&mut self.cleanups), holds)
         } else {
             (Vec::new(), Vec::new())
         }
     }
 
-    fn remove(&mut self, held: &Held) -> Option<Arc<Held>> {
+    fn remove(&mut self, held: &Hold) -> Option<Arc<Hold>> {
         let due = held.timer.due.swap(Tick::NEVER.nanos(), Relaxed);
         if due == Tick::NEVER.nanos() {
             return None;
@@ -360,12 +360,12 @@ impl State {
 }
 
 impl HoldListener for Agenda {
-    fn hinted(&self, held: Arc<Held>) {
+    fn hinted(&self, held: Arc<Hold>) {
         self.wake_with(|state| state.rung.push(held));
     }
 
     /// Never call this under the agenda's lock.
-    fn left(&self, held: &Held, ticket: Ticket) {
+    fn left(&self, held: &Hold, ticket: Ticket) {
         self.gates.leave(&held.name, ticket, self.locker.clock.now());
     }
 }

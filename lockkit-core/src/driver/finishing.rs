@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 
-use super::agenda::{Agenda, Chore};
+use super::agenda::{Agenda, Cleanup};
 
 /// Polls its future inline. Dropped midway, it moves the future to the keeper, which finishes it.
 pub(crate) struct Finishing<'a, T: Send + 'static> {
@@ -40,7 +40,7 @@ impl<T: Send> Drop for Finishing<'_, T> {
     fn drop(&mut self) {
         if let Some(future) = self.future.take() {
             let rest = Box::pin(async move { drop(future.await) });
-            self.agenda.push(Chore::Finish(rest));
+            self.agenda.push(Cleanup::Finish(rest));
         }
     }
 }

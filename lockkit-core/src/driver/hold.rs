@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, Notify};
 use tracing::{Level, Span};
 
 use super::{
-    flags::{Abandoned, Rung, Told, Unclaimed},
+    flags::{CallerGone, Offered, WakeFlag, WakeTarget},
     lease::{deadline_of, with_drift},
     live::LiveClaim,
     locker_state::LockerState,
@@ -40,10 +40,10 @@ pub(super) type Ticket = NonZeroU64;
 /// What a hold tells the layers above it.
 pub(crate) trait HoldListener: Send + Sync {
     /// The store hinted that the lock may be lost.
-    fn hinted(&self, held: Arc<Held>);
+    fn hinted(&self, held: Arc<Hold>);
 
     /// The hold keeps nobody of this process out any more.
-    fn left(&self, held: &Held, ticket: Ticket);
+    fn left(&self, held: &Hold, ticket: Ticket);
 }
 
 /// Where the timer of a hold stands in the agenda. Removal is exact: no stale entries are left to be purged.
@@ -88,7 +88,7 @@ pub(crate) enum Ending {
 }
 
 /// One claim, from before its first attempt to after its release.
-pub(crate) struct Held {
+pub(crate) struct Hold {
     pub(crate) name: LockName,
     /// As it asks for the lock.
     pub(super) asks_as: OwnerId,
@@ -104,7 +104,7 @@ pub(crate) struct Held {
     /// Where its timer stands in the agenda; changed only under the agenda's lock.
     pub(crate) timer: Timer,
     /// Once it is granted, a hint that nobody has looked after yet makes the next renewal due at once.
-    pub(super) rung: Rung,
+    pub(super) rung: WakeFlag,
     /// How often its release was put back into the agenda.
     pub(crate) comebacks: AtomicU8,
     /// How many renewals in a row had an unknown outcome.
@@ -122,8 +122,8 @@ pub(crate) struct Held {
     extras: OnceLock<Box<Extras>>,
     /// With which it keeps the process gate closed; zero: it does not.
     ticket: AtomicU64,
-    unclaimed: Unclaimed,
-    abandoned: Abandoned,
+    unclaimed: Offered,
+    abandoned: CallerGone,
 }
 
 /// What few stores say of a grant; boxed, as most do not.
@@ -134,7 +134,7 @@ struct Extras {
     owner: Option<OwnerId>,
 }
 
-impl Held {
+impl Hold {
     pub(crate) fn new(
         name: LockName,
         mode: Mode,
@@ -152,7 +152,7 @@ impl Held {
             timer: Timer::new(locker.next_id()),
             locker,
             listener,
-            rung: Rung::new(),
+            rung: WakeFlag::new(),
             comebacks: AtomicU8::new(0),
             unknown_renewals: AtomicU8::new(0),
             retired: AtomicBool::new(false),
@@ -163,8 +163,8 @@ impl Held {
             ending: OnceLock::new(),
             extras: OnceLock::new(),
             ticket: AtomicU64::new(0),
-            unclaimed: Unclaimed::new(),
-            abandoned: Abandoned::new(),
+            unclaimed: Offered::new(),
+            abandoned: CallerGone::new(),
         }
     }
 
@@ -395,9 +395,9 @@ impl Held {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held")
+        f.debug_struct("Hold")
             .field("name", &self.name)
             .field("mode", &self.mode)
             .field("ending", &self.ending)
@@ -405,27 +405,27 @@ impl fmt::Debug for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Hold {
     fn drop(&mut self) {
         self.pass_on();
     }
 }
 
-impl Ring for Held {
+impl Ring for Hold {
     fn ring(self: Arc<Self>) {
         match self.rung.ring() {
-            Told::Waiter => self.bell.notify_one(),
-            Told::Keeper => {
+            WakeTarget::Waiter => self.bell.notify_one(),
+            WakeTarget::Keeper => {
                 // The reference moves to the keeper: a claim must not be dropped inside the backend's call.
                 let listener = Arc::clone(&self.listener);
                 listener.hinted(self);
             }
-            Told::Nobody => {}
+            WakeTarget::Nobody => {}
         }
     }
 }
 
-impl Attendance for Held {
+impl Attendance for Hold {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.abandoned.poll(cx)
     }

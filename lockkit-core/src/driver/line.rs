@@ -3,8 +3,8 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use super::{
-    agenda::{Agenda, Chore},
-    hold::{Held, Ticket},
+    agenda::{Agenda, Cleanup},
+    hold::{Hold, Ticket},
     keeper, pacing,
     queue::{Slot, Waiter},
 };
@@ -115,13 +115,13 @@ impl Drop for InLine<'_> {
 }
 
 /// Gives back what was handed to one that did not take it, unless that was done before.
-pub(super) fn give_back_unclaimed(agenda: &Agenda, held: &Arc<Held>) {
+pub(super) fn give_back_unclaimed(agenda: &Agenda, held: &Arc<Hold>) {
     if held.claim_it() {
         take_back(agenda, held);
     }
 }
 
-fn take_back(agenda: &Agenda, held: &Arc<Held>) {
+fn take_back(agenda: &Agenda, held: &Arc<Hold>) {
     held.end_unseen();
-    agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
+    agenda.retire(held, Some(Cleanup::Release(Arc::clone(held), None)));
 }

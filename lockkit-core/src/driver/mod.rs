@@ -11,7 +11,7 @@
 //! * [`agenda`] is what the background task has to do: renewals that are due, and what dropped futures and guards left
 //!   behind. [`keeper`] has a task work on it, and [`finishing`] leaves calls to it that are dropped midway.
 //! * [`line`] waits in the queue, [`release`] gives back, [`renew`] renews, and [`note`] writes the note beside a lock.
-//! * [`bid`] is a claim that competes, with all that a cancelled call must leave to the background task, and [`acquire`]
+//! * [`pending`] is a claim that competes, with all that a cancelled call must leave to the background task, and [`acquire`]
 //!   drives its attempts inline, on the caller's task, and waits between them.
 //! * [`worker`] is the one background task of a locker.
 //!
@@ -19,7 +19,6 @@
 
 pub(crate) mod acquire;
 pub(crate) mod agenda;
-mod bid;
 pub(crate) mod finishing;
 mod flags;
 pub(crate) mod hold;
@@ -30,6 +29,7 @@ pub(crate) mod live;
 pub(crate) mod locker_state;
 pub(crate) mod note;
 pub(crate) mod pacing;
+mod pending;
 mod queue;
 pub(crate) mod release;
 pub(crate) mod renew;

@@ -8,8 +8,8 @@ use std::{
 use tracing::Instrument as _;
 
 use super::{
-    agenda::{Agenda, Chore},
-    hold::Held,
+    agenda::{Agenda, Cleanup},
+    hold::Hold,
     line::give_back_unclaimed,
     live::LiveClaim,
 };
@@ -26,7 +26,7 @@ const LEAST_TRIES: u32 = 5;
 const MOST_COMEBACKS: u8 = 8;
 
 /// Takes back what an abandoned claim may have left in the store.
-pub(super) async fn clean_up(agenda: Arc<Agenda>, claim: LiveClaim, held: Arc<Held>) {
+pub(super) async fn clean_up(agenda: Arc<Agenda>, claim: LiveClaim, held: Arc<Hold>) {
     if let Err(error) = Unreleased::new(agenda, Some(claim), Arc::clone(&held)).release().await {
         let error = held.explain(error, "clean up");
         let last_resort = held.locker.last_resort;
@@ -37,12 +37,12 @@ pub(super) async fn clean_up(agenda: Arc<Agenda>, claim: LiveClaim, held: Arc<He
 
 /// Releases what a guard held. Its renewal is retired before: none starts any more, and the one in flight is
 /// joined here (C10).
-pub(crate) async fn release_held(agenda: Arc<Agenda>, held: Arc<Held>) -> Result<Released> {
+pub(crate) async fn release_held(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result<Released> {
     let span = held.release_span();
     released(agenda, held).instrument(span).await
 }
 
-async fn released(agenda: Arc<Agenda>, held: Arc<Held>) -> Result<Released> {
+async fn released(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result<Released> {
     let mut unreleased = Unreleased::new(agenda, None, Arc::clone(&held));
     // Not bounded: each renewal is, and a claim that stayed in the slot would never be released.
     unreleased.claim = held.slot.lock().await.take();
@@ -67,12 +67,12 @@ pub(super) struct Unreleased {
     agenda: Arc<Agenda>,
     /// `None`: it is still in its slot.
     claim: Option<LiveClaim>,
-    held: Arc<Held>,
+    held: Arc<Hold>,
     settled: bool,
 }
 
 impl Unreleased {
-    pub(super) fn new(agenda: Arc<Agenda>, claim: Option<LiveClaim>, held: Arc<Held>) -> Self {
+    pub(super) fn new(agenda: Arc<Agenda>, claim: Option<LiveClaim>, held: Arc<Hold>) -> Self {
         Self { agenda, claim, held, settled: false }
     }
 
@@ -111,20 +111,20 @@ impl Unreleased {
         if self.held.comebacks.load(Relaxed) > 0 {
             return outcome;
         }
-        let Some(succession) = self.agenda.gates.succession(&self.held) else { return outcome };
-        let Some(waiter) = succession.waiter().map(Arc::clone) else { return outcome };
-        let heir = waiter.heir();
+        let Some(transfer) = self.agenda.gates.transfer(&self.held) else { return outcome };
+        let Some(waiter) = transfer.waiter().map(Arc::clone) else { return outcome };
+        let successor = waiter.successor();
         let asked = self.held.locker.clock.now();
-        match claim.reissue(&heir, succession.outsiders, self.held.limits().op_timeout).await {
+        match claim.reissue(&successor, transfer.outsiders, self.held.limits().op_timeout).await {
             Ok(Reissued::Granted(grant)) => {
                 if !waiter.promise() {
                     return HandOver::Refused;
                 }
                 let Some(claim) = self.claim.take() else { return outcome };
-                match waiter.accept(heir.owner, claim, asked, grant) {
+                match waiter.accept(successor.owner, claim, asked, grant) {
                     Ok(due) => {
                         self.agenda.schedule(&waiter.held, due);
-                        if !succession.deliver() {
+                        if !transfer.deliver() {
                             give_back_unclaimed(&self.agenda, &waiter.held);
                         }
                     }
@@ -137,7 +137,7 @@ impl Unreleased {
                 outcome = HandOver::Done;
             }
             Ok(Reissued::Yielded) => {
-                succession.yields();
+                transfer.yields();
                 outcome = HandOver::Done;
             }
             Ok(Reissued::NotHeld) => {}
@@ -170,14 +170,14 @@ impl Drop for Unreleased {
         }
         let held = Arc::clone(&self.held);
         self.agenda.push(match self.claim.take() {
-            Some(claim) => Chore::Claim(claim, held),
-            None => Chore::Release(held, None),
+            Some(claim) => Cleanup::Claim(claim, held),
+            None => Cleanup::Release(held, None),
         });
     }
 }
 
 /// What a claim left in the store may live for one ttl, or for as long as its lease was extended by hand.
-fn lives_until(held: &Held, now: Tick) -> Tick {
+fn lives_until(held: &Hold, now: Tick) -> Tick {
     let ttl = now.after(held.limits().ttl);
     let extended = held.lease_end();
     if extended == Tick::NEVER { ttl } else { ttl.max(extended) }
@@ -187,7 +187,7 @@ fn lives_until(held: &Held, now: Tick) -> Tick {
 ///
 /// # Errors
 /// The last error of the store. The outcome is unknown then, and the lease ends it, or the backend.
-async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Result<Released> {
+async fn give_up(claim: &mut LiveClaim, held: &Hold, mut unknown: bool) -> Result<Released> {
     let clock = held.locker.clock;
     let (mut tries, mut pause, mut lapsed) = (0, FIRST_PAUSE, None);
     loop {

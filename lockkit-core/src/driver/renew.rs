@@ -9,8 +9,8 @@ use std::{
 use tracing::Instrument as _;
 
 use super::{
-    agenda::{Agenda, Chore},
-    hold::{Ending, Held},
+    agenda::{Agenda, Cleanup},
+    hold::{Ending, Hold},
     lease::deadline_of,
     line::give_back_unclaimed,
     live::LiveClaim,
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Works on a timer that came due: renews, notices a loss, or gives up what a shutdown found still held.
-pub(super) fn renew_due(agenda: Arc<Agenda>, held: Arc<Held>) -> impl Future<Output = ()> {
+pub(super) fn renew_due(agenda: Arc<Agenda>, held: Arc<Hold>) -> impl Future<Output = ()> {
     // Made before the first poll: a runtime may end before that, and the timer must be found by the next keeper.
     work_on(NextTimer { agenda, held, rung: false, due: None })
 }
@@ -45,7 +45,7 @@ async fn work_on(mut next: NextTimer) {
         held.lose(LossReason::Closed);
     }
     if !held.is_held() {
-        return left_over(&agenda, &held);
+        return free_lost(&agenda, &held);
     }
     let before = held.lease_end();
     let (mut slot, joined) = match held.slot.try_lock() {
@@ -60,7 +60,7 @@ async fn work_on(mut next: NextTimer) {
         }
     };
     if joined && !held.is_held() {
-        return left_over(&agenda, &held);
+        return free_lost(&agenda, &held);
     }
     let Some(claim) = slot.as_mut() else { return };
     let unknown = held.unknown_renewals.load(Relaxed) > 0;
@@ -78,10 +78,11 @@ async fn work_on(mut next: NextTimer) {
         return;
     }
     // A hint is a reason to look, but none to hold on for longer than the user wanted.
-    let wish = if held.options.options.renewal() == Renewal::Manual { Wish::Look } else { Wish::Keep };
-    match beat(&held, claim, wish).await {
+    let kind =
+        if held.options.options.renewal() == Renewal::Manual { RenewKind::Look } else { RenewKind::Keep };
+    match renew_once(&held, claim, kind).await {
         Ok(()) => next.due = Some(held.next_renewal(clock.now())),
-        Err(error) if error.kind() == ErrorKind::Lost => left_over(&agenda, &held),
+        Err(error) if error.kind() == ErrorKind::Lost => free_lost(&agenda, &held),
         Err(_) => {
             // C10: it neither extends the lease nor ends it. Soon again, but gently to a store that recovers.
             let streak = held.unknown_renewals.load(Relaxed);
@@ -92,16 +93,16 @@ async fn work_on(mut next: NextTimer) {
     }
 }
 
-/// Renews at the user's wish, for another time than the ttl if that is given; the keeper's timer follows.
+/// Renews at the user's kind, for another time than the ttl if that is given; the keeper's timer follows.
 ///
 /// # Errors
 /// [`ErrorKind::Lost`] if the lock is lost; any other error means that the outcome is unknown.
-pub(crate) async fn renew_now(agenda: Arc<Agenda>, held: Arc<Held>, lease: Option<Duration>) -> Result<()> {
+pub(crate) async fn renew_now(agenda: Arc<Agenda>, held: Arc<Hold>, lease: Option<Duration>) -> Result<()> {
     let outcome = match within(held.limits().op_timeout, held.slot.lock()).await {
         None => Err(Error::new(ErrorKind::Unavailable, "another renewal in flight did not end in time")),
         Some(mut slot) => match slot.as_mut() {
             Some(claim) if held.is_held() => {
-                beat(&held, claim, lease.map_or(Wish::Renew, Wish::Extend)).await
+                renew_once(&held, claim, lease.map_or(RenewKind::Renew, RenewKind::Extend)).await
             }
             _ => Err(held.lost_error()),
         },
@@ -113,7 +114,7 @@ pub(crate) async fn renew_now(agenda: Arc<Agenda>, held: Arc<Held>, lease: Optio
         }
         Err(error) => {
             if error.kind() == ErrorKind::Lost {
-                left_over(&agenda, &held);
+                free_lost(&agenda, &held);
             }
             Err(held.explain(error, if lease.is_none() { "renew" } else { "extend" }))
         }
@@ -122,7 +123,7 @@ pub(crate) async fn renew_now(agenda: Arc<Agenda>, held: Arc<Held>, lease: Optio
 
 /// What a renewal is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum RenewKind {
     /// A lease of this length.
     Extend(Duration),
     /// A lease of the ttl, as it is due.
@@ -133,7 +134,7 @@ enum Wish {
     Renew,
 }
 
-impl Wish {
+impl RenewKind {
     fn operation(self) -> &'static str {
         match self {
             Self::Extend(_) => "extend",
@@ -143,9 +144,9 @@ impl Wish {
 }
 
 /// One request for renewal, and what follows from its answer.
-async fn beat(held: &Held, claim: &mut LiveClaim, wish: Wish) -> Result<()> {
+async fn renew_once(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<()> {
     let (span, margin) = (held.renew_span(), held.remaining());
-    let outcome = ask(held, claim, wish).instrument(span).await;
+    let outcome = ask(held, claim, kind).instrument(span).await;
     match outcome {
         Ok(round_trip) => {
             let margin = margin.saturating_sub(round_trip);
@@ -154,7 +155,7 @@ async fn beat(held: &Held, claim: &mut LiveClaim, wish: Wish) -> Result<()> {
         }
         Err(error) if error.kind() == ErrorKind::Lost => Err(error),
         Err(error) => {
-            let error = held.explain(error, wish.operation());
+            let error = held.explain(error, kind.operation());
             tracing::debug!(name = %held.name, "{error}");
             held.observe(|| What::RenewalFailed { error: &error });
             Err(error)
@@ -163,20 +164,22 @@ async fn beat(held: &Held, claim: &mut LiveClaim, wish: Wish) -> Result<()> {
 }
 
 /// How long the request took.
-async fn ask(held: &Held, claim: &mut LiveClaim, wish: Wish) -> Result<Duration> {
+async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Duration> {
     let clock = held.locker.clock;
     let asked = clock.now();
     let budget = held.limits().op_timeout.min(asked.until(held.deadline()));
     // A shorter time than what is left would take from what was confirmed (C2): no store knows what its holder was told.
     let kept = held.lease_left(asked);
-    let lease = match wish {
-        Wish::Extend(lease) => Some(lease.max(kept)),
-        Wish::Keep | Wish::Look | Wish::Renew if held.locker.extends && kept > held.limits().ttl => {
+    let lease = match kind {
+        RenewKind::Extend(lease) => Some(lease.max(kept)),
+        RenewKind::Keep | RenewKind::Look | RenewKind::Renew
+            if held.locker.extends && kept > held.limits().ttl =>
+        {
             Some(kept)
         }
-        Wish::Keep | Wish::Look | Wish::Renew => None,
+        RenewKind::Keep | RenewKind::Look | RenewKind::Renew => None,
     };
-    let known = if matches!(wish, Wish::Keep | Wish::Look) { claim.known_pulse() } else { None };
+    let known = if matches!(kind, RenewKind::Keep | RenewKind::Look) { claim.known_pulse() } else { None };
     let pulse = match (known, lease) {
         (Some(known), _) => known?,
         (None, None) => claim.keep_alive(budget).await?,
@@ -189,7 +192,7 @@ async fn ask(held: &Held, claim: &mut LiveClaim, wish: Wish) -> Result<Duration>
                 return Err(held.lost_error());
             }
             // A look takes what it hears of an earlier end, such as that of a quorum which has lost a member.
-            if wish != Wish::Look || deadline_of(asked, lease) < held.lease_end() {
+            if kind != RenewKind::Look || deadline_of(asked, lease) < held.lease_end() {
                 held.extend(asked, lease);
             }
             held.unknown_renewals.store(0, Relaxed);
@@ -204,17 +207,17 @@ async fn ask(held: &Held, claim: &mut LiveClaim, wish: Wish) -> Result<Duration>
 
 /// The lock is lost; the keeper frees early what is left of it in the store. One that was given back is its
 /// releaser's, who wants to hear the outcome.
-pub(super) fn left_over(agenda: &Agenda, held: &Arc<Held>) {
+pub(super) fn free_lost(agenda: &Agenda, held: &Arc<Hold>) {
     if held.ending() == Some(Ending::GivenBack) {
         return;
     }
-    agenda.retire(held, Some(Chore::Release(Arc::clone(held), None)));
+    agenda.retire(held, Some(Cleanup::Release(Arc::clone(held), None)));
 }
 
 /// Puts the timer back however the renewal ends, also when its runtime is shut down before it begins, or midway.
 struct NextTimer {
     agenda: Arc<Agenda>,
-    held: Arc<Held>,
+    held: Arc<Hold>,
     rung: bool,
     due: Option<Tick>,
 }

@@ -6,7 +6,7 @@ use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::Fu
 use tokio::task::{consume_budget, unconstrained};
 
 use super::{
-    agenda::{Agenda, Chore, Work},
+    agenda::{Agenda, Cleanup, Work},
     release::{clean_up, release_held},
     renew::renew_due,
 };
@@ -28,31 +28,31 @@ pub(crate) fn work(agenda: Arc<Agenda>) -> BoxFuture<'static, ()> {
 impl Attendance {
     async fn work(self) {
         let agenda = &self.0;
-        let (mut renewals, mut chores) = (FuturesUnordered::new(), FuturesUnordered::new());
+        let (mut renewals, mut cleanups) = (FuturesUnordered::new(), FuturesUnordered::new());
         loop {
-            let Work { due, chores: left, rung, next, last } = agenda.take_work();
+            let Work { due, cleanups: left, rung, next, last } = agenda.take_work();
             for held in rung {
                 agenda.hasten(&held);
             }
             // FuturesUnordered polls a new future at once: a wake-up that went to its former task is not lost.
             // Unconstrained: else all but the first 128 of them are polled in vain, again and again.
-            let left = left.into_iter().map(|chore| Todo { agenda, chore: Some(chore) });
-            chores.extend(left.map(|todo| unconstrained(caught(finish(todo)))));
+            let left = left.into_iter().map(|cleanup| Todo { agenda, cleanup: Some(cleanup) });
+            cleanups.extend(left.map(|todo| unconstrained(caught(finish(todo)))));
             renewals.extend(
                 due.into_iter().map(|held| unconstrained(caught(renew_due(Arc::clone(agenda), held)))),
             );
-            if last && chores.is_empty() && renewals.is_empty() {
+            if last && cleanups.is_empty() && renewals.is_empty() {
                 return;
             }
             tokio::select! {
                 biased; // in a fixed order, that a run can be repeated: whatever it was, all that is done is taken out
                 Some(()) = renewals.next() => {}
-                Some(()) = chores.next() => {}
+                Some(()) = cleanups.next() => {}
                 () = agenda.locker.work.notified() => {}
                 () = agenda.locker.clock.watch_until(next) => {}
             }
             drain(&mut renewals).await;
-            drain(&mut chores).await;
+            drain(&mut cleanups).await;
         }
     }
 }
@@ -69,32 +69,32 @@ async fn caught(work: impl Future<Output = ()>) {
     let _ = AssertUnwindSafe(work).catch_unwind().await;
 }
 
-/// A chore that goes back to the agenda if its runtime ends before it begins.
+/// A cleanup that goes back to the agenda if its runtime ends before it begins.
 struct Todo<'a> {
     agenda: &'a Arc<Agenda>,
-    chore: Option<Chore>,
+    cleanup: Option<Cleanup>,
 }
 
 impl Drop for Todo<'_> {
     fn drop(&mut self) {
-        if let Some(chore) = self.chore.take() {
-            self.agenda.push(chore);
+        if let Some(cleanup) = self.cleanup.take() {
+            self.agenda.push(cleanup);
         }
     }
 }
 
 async fn finish(mut todo: Todo<'_>) {
-    let Some(chore) = todo.chore.take() else { return };
+    let Some(cleanup) = todo.cleanup.take() else { return };
     let agenda = Arc::clone(todo.agenda);
-    match chore {
-        Chore::Attempt(attempting, held) => {
+    match cleanup {
+        Cleanup::Attempt(attempting, held) => {
             if let (Some(claim), _) = attempting.await {
                 clean_up(agenda, claim, held).await;
             }
         }
-        Chore::Claim(claim, held) => clean_up(agenda, claim, held).await,
-        Chore::Finish(future) => future.await,
-        Chore::Release(held, reply) => {
+        Cleanup::Claim(claim, held) => clean_up(agenda, claim, held).await,
+        Cleanup::Finish(future) => future.await,
+        Cleanup::Release(held, reply) => {
             let outcome = release_held(agenda, held).await;
             if let Some(reply) = reply {
                 // Nobody may wait for it any more.

@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::SetOnce;
 
 use crate::{
-    driver::{hold::Held, request::Bound},
+    driver::{hold::Hold, request::Bound},
     error::Error,
     name::LockName,
 };
@@ -24,8 +24,8 @@ pub(super) struct Table {
 enum Entry {
     /// A call of this owner asks the store.
     Asked(Arc<Asking>),
-    Held {
-        held: Arc<Held>,
+    Hold {
+        held: Arc<Hold>,
         guards: usize,
     },
 }
@@ -55,7 +55,7 @@ pub(super) enum Part {
     /// Ask the store.
     Ask(Asker),
     /// This hold is the owner's, and one more guard is counted for it.
-    Join(Arc<Held>),
+    Join(Arc<Hold>),
     /// Wait for the end of another call.
     Wait(Arc<Asking>),
 }
@@ -64,7 +64,7 @@ impl Table {
     pub(super) fn enter(self: &Arc<Self>, name: &LockName, bound: Bound, ttl: Duration) -> Part {
         let mut entries = self.lock();
         match entries.get_mut(name) {
-            Some(Entry::Held { held, guards }) => {
+            Some(Entry::Hold { held, guards }) => {
                 *guards += 1;
                 Part::Join(Arc::clone(held))
             }
@@ -82,7 +82,7 @@ impl Table {
     pub(super) fn leave(&self, name: &LockName) -> bool {
         let mut entries = self.lock();
         match entries.get_mut(name) {
-            Some(Entry::Held { guards, .. }) if *guards > 1 => {
+            Some(Entry::Hold { guards, .. }) if *guards > 1 => {
                 *guards -= 1;
                 false
             }
@@ -115,8 +115,8 @@ impl Asker {
         self.end = end;
     }
 
-    pub(super) fn won(self, held: &Arc<Held>) {
-        let hold = Entry::Held { held: Arc::clone(held), guards: 1 };
+    pub(super) fn won(self, held: &Arc<Hold>) {
+        let hold = Entry::Hold { held: Arc::clone(held), guards: 1 };
         self.table.lock().insert(self.name.clone(), hold);
     }
 }

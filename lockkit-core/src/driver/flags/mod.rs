@@ -1,14 +1,14 @@
 //! What the threads around a claim agree on without a lock: each a protocol of its own, with a model that tries every
 //! interleaving of it.
 
-mod abandoned;
+mod caller_gone;
 mod live_count;
-mod rung;
-mod unclaimed;
+mod offered;
+mod wake;
 
 pub(super) use self::{
-    abandoned::Abandoned,
+    caller_gone::CallerGone,
     live_count::LiveCount,
-    rung::{Rung, Told},
-    unclaimed::Unclaimed,
+    offered::Offered,
+    wake::{WakeFlag, WakeTarget},
 };

@@ -18,12 +18,12 @@ use std::{
 };
 
 use super::{
-    crowd::{Crowd, Gate, Occupant},
+    name::{Contender, Gate, NameQueue},
     waiter::{Slot, Waiter},
 };
 use crate::{
     clock::Tick,
-    driver::hold::{Held, Ticket},
+    driver::hold::{Hold, Ticket},
     name::LockName,
     spi::{Descriptor, Outsiders, Ring as _},
     token::FencingToken,
@@ -77,7 +77,7 @@ impl Gates {
     }
 
     /// Lets one in that wants to ask once, and not to wait.
-    pub(in crate::driver) fn try_enter<'a>(&'a self, held: &'a Held) -> Entry<'a> {
+    pub(in crate::driver) fn try_enter<'a>(&'a self, held: &'a Hold) -> Entry<'a> {
         let now = held.locker.clock.now();
         let mut names = self.lock();
         let gate = match names.entry(held.name.clone()) {
@@ -89,7 +89,7 @@ impl Gates {
         let entry = if is_taken || (self.fair && gate.has_others_before(now)) {
             Entry::Taken
         } else if gate.is_idle() {
-            Entry::Turn(self.turn(gate.crowd(), held, now))
+            Entry::Turn(self.turn(gate.queue(), held, now))
         } else {
             Entry::Open
         };
@@ -101,24 +101,24 @@ impl Gates {
     /// Lets one in that is ready to wait.
     pub(in crate::driver) fn enter<'a>(
         &'a self,
-        held: &'a Held,
+        held: &'a Hold,
         waiter: impl FnOnce(Ticket) -> Waiter,
     ) -> Entry<'a> {
         let now = held.locker.clock.now();
         let mut names = self.lock();
-        let crowd = match names.entry(held.name.clone()) {
+        let queue = match names.entry(held.name.clone()) {
             hash_map::Entry::Vacant(place) => return Entry::Turn(self.alone(place, held, now)),
-            hash_map::Entry::Occupied(place) => place.into_mut().crowd(),
+            hash_map::Entry::Occupied(place) => place.into_mut().queue(),
         };
         // In trouble somebody must have the turn: by its luck the gate gets over it.
-        if crowd.is_idle() || (crowd.troubled && crowd.admits(now)) {
-            return Entry::Turn(self.turn(crowd, held, now));
+        if queue.is_idle() || (queue.store_failing && queue.admits(now)) {
+            return Entry::Turn(self.turn(queue, held, now));
         }
-        if crowd.troubled {
+        if queue.store_failing {
             return Entry::Open;
         }
         let waiter = Arc::new(waiter(self.ticket()));
-        let ahead = crowd.queue(&waiter);
+        let ahead = queue.queue(&waiter);
         Entry::Queued(waiter, ahead)
     }
 
@@ -126,25 +126,25 @@ impl Gates {
     fn alone<'a>(
         &'a self,
         place: hash_map::VacantEntry<'_, LockName, Gate>,
-        held: &'a Held,
+        held: &'a Hold,
         now: Tick,
     ) -> Turn<'a> {
         let ticket = self.ticket();
-        place.insert(Gate::Alone(Occupant::rival(ticket, now.after(self.silence_of(held)))));
+        place.insert(Gate::Alone(Contender::rival(ticket, now.after(self.silence_of(held)))));
         self.turn_of(held, ticket)
     }
 
-    fn turn<'a>(&'a self, crowd: &mut Crowd, held: &'a Held, now: Tick) -> Turn<'a> {
+    fn turn<'a>(&'a self, queue: &mut NameQueue, held: &'a Hold, now: Tick) -> Turn<'a> {
         let ticket = self.ticket();
-        crowd.compete(Occupant::rival(ticket, now.after(self.silence_of(held))));
+        queue.compete(Contender::rival(ticket, now.after(self.silence_of(held))));
         self.turn_of(held, ticket)
     }
 
-    pub(in crate::driver) fn turn_of<'a>(&'a self, held: &'a Held, ticket: Ticket) -> Turn<'a> {
+    pub(in crate::driver) fn turn_of<'a>(&'a self, held: &'a Hold, ticket: Ticket) -> Turn<'a> {
         Turn { gates: self, held, ticket: Some(ticket) }
     }
 
-    fn silence_of(&self, held: &Held) -> Duration {
+    fn silence_of(&self, held: &Hold) -> Duration {
         self.silence.saturating_add(held.limits().op_timeout)
     }
 
@@ -158,10 +158,10 @@ impl Gates {
         let hash_map::Entry::Occupied(mut place) = names.entry(name.clone()) else { return };
         let (next, is_last) = match place.get_mut() {
             Gate::Alone(one) => (None, one.ticket == ticket),
-            Gate::Crowded(crowd) => {
-                crowd.forget(ticket);
-                let next = self.advance(crowd, now, Duration::ZERO);
-                (next, crowd.is_idle())
+            Gate::Crowded(queue) => {
+                queue.forget(ticket);
+                let next = self.advance(queue, now, Duration::ZERO);
+                (next, queue.is_idle())
             }
         };
         if is_last {
@@ -175,7 +175,7 @@ impl Gates {
     pub(in crate::driver) fn look(&self, name: &LockName, now: Tick) {
         let mut names = self.lock();
         let next = match names.get_mut(name) {
-            Some(Gate::Crowded(crowd)) => self.advance(crowd, now, Duration::ZERO),
+            Some(Gate::Crowded(queue)) => self.advance(queue, now, Duration::ZERO),
             _ => None, // nobody waits
         };
         drop(names);
@@ -185,9 +185,9 @@ impl Gates {
     /// Takes one out of the line that has gone.
     pub(in crate::driver) fn forget(&self, waiter: &Waiter) {
         let mut names = self.lock();
-        let Some(Gate::Crowded(crowd)) = names.get_mut(waiter.name()) else { return };
-        crowd.leave(waiter);
-        if crowd.is_idle() {
+        let Some(Gate::Crowded(queue)) = names.get_mut(waiter.name()) else { return };
+        queue.leave(waiter);
+        if queue.is_idle() {
             names.remove(waiter.name());
         }
     }
@@ -214,15 +214,15 @@ impl Gates {
     }
 
     /// Gives the turn to the first in line, if there may be one.
-    fn advance(&self, crowd: &mut Crowd, now: Tick, rest: Duration) -> Option<Arc<Waiter>> {
-        if !crowd.admits(now) {
+    fn advance(&self, queue: &mut NameQueue, now: Tick, rest: Duration) -> Option<Arc<Waiter>> {
+        if !queue.admits(now) {
             return None;
         }
-        while let Some(waiter) = crowd.pop() {
+        while let Some(waiter) = queue.pop() {
             let ticket = self.ticket();
             if waiter.offer(Slot::Turn { ticket, rest }) {
                 let stale_at = now.after(rest).after(self.silence_of(&waiter.held));
-                crowd.compete(Occupant::rival(ticket, stale_at));
+                queue.compete(Contender::rival(ticket, stale_at));
                 return Some(waiter);
             }
         }
@@ -233,10 +233,10 @@ impl Gates {
     pub(in crate::driver) fn open(&self, name: &LockName) {
         let mut names = self.lock();
         let Some(gate) = names.get_mut(name) else { return };
-        let crowd = gate.crowd();
-        crowd.troubled = true;
+        let queue = gate.queue();
+        queue.store_failing = true;
         let mut let_in = Vec::new();
-        while let Some(waiter) = crowd.pop() {
+        while let Some(waiter) = queue.pop() {
             if waiter.offer(Slot::Open) {
                 let_in.push(waiter);
             }
@@ -246,23 +246,23 @@ impl Gates {
     }
 
     /// The next in line, to whom this holder's release may hand over.
-    pub(in crate::driver) fn succession(&self, held: &Held) -> Option<Succession<'_>> {
+    pub(in crate::driver) fn transfer(&self, held: &Hold) -> Option<Transfer<'_>> {
         let ticket = held.ticket()?;
         if !self.reissues || held.locker.is_draining() {
             return None;
         }
         let now = held.locker.clock.now();
         let mut names = self.lock();
-        let Some(Gate::Crowded(crowd)) = names.get_mut(&held.name) else { return None };
-        if !crowd.is_held_by(ticket) || crowd.has_rival_at(now) {
+        let Some(Gate::Crowded(queue)) = names.get_mut(&held.name) else { return None };
+        if !queue.is_held_by(ticket) || queue.has_rival_at(now) {
             return None;
         }
-        let outsiders = if crowd.streak < MOST_HAND_OVERS { Outsiders::Wait } else { Outsiders::First };
+        let outsiders = if queue.streak < MOST_HAND_OVERS { Outsiders::Wait } else { Outsiders::First };
         // It stays in line: nobody may poll this release any more, and then it must get the lock by itself.
-        let waiter = crowd.first().map(Arc::clone)?;
+        let waiter = queue.first().map(Arc::clone)?;
         let ticket = self.ticket();
-        crowd.compete(Occupant::rival(ticket, now.after(self.silence_of(held))));
-        Some(Succession { gates: self, waiter: Some(waiter), ticket, outsiders })
+        queue.compete(Contender::rival(ticket, now.after(self.silence_of(held))));
+        Some(Transfer { gates: self, waiter: Some(waiter), ticket, outsiders })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<LockName, Gate>> {
@@ -280,7 +280,7 @@ fn ring(waiters: impl IntoIterator<Item = Arc<Waiter>>) {
 /// The right to compete in the store. Dropped, it passes to the next in line.
 pub(in crate::driver) struct Turn<'a> {
     gates: &'a Gates,
-    held: &'a Held,
+    held: &'a Hold,
     ticket: Option<Ticket>,
 }
 
@@ -300,9 +300,9 @@ impl Turn<'_> {
     }
 
     /// The lock is granted: from now on its hold keeps the gate closed.
-    pub(in crate::driver) fn wins(mut self, held: &Arc<Held>) {
+    pub(in crate::driver) fn wins(mut self, held: &Arc<Hold>) {
         let Some(ticket) = self.ticket.take() else { return };
-        let holder = Occupant::holder(ticket, held.granted_at(), held);
+        let holder = Contender::holder(ticket, held.granted_at(), held);
         let mut names = self.gates.lock();
         // Under the lock: a loss that comes now finds the holder, or its ticket is found by the drop of the hold.
         held.set_ticket(ticket);
@@ -322,14 +322,14 @@ impl Drop for Turn<'_> {
 }
 
 /// The first in line, to whom the lock is being handed over. Dropped, it waits on.
-pub(in crate::driver) struct Succession<'a> {
+pub(in crate::driver) struct Transfer<'a> {
     gates: &'a Gates,
     waiter: Option<Arc<Waiter>>,
     ticket: Ticket,
     pub(in crate::driver) outsiders: Outsiders,
 }
 
-impl Succession<'_> {
+impl Transfer<'_> {
     pub(in crate::driver) fn waiter(&self) -> Option<&Arc<Waiter>> {
         self.waiter.as_ref()
     }
@@ -337,13 +337,13 @@ impl Succession<'_> {
     /// The lock is the waiter's now; false if that has gone meanwhile.
     pub(in crate::driver) fn deliver(mut self) -> bool {
         let Some(waiter) = self.waiter.take() else { return false };
-        let holder = Occupant::holder(self.ticket, waiter.held.locker.clock.now(), &waiter.held);
+        let holder = Contender::holder(self.ticket, waiter.held.locker.clock.now(), &waiter.held);
         let mut names = self.gates.lock();
-        let crowd = names.entry(waiter.name().clone()).or_default().crowd();
+        let queue = names.entry(waiter.name().clone()).or_default().queue();
         waiter.held.set_ticket(self.ticket);
-        crowd.hold(holder);
-        crowd.streak = crowd.streak.saturating_add(1);
-        crowd.leave(&waiter);
+        queue.hold(holder);
+        queue.streak = queue.streak.saturating_add(1);
+        queue.leave(&waiter);
         drop(names);
         let delivered = waiter.hand_over();
         ring([waiter]);
@@ -359,19 +359,19 @@ impl Succession<'_> {
     fn end(&self, waiter: &Arc<Waiter>, yielded: bool) {
         let (name, now) = (waiter.name(), waiter.held.locker.clock.now());
         let mut names = self.gates.lock();
-        let crowd = names.entry(name.clone()).or_default().crowd();
-        crowd.forget(self.ticket);
-        crowd.come_back(waiter);
+        let queue = names.entry(name.clone()).or_default().queue();
+        queue.forget(self.ticket);
+        queue.come_back(waiter);
         if yielded {
-            crowd.free();
+            queue.free();
         }
-        let next = if crowd.is_held() {
+        let next = if queue.is_held() {
             None // the hold that is being released lets it in when it ends
         } else {
             let rest = if yielded && !self.gates.lines_up { STAND_BACK } else { Duration::ZERO };
-            self.gates.advance(crowd, now, rest)
+            self.gates.advance(queue, now, rest)
         };
-        if crowd.is_idle() {
+        if queue.is_idle() {
             names.remove(name);
         }
         drop(names);
@@ -379,7 +379,7 @@ impl Succession<'_> {
     }
 }
 
-impl Drop for Succession<'_> {
+impl Drop for Transfer<'_> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {
             self.end(&waiter, false);

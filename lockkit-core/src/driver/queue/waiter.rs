@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use crate::{
     clock::Tick,
     driver::{
-        hold::{Held, Ticket},
+        hold::{Hold, Ticket},
         live::LiveClaim,
     },
     name::LockName,
@@ -20,7 +20,7 @@ use crate::{
 
 /// One in line, as those see it that let it in.
 pub(in crate::driver) struct Waiter {
-    pub(in crate::driver) held: Arc<Held>,
+    pub(in crate::driver) held: Arc<Hold>,
     pub(in crate::driver) place: Ticket,
     /// As whom it would hold the lock.
     spec: ClaimSpec,
@@ -47,7 +47,7 @@ pub(in crate::driver) enum Slot {
 }
 
 impl Waiter {
-    pub(in crate::driver) fn new(held: Arc<Held>, place: Ticket, spec: ClaimSpec, token_base: u64) -> Self {
+    pub(in crate::driver) fn new(held: Arc<Hold>, place: Ticket, spec: ClaimSpec, token_base: u64) -> Self {
         Self { held, place, spec, token_base, slot: Mutex::new(Slot::Waiting), bell: Notify::new() }
     }
 
@@ -94,7 +94,7 @@ impl Waiter {
 
     /// What a hand-over to it asks for. Its owner is a fresh one each time: one of which nobody knows whether it was
     /// applied must not touch what the waiter gets by itself later.
-    pub(in crate::driver) fn heir(&self) -> ClaimSpec {
+    pub(in crate::driver) fn successor(&self) -> ClaimSpec {
         let mut spec = self.spec.clone();
         spec.owner = OwnerId::random();
         spec

@@ -90,12 +90,12 @@ async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {
     time::sleep(ms(10)).await;
     let agenda = world.agenda();
     let gates = &agenda.gates;
-    let succession = gates.succession(&held).unwrap();
-    let waiter = Arc::clone(succession.waiter().unwrap());
+    let transfer = gates.transfer(&held).unwrap();
+    let waiter = Arc::clone(transfer.waiter().unwrap());
     assert!(waiter.promise());
     gates.open(mutex.name());
     waiter.break_promise();
-    drop((succession, waiter));
+    drop((transfer, waiter));
     world.agenda().retire(&held, None);
     release_held(world.agenda(), held).await.unwrap();
     let next = time::timeout(TTL, waiting).await.expect("C8: it is in no line and has no turn").unwrap();

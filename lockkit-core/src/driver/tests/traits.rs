@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{World, ms};
-use crate::{Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::hold::Held, fake::Kind};
+use crate::{Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::hold::Hold, fake::Kind};
 
 fn shared<T: Send + Sync + 'static>() {}
 
@@ -82,7 +82,7 @@ fn sizes_stay_small() {
     assert_eq!(size_of::<Lost>(), size_of::<usize>());
     assert_eq!(size_of::<LockGuard>(), 3 * size_of::<usize>());
     // With the claim, the name and the timer a guard takes less than 512 bytes: see the bench `held_guards`.
-    assert!(size_of::<Held>() <= 336, "{}", size_of::<Held>());
+    assert!(size_of::<Hold>() <= 336, "{}", size_of::<Hold>());
     let world = World::new(Kind::Ttl);
     let mutex = world.mutex("a");
     assert!(size_of_val(&mutex.lock()) <= 2_048, "{}", size_of_val(&mutex.lock()));

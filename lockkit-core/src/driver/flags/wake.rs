@@ -7,7 +7,7 @@ use crate::sync::AtomicBool;
 /// Before the grant a hint is for the waiter, after it for the keeper. Ringing and the grant each write before they
 /// read, so that a hint which comes in the very moment is not taken for the other's by both.
 #[derive(Debug)]
-pub(in crate::driver) struct Rung {
+pub(in crate::driver) struct WakeFlag {
     /// A hint came that no attempt or renewal has looked after yet.
     rung: AtomicBool,
     granted: AtomicBool,
@@ -15,24 +15,24 @@ pub(in crate::driver) struct Rung {
 
 /// Who is to be told of a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::driver) enum Told {
+pub(in crate::driver) enum WakeTarget {
     Keeper,
     /// An earlier hint is still to be looked after, and this one with it.
     Nobody,
     Waiter,
 }
 
-impl Rung {
+impl WakeFlag {
     pub(in crate::driver) fn new() -> Self {
         Self { rung: AtomicBool::new(false), granted: AtomicBool::new(false) }
     }
 
-    pub(in crate::driver) fn ring(&self) -> Told {
+    pub(in crate::driver) fn ring(&self) -> WakeTarget {
         let known = self.rung.swap(true, SeqCst);
         match (self.granted.load(SeqCst), known) {
-            (false, _) => Told::Waiter,
-            (true, false) => Told::Keeper,
-            (true, true) => Told::Nobody,
+            (false, _) => WakeTarget::Waiter,
+            (true, false) => WakeTarget::Keeper,
+            (true, true) => WakeTarget::Nobody,
         }
     }
 
@@ -81,7 +81,7 @@ mod models {
 
     /// What the agenda does with it, as far as it matters here.
     struct Agenda {
-        hint: Rung,
+        hint: WakeFlag,
         state: Mutex<State>,
         /// Something in the store that the hints are about.
         news: Flag,
@@ -95,13 +95,13 @@ mod models {
 
     impl Agenda {
         fn new() -> Arc<Self> {
-            Arc::new(Self { hint: Rung::new(), state: Mutex::default(), news: Flag::new(false) })
+            Arc::new(Self { hint: WakeFlag::new(), state: Mutex::default(), news: Flag::new(false) })
         }
 
-        fn ring(&self) -> Told {
+        fn ring(&self) -> WakeTarget {
             self.news.store(true, Relaxed);
             let told = self.hint.ring();
-            if told == Told::Keeper {
+            if told == WakeTarget::Keeper {
                 // As `Agenda::hasten`: one in flight sees it when it ends.
                 let mut state = self.state.lock().unwrap();
                 if state.timer.is_some() {

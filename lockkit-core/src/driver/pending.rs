@@ -3,9 +3,9 @@
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
 use super::{
-    agenda::{Agenda, Attempting, Chore},
+    agenda::{Agenda, Attempting, Cleanup},
     finishing::Finishing,
-    hold::Held,
+    hold::Hold,
     live::LiveClaim,
     pacing,
     release::{Unreleased, clean_up},
@@ -21,13 +21,13 @@ use crate::{
 };
 
 /// A claim that is not a guard yet. Its `Drop` is the whole story of cancellation.
-pub(super) struct Bid<'a> {
+pub(super) struct PendingClaim<'a> {
     state: State,
     /// Something of it may be in the store.
     dirty: bool,
     /// The outcome of an attempt is unknown: it may still be applied, whatever a later one was answered.
     unknown: bool,
-    pub(super) held: Arc<Held>,
+    pub(super) held: Arc<Hold>,
     agenda: &'a Arc<Agenda>,
 }
 
@@ -37,8 +37,8 @@ enum State {
     Gone,
 }
 
-impl<'a> Bid<'a> {
-    pub(super) fn new(claim: LiveClaim, held: Arc<Held>, agenda: &'a Arc<Agenda>) -> Self {
+impl<'a> PendingClaim<'a> {
+    pub(super) fn new(claim: LiveClaim, held: Arc<Hold>, agenda: &'a Arc<Agenda>) -> Self {
         Self { state: State::Idle(claim), dirty: false, unknown: false, held, agenda }
     }
 
@@ -70,7 +70,7 @@ impl<'a> Bid<'a> {
 
     /// C5: an error says nothing for certain while an earlier attempt may be applied, or one is in flight, or a place in
     /// the queue is left that the store may grant.
-    pub(super) fn doubted(&self, error: Error) -> Error {
+    pub(super) fn mark_unknown(&self, error: Error) -> Error {
         if self.dirty || matches!(self.state, State::Trying(_)) {
             return error.with_outcome_unknown();
         }
@@ -148,15 +148,15 @@ impl<'a> Bid<'a> {
     }
 }
 
-impl Drop for Bid<'_> {
+impl Drop for PendingClaim<'_> {
     fn drop(&mut self) {
         let held = Arc::clone(&self.held);
         held.abandon();
-        let chore = match std::mem::replace(&mut self.state, State::Gone) {
-            State::Idle(claim) if self.dirty => Chore::Claim(claim, held),
+        let cleanup = match std::mem::replace(&mut self.state, State::Gone) {
+            State::Idle(claim) if self.dirty => Cleanup::Claim(claim, held),
             State::Idle(_) | State::Gone => return,
-            State::Trying(attempting) => Chore::Attempt(attempting, held),
+            State::Trying(attempting) => Cleanup::Attempt(attempting, held),
         };
-        self.agenda.push(chore);
+        self.agenda.push(cleanup);
     }
 }

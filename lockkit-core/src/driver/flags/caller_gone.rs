@@ -9,12 +9,12 @@ use crate::sync::{AtomicBool, AtomicWaker};
 
 /// Nobody waits for the attempt in flight any more: it need not wait inside the store.
 #[derive(Debug)]
-pub(in crate::driver) struct Abandoned {
+pub(in crate::driver) struct CallerGone {
     gone: AtomicBool,
     attempting: AtomicWaker,
 }
 
-impl Abandoned {
+impl CallerGone {
     pub(in crate::driver) fn new() -> Self {
         Self { gone: AtomicBool::new(false), attempting: AtomicWaker::new() }
     }
@@ -47,7 +47,7 @@ mod models {
     #[test]
     fn loom_c6_an_attempt_hears_that_its_caller_has_gone() {
         check(|| {
-            let abandoned = Arc::new(Abandoned::new());
+            let abandoned = Arc::new(CallerGone::new());
             let caller = {
                 let abandoned = Arc::clone(&abandoned);
                 thread::spawn(move || abandoned.set())

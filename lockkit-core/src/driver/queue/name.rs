@@ -9,7 +9,7 @@ use std::{
 use super::waiter::Waiter;
 use crate::{
     clock::Tick,
-    driver::hold::{Held, Ticket},
+    driver::hold::{Hold, Ticket},
 };
 
 /// Behind a longer hold the first in line joins those who wait in the store.
@@ -17,35 +17,35 @@ const LONG_HOLD: Duration = Duration::from_millis(250);
 
 /// Who stands before the others. As many of these are kept as there are names, most of them with one alone.
 pub(super) enum Gate {
-    Alone(Occupant),
-    Crowded(Box<Crowd>),
+    Alone(Contender),
+    Crowded(Box<NameQueue>),
 }
 
 /// One that has the lock, or competes for it in the store.
 #[derive(Clone)]
-pub(super) struct Occupant {
+pub(super) struct Contender {
     pub(super) ticket: Ticket,
     /// Since when it has the lock, or until when it counts as a rival without a sign of life.
     at: Tick,
     /// `None`: it competes.
-    held: Option<Weak<Held>>,
+    held: Option<Weak<Hold>>,
 }
 
 /// What only a name has that more than one wants.
 #[derive(Default)]
-pub(super) struct Crowd {
-    holder: Option<Occupant>,
-    rival: Option<Occupant>,
+pub(super) struct NameQueue {
+    holder: Option<Contender>,
+    rival: Option<Contender>,
     /// In order of their places.
     line: BTreeMap<Ticket, Arc<Waiter>>,
     /// Hand-overs since the store granted the lock.
     pub(super) streak: u8,
     /// The store answers by errors.
-    pub(super) troubled: bool,
+    pub(super) store_failing: bool,
 }
 
-impl Occupant {
-    pub(super) fn holder(ticket: Ticket, since: Tick, held: &Arc<Held>) -> Self {
+impl Contender {
+    pub(super) fn holder(ticket: Ticket, since: Tick, held: &Arc<Hold>) -> Self {
         Self { ticket, at: since, held: Some(Arc::downgrade(held)) }
     }
 
@@ -66,22 +66,22 @@ impl Default for Gate {
 
 impl Gate {
     /// Makes room for more than one.
-    pub(super) fn crowd(&mut self) -> &mut Crowd {
+    pub(super) fn queue(&mut self) -> &mut NameQueue {
         match self {
-            Self::Crowded(crowd) => crowd,
+            Self::Crowded(queue) => queue,
             Self::Alone(one) => {
                 let one = one.clone();
-                *self = Self::Crowded(Box::new(Crowd::of(one)));
-                self.crowd()
+                *self = Self::Crowded(Box::new(NameQueue::of(one)));
+                self.queue()
             }
         }
     }
 
     /// The one who has the lock. Never drop it under the lock of the gates: it may be the last reference.
-    pub(super) fn holder(&self) -> Option<Arc<Held>> {
+    pub(super) fn holder(&self) -> Option<Arc<Hold>> {
         let holder = match self {
             Self::Alone(one) => Some(one),
-            Self::Crowded(crowd) => crowd.holder.as_ref(),
+            Self::Crowded(queue) => queue.holder.as_ref(),
         };
         holder?.held.as_ref()?.upgrade()
     }
@@ -90,50 +90,52 @@ impl Gate {
     pub(super) fn has_others_before(&self, now: Tick) -> bool {
         match self {
             Self::Alone(one) => one.competes_at(now),
-            Self::Crowded(crowd) => !crowd.troubled && (!crowd.line.is_empty() || crowd.has_rival_at(now)),
+            Self::Crowded(queue) => {
+                !queue.store_failing && (!queue.line.is_empty() || queue.has_rival_at(now))
+            }
         }
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        matches!(self, Self::Crowded(crowd) if crowd.is_idle())
+        matches!(self, Self::Crowded(queue) if queue.is_idle())
     }
 
     pub(super) fn waiting(&self) -> usize {
-        if let Self::Crowded(crowd) = self { crowd.line.len() } else { 0 }
+        if let Self::Crowded(queue) = self { queue.line.len() } else { 0 }
     }
 
     /// The turn with this ticket has the lock now, from the store.
-    pub(super) fn won_by(&mut self, holder: Occupant) {
+    pub(super) fn won_by(&mut self, holder: Contender) {
         match self {
             Self::Alone(one) if one.ticket == holder.ticket => *one = holder,
             _ => {
-                let crowd = self.crowd();
-                crowd.hold(holder);
-                (crowd.streak, crowd.troubled) = (0, false);
+                let queue = self.queue();
+                queue.hold(holder);
+                (queue.streak, queue.store_failing) = (0, false);
             }
         }
     }
 
     /// The turn still acts, and the store answers.
     pub(super) fn goes_on(&mut self, ticket: Ticket, stale_at: Tick) {
-        let (rival, troubled) = match self {
+        let (rival, store_failing) = match self {
             Self::Alone(one) => (Some(one), None),
-            Self::Crowded(crowd) => (crowd.rival.as_mut(), Some(&mut crowd.troubled)),
+            Self::Crowded(queue) => (queue.rival.as_mut(), Some(&mut queue.store_failing)),
         };
         let Some(rival) = rival.filter(|rival| rival.ticket == ticket) else { return };
         rival.at = stale_at;
-        if let Some(troubled) = troubled {
-            *troubled = false;
+        if let Some(store_failing) = store_failing {
+            *store_failing = false;
         }
     }
 }
 
-impl Crowd {
-    fn of(one: Occupant) -> Self {
-        let mut crowd = Self::default();
-        let place = if one.held.is_some() { &mut crowd.holder } else { &mut crowd.rival };
+impl NameQueue {
+    fn of(one: Contender) -> Self {
+        let mut queue = Self::default();
+        let place = if one.held.is_some() { &mut queue.holder } else { &mut queue.rival };
         *place = Some(one);
-        crowd
+        queue
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -157,12 +159,12 @@ impl Crowd {
         !self.has_rival_at(now) && self.holder.as_ref().is_none_or(|holder| holder.at.after(LONG_HOLD) <= now)
     }
 
-    pub(super) fn compete(&mut self, rival: Occupant) {
+    pub(super) fn compete(&mut self, rival: Contender) {
         self.rival = Some(rival);
     }
 
     /// Whoever had it before has lost it.
-    pub(super) fn hold(&mut self, holder: Occupant) {
+    pub(super) fn hold(&mut self, holder: Contender) {
         self.forget(holder.ticket);
         self.holder = Some(holder);
     }

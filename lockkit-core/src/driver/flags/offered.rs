@@ -6,9 +6,9 @@ use crate::sync::AtomicBool;
 
 /// Set while it was handed over and its caller has not looked yet. The caller takes it, or whoever gives it back.
 #[derive(Debug)]
-pub(in crate::driver) struct Unclaimed(AtomicBool);
+pub(in crate::driver) struct Offered(AtomicBool);
 
-impl Unclaimed {
+impl Offered {
     pub(in crate::driver) fn new() -> Self {
         Self(AtomicBool::new(false))
     }
@@ -47,7 +47,7 @@ mod models {
     #[test]
     fn loom_c7_exactly_one_takes_what_was_handed_over() {
         check(|| {
-            let unclaimed = Arc::new(Unclaimed::new());
+            let unclaimed = Arc::new(Offered::new());
             // Before all others: who takes it knows of it by a lock.
             unclaimed.leave();
             let takers = [(); 2].map(|()| {
@@ -60,11 +60,11 @@ mod models {
         });
     }
 
-    /// `Held::lose` against `InLine::receive`.
+    /// `Hold::lose` against `InLine::receive`.
     #[test]
     fn loom_c3_a_loss_in_the_moment_of_the_hand_over_is_told_or_refused_to_the_caller() {
         check(|| {
-            let shared = Arc::new((Unclaimed::new(), Flag::new(false)));
+            let shared = Arc::new((Offered::new(), Flag::new(false)));
             shared.0.leave();
             let loser = {
                 let shared = Arc::clone(&shared);
