@@ -10,7 +10,7 @@ use tracing::Span;
 use super::{
     agenda::Agenda,
     bid::Bid,
-    hold::{Held, HoldListener},
+    hold::Held,
     line::{Called, InLine},
     live::{Life, LiveClaim},
     pacing::Backoff,
@@ -138,7 +138,7 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
     let Race { bound, stop, .. } = race;
     let agenda = keeper.agenda();
     let locker = keeper.locker();
-    let listener: Arc<dyn HoldListener> = Arc::clone(agenda) as _;
+    let listener = Arc::clone(agenda);
     let held = Arc::new(Held::new(name.clone(), mode, Arc::clone(options), Arc::clone(locker), listener));
     let life = Life::new(Arc::clone(locker), options.limits.ttl);
     locker.check_open()?;
