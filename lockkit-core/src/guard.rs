@@ -248,7 +248,8 @@ impl LockGuard {
     pub fn leak(mut self) -> Lost {
         let lost = self.lost();
         self.released = true;
-        self.keeper.agenda().leak(&self.held, Arc::clone(&self.keeper) as _);
+        let keeper = Arc::clone(&self.keeper);
+        self.keeper.agenda().leak(&self.held, keeper);
         lost
     }
 

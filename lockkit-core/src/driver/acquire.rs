@@ -9,7 +9,8 @@ use tracing::Span;
 
 use super::{
     agenda::Agenda,
-    hold::{Hold, HoldListener},
+    bid::Bid,
+    hold::Hold,
     line::{Called, InLine},
     live::{Life, LiveClaim},
     pacing::Backoff,
@@ -138,7 +139,7 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
     let Race { bound, stop, .. } = race;
     let agenda = keeper.agenda();
     let locker = keeper.locker();
-    let listener: Arc<dyn HoldListener> = Arc::clone(agenda) as _;
+    let listener = Arc::clone(agenda);
     let held = Arc::new(Hold::new(name.clone(), mode, Arc::clone(options), Arc::clone(locker), listener));
     let life = Life::new(Arc::clone(locker), options.limits.ttl);
     locker.check_open()?;
