@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, LeaseScope,
-        Mode, Note, Released, Role,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection,
+        LeaseScope, Mode, Note, Released, Role,
     },
 };
 use tokio::{sync::Notify, task::coop::consume_budget};
@@ -138,6 +138,28 @@ impl Backend for FileStore {
         self.shared.store.change(&self.place(name), None, PATIENCE, free, |_| {}).await
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    async fn changed(&self, name: &LockName) {
+        if self.shared.watch().is_err() {
+            // The core looks again now and then anyhow.
+            return std::future::pending().await;
+        }
+        let observer = Observer { shared: &self.shared, place: self.place(name), bell: Arc::default() };
+        observer.shared.store.locals.observe(&observer.place, &observer.bell);
+        observer.bell.notified().await;
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.shared.close();
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Admin for FileStore {
     async fn probe(&self) -> Result<Role> {
         for part in self.shared.store.folder.parts() {
             mount::check_access(&part)?;
@@ -159,21 +181,6 @@ impl Backend for FileStore {
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         diagnosis::diagnose(&self.shared.store.folder, self.shared.polling)
-    }
-
-    async fn changed(&self, name: &LockName) {
-        if self.shared.watch().is_err() {
-            // The core looks again now and then anyhow.
-            return std::future::pending().await;
-        }
-        let observer = Observer { shared: &self.shared, place: self.place(name), bell: Arc::default() };
-        observer.shared.store.locals.observe(&observer.place, &observer.bell);
-        observer.bell.notified().await;
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.shared.close();
-        Ok(())
     }
 }
 

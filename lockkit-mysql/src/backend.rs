@@ -5,7 +5,7 @@ use std::{sync::Arc, time::SystemTime};
 use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, Kind, LockName, Result,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, Note, Released, Role},
+    spi::{Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, Note, Released, Role},
 };
 
 use crate::{
@@ -100,6 +100,18 @@ impl Backend for MySql {
         self.strategy.force_release(name, token).await
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.janitor.stop().await;
+        self.strategy.close().await
+    }
+}
+
+#[async_trait]
+impl Admin for MySql {
     async fn probe(&self) -> Result<Role> {
         self.strategy.probe().await
     }
@@ -118,10 +130,5 @@ impl Backend for MySql {
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.strategy.diagnose().await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.janitor.stop().await;
-        self.strategy.close().await
     }
 }

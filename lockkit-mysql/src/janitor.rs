@@ -6,7 +6,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use lockkit_core::{Result, spi::Backend};
+use lockkit_core::{
+    Result,
+    spi::{Admin, Backend},
+};
 use tokio::{runtime::Handle, task::JoinHandle, time};
 
 /// How often in a retention.
@@ -16,7 +19,7 @@ const LAST_TURN: Duration = Duration::from_secs(1);
 
 /// A backend whose rows stay behind.
 #[async_trait]
-pub(crate) trait Kept: Backend {
+pub(crate) trait Kept: Admin + Backend {
     /// Removes the rows of names that were not used for the retention, and returns how many.
     ///
     /// # Errors

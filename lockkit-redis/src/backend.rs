@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Note, Released,
-        Role,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Note,
+        Released, Role,
     },
 };
 
@@ -123,6 +123,18 @@ impl Backend for Redis {
         answer.map_err(Error::with_outcome_unknown)?
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.store.close();
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Admin for Redis {
     async fn probe(&self) -> Result<Role> {
         let keys = self.keyspace.keys(&LockName::new(Kind::Mutex, "lockkit health")?)?;
         self.store.patiently(listing::probe(&self.store, &keys)).await?
@@ -147,10 +159,5 @@ impl Backend for Redis {
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         diagnosis::diagnose(&self.store).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.store.close();
-        Ok(())
     }
 }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Holder, Inspection, LeaseScope, Mode,
-        Note, Released, Role as ServerRole,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Holder, Inspection, LeaseScope,
+        Mode, Note, Released, Role as ServerRole,
     },
 };
 
@@ -136,6 +136,27 @@ impl Backend for ZooKeeper {
         }
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    async fn changed(&self, name: &LockName) {
+        let subject = match name.kind() {
+            kind if self.is_single(kind) => Subject::Single,
+            kind if can_be_unfair(kind) => Subject::First,
+            _ => Subject::Folder,
+        };
+        changed::changed(&self.pool, &self.layout.lock(name), subject).await;
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.pool.close().await;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Admin for ZooKeeper {
     /// A `sync`, which the leader answers by way of whichever member the session is with. A server on its own is an
     /// ensemble of one.
     async fn probe(&self) -> Result<ServerRole> {
@@ -160,20 +181,6 @@ impl Backend for ZooKeeper {
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         diagnosis::diagnose(&*self.pool.session().await?, self.pool.config()).await
-    }
-
-    async fn changed(&self, name: &LockName) {
-        let subject = match name.kind() {
-            kind if self.is_single(kind) => Subject::Single,
-            kind if can_be_unfair(kind) => Subject::First,
-            _ => Subject::Folder,
-        };
-        changed::changed(&self.pool, &self.layout.lock(name), subject).await;
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.pool.close().await;
-        Ok(())
     }
 }
 

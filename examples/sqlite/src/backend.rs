@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result, Tick,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Holder, Inspection, Mode, Released,
-        Role,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Holder, Inspection, Mode,
+        Released, Role,
     },
 };
 use rusqlite::params;
@@ -97,6 +97,18 @@ impl Backend for Sqlite {
         Ok(if freed.await? > 0 { Released::Freed } else { Released::NotHeld })
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.database.close().await;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Admin for Sqlite {
     async fn probe(&self) -> Result<Role> {
         // Reads go on while another process keeps all others from writing; locks don't.
         self.database.write(Tick::NEVER, |_, _| Ok(Role::Primary)).await
@@ -111,11 +123,6 @@ impl Backend for Sqlite {
         });
         let held = held.await?;
         held.iter().filter(|name| name.starts_with(prefix)).map(|name| LockName::new(kind, name)).collect()
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.database.close().await;
-        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use lockkit_core::{
     Clock, ErrorKind, FencingToken, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, Claim, ClaimSpec, Mode, Released, Wait},
+    spi::{Admin as _, Attempt, Backend as _, Claim, ClaimSpec, Mode, Released, Wait},
 };
 use lockkit_example_sqlite::{Config, Sqlite};
 use rusqlite::Connection;

@@ -9,7 +9,6 @@ use tracing::Span;
 
 use super::{
     agenda::Agenda,
-    bid::Bid,
     hold::Hold,
     line::{Called, InLine},
     live::{Life, LiveClaim},

@@ -22,8 +22,8 @@ use crate::{
     name::{self, LockName},
     options::MAX_TTL,
     spi::{
-        Attachment, Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Grade, Grant,
-        Hint, Inspection, Lease, Noted, Outsiders, Pulse, Reissued, Released, Role, Wait,
+        Admin, Attachment, Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Grade,
+        Grant, Hint, Inspection, Lease, Noted, Outsiders, Pulse, Reissued, Released, Role, Wait,
     },
     token::{FencingToken, OwnerId},
 };
@@ -230,17 +230,8 @@ impl Backend for Fake {
         self.play(Op::ForceRelease, NOBODY, free).await
     }
 
-    async fn probe(&self) -> Result<Role> {
-        self.play(Op::Other, NOBODY, self.memory.probe()).await
-    }
-
-    async fn names(&self, kind: name::Kind, prefix: &str) -> Result<Vec<LockName>> {
-        self.play(Op::Other, NOBODY, self.memory.names(kind, prefix)).await
-    }
-
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
-        let findings = async { Ok(vec![Finding::new(Grade::Weak, "disk", "full")]) };
-        self.play(Op::Other, NOBODY, findings).await
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
     }
 
     async fn changed(&self, _: &LockName) {
@@ -253,6 +244,22 @@ impl Backend for Fake {
             Ok(())
         };
         self.play(Op::Close, NOBODY, close).await
+    }
+}
+
+#[async_trait]
+impl Admin for Fake {
+    async fn probe(&self) -> Result<Role> {
+        self.play(Op::Other, NOBODY, self.memory.probe()).await
+    }
+
+    async fn names(&self, kind: name::Kind, prefix: &str) -> Result<Vec<LockName>> {
+        self.play(Op::Other, NOBODY, self.memory.names(kind, prefix)).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        let findings = async { Ok(vec![Finding::new(Grade::Weak, "disk", "full")]) };
+        self.play(Op::Other, NOBODY, findings).await
     }
 }
 

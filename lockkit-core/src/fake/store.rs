@@ -24,7 +24,8 @@ use crate::{
     name::{Kind, LockName},
     options::MAX_TTL,
     spi::{
-        Attempt, Backend as _, Caller, Claim, ClaimSpec, Hint, Inspection, Lease, Mode, Outsiders, Ring, Wait,
+        Admin as _, Attempt, Backend as _, Caller, Claim, ClaimSpec, Hint, Inspection, Lease, Mode,
+        Outsiders, Ring, Wait,
     },
     token::OwnerId,
 };

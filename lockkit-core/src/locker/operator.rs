@@ -10,7 +10,7 @@ use crate::{
     driver::{agenda::Agenda, live::bounded},
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
-    spi::{Backend, Finding, Inspection, Note, Released, Role, check_noted},
+    spi::{Backend, Finding, Inspection, Note, Released, Role, check_noted, operator},
     token::FencingToken,
 };
 
@@ -72,7 +72,7 @@ impl Locker {
         let patience = self.defaults.limits.ttl.max(LIST_PATIENCE);
         if let Err(missing) = self.require(self.capabilities().names, "lists of names") {
             // A backend that has them with other settings says which.
-            let refused = bounded(patience, self.backend.names(Kind::Mutex, prefix)).await.err();
+            let refused = bounded(patience, operator::names(&*self.backend, Kind::Mutex, prefix)).await.err();
             let told =
                 refused.filter(|error| error.kind() == ErrorKind::Unsupported && error.backend().is_some());
             return Err(told.map_or(missing, explain));
@@ -80,7 +80,9 @@ impl Locker {
         self.open().map_err(explain)?;
         let mut names = Vec::new();
         for kind in Kind::ALL {
-            names.extend(bounded(patience, self.backend.names(kind, prefix)).await.map_err(explain)?);
+            names.extend(
+                bounded(patience, operator::names(&*self.backend, kind, prefix)).await.map_err(explain)?,
+            );
         }
         names.sort_unstable();
         names.dedup();
@@ -101,7 +103,9 @@ impl Locker {
         self.open().map_err(explain)?;
         let clock = self.keeper.locker().clock;
         let asked = clock.now();
-        let role = bounded(self.defaults.limits.op_timeout, self.backend.probe()).await.map_err(explain)?;
+        let role = bounded(self.defaults.limits.op_timeout, operator::probe(&*self.backend))
+            .await
+            .map_err(explain)?;
         Ok(Health { role, round_trip: asked.until(clock.now()) })
     }
 
@@ -118,7 +122,8 @@ impl Locker {
         let explain = |error| self.explain(error, "read note", name);
         self.require(self.capabilities().notes, "notes").map_err(explain)?;
         check_noted(name.kind()).and_then(|()| self.open()).map_err(explain)?;
-        bounded(self.defaults.limits.op_timeout, self.backend.note(name)).await.map_err(explain)
+        let admin = operator::admin_of(&*self.backend, "notes").map_err(explain)?;
+        bounded(self.defaults.limits.op_timeout, admin.note(name)).await.map_err(explain)
     }
 
     /// The wall clock of the store, which is the same for all who ask it.
@@ -132,7 +137,8 @@ impl Locker {
         let explain = |error: Error| error.with_operation("ask time").with_backend(self.descriptor().name);
         self.require(self.capabilities().time, "clock that can be asked").map_err(explain)?;
         self.open().map_err(explain)?;
-        bounded(self.defaults.limits.op_timeout, self.backend.time()).await.map_err(explain)
+        let admin = operator::admin_of(&*self.backend, "clock that can be asked").map_err(explain)?;
+        bounded(self.defaults.limits.op_timeout, admin.time()).await.map_err(explain)
     }
 
     /// Looks at the settings and the state of the store that its locks depend on, and says what they mean. An empty answer
@@ -146,7 +152,7 @@ impl Locker {
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
         let explain = |error: Error| error.with_operation("diagnose").with_backend(self.descriptor().name);
         self.open().map_err(explain)?;
-        bounded(LIST_PATIENCE, self.backend.diagnose()).await.map_err(explain)
+        bounded(LIST_PATIENCE, operator::diagnose(&*self.backend)).await.map_err(explain)
     }
 
     fn open(&self) -> Result<()> {

@@ -13,7 +13,9 @@ use crate::{
     clock::Clock,
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
-    spi::{Backend, Capabilities, Claim, ClaimSpec, Descriptor, Inspection, Mode, Note, Released, Role},
+    spi::{
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Inspection, Mode, Note, Released, Role,
+    },
     token::FencingToken,
 };
 
@@ -142,6 +144,17 @@ impl Backend for Memory {
         Ok(self.shared.with(|store, now, wakes| store.force_release(name, token, now, wakes)))
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Admin for Memory {
     async fn probe(&self) -> Result<Role> {
         Ok(Role::Primary)
     }
@@ -156,10 +169,6 @@ impl Backend for Memory {
 
     async fn time(&self) -> Result<SystemTime> {
         Ok(wall_clock())
-    }
-
-    async fn close(&self) -> Result<()> {
-        Ok(())
     }
 }
 

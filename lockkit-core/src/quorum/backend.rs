@@ -18,7 +18,10 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Grade, Holder, Inspection, Mode, Released, Role},
+    spi::{
+        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Grade, Holder, Inspection, Mode, Released,
+        Role, operator,
+    },
     token::FencingToken,
 };
 
@@ -180,37 +183,8 @@ impl Backend for Quorum {
         Err(error.with_outcome_unknown())
     }
 
-    async fn probe(&self) -> Result<Role> {
-        let need = self.need();
-        let answers =
-            gather(self.ask(|member| member.backend.probe()), need, |answers| good(answers).count() >= need)
-                .await;
-        self.check(&answers, need)?;
-        Ok(Role::Member)
-    }
-
-    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
-        let lists = self.ask(|member| member.backend.names(kind, prefix));
-        let answers = gather(lists, self.touch(), |_| false).await;
-        self.check(&answers, self.touch())?;
-        let mut names: Vec<_> = good(&answers).flat_map(|(_, names)| names).cloned().collect();
-        names.sort_unstable();
-        names.dedup();
-        Ok(names)
-    }
-
-    /// Of all members, one by one: a quorum is as good as they are.
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
-        let looks = self.members.all.iter().map(|member| async {
-            let findings = member.backend.diagnose().await.unwrap_or_else(|error| {
-                let unknown = Finding::new(Grade::Unknown, "state", "not told");
-                vec![unknown.with_advice(error.context().to_owned())]
-            });
-            findings
-                .into_iter()
-                .map(|finding| Finding { what: format!("{} of {}", finding.what, member.label), ..finding })
-        });
-        Ok(future::join_all(looks).await.into_iter().flatten().collect())
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
     }
 
     async fn close(&self) -> Result<()> {
@@ -227,6 +201,44 @@ impl Backend for Quorum {
         let Some((kind, _)) = failed.first() else { return Ok(()) };
         let texts: Vec<_> = failed.iter().map(|(_, text)| text.as_str()).collect();
         Err(Error::new(*kind, texts.join("; ")))
+    }
+}
+
+#[async_trait]
+impl Admin for Quorum {
+    async fn probe(&self) -> Result<Role> {
+        let need = self.need();
+        let answers =
+            gather(self.ask(|member| Box::pin(operator::probe(&*member.backend))), need, |answers| {
+                good(answers).count() >= need
+            })
+            .await;
+        self.check(&answers, need)?;
+        Ok(Role::Member)
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        let lists = self.ask(|member| Box::pin(operator::names(&*member.backend, kind, prefix)));
+        let answers = gather(lists, self.touch(), |_| false).await;
+        self.check(&answers, self.touch())?;
+        let mut names: Vec<_> = good(&answers).flat_map(|(_, names)| names).cloned().collect();
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// Of all members, one by one: a quorum is as good as they are.
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        let looks = self.members.all.iter().map(|member| async {
+            let findings = operator::diagnose(&*member.backend).await.unwrap_or_else(|error| {
+                let unknown = Finding::new(Grade::Unknown, "state", "not told");
+                vec![unknown.with_advice(error.context().to_owned())]
+            });
+            findings
+                .into_iter()
+                .map(|finding| Finding { what: format!("{} of {}", finding.what, member.label), ..finding })
+        });
+        Ok(future::join_all(looks).await.into_iter().flatten().collect())
     }
 }
 

@@ -20,8 +20,8 @@ use crate::{
     name::{Kind, LockName},
     registry::Registry,
     spi::{
-        Attempt, Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, LossReason, Pulse, Released,
-        Role, Wait,
+        Admin, Attempt, Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, LossReason, Pulse,
+        Released, Role, Wait, operator,
     },
     token::FencingToken,
     url::StoreUrl,
@@ -140,16 +140,8 @@ impl Backend for LateMember {
         self.link.backend().await?.force_release(name, token).await
     }
 
-    async fn probe(&self) -> Result<Role> {
-        self.link.backend().await?.probe().await
-    }
-
-    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
-        self.link.backend().await?.names(kind, prefix).await
-    }
-
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.link.backend().await?.diagnose().await
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
     }
 
     async fn close(&self) -> Result<()> {
@@ -157,6 +149,21 @@ impl Backend for LateMember {
             Some(backend) => backend.close().await,
             None => Ok(()),
         }
+    }
+}
+
+#[async_trait]
+impl Admin for LateMember {
+    async fn probe(&self) -> Result<Role> {
+        operator::probe(&**self.link.backend().await?).await
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        operator::names(&**self.link.backend().await?, kind, prefix).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        operator::diagnose(&**self.link.backend().await?).await
     }
 }
 

@@ -1,15 +1,11 @@
 //! The store behind a [`Locker`](crate::Locker).
 
-use std::{fmt, future, time::SystemTime};
+use std::{fmt, future};
 
 use async_trait::async_trait;
 
-use super::{Claim, ClaimSpec, Descriptor, Finding, Inspection, Note, Released, Role};
-use crate::{
-    error::{Error, Result},
-    name::{Kind, LockName},
-    token::FencingToken,
-};
+use super::{Admin, Claim, ClaimSpec, Descriptor, Inspection, Released};
+use crate::{error::Result, name::LockName, token::FencingToken};
 
 /// One store: it makes claims, inspects locks and closes its connections.
 ///
@@ -56,70 +52,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Whatever the store says.
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released>;
 
-    /// Asks the store for a sign of life, with one cheap request that changes nothing, and tells the part that its
-    /// server plays.
-    ///
-    /// # Behavior
-    /// * Depends on no lock: it works while nothing is held, and says nothing of what is.
-    ///
-    /// # Errors
-    /// Whatever the store says: it can't be used now.
-    async fn probe(&self) -> Result<Role> {
-        self.inspect(&LockName::new(Kind::Mutex, "lockkit health")?).await?;
-        Ok(Role::Unknown)
-    }
-
-    /// The names of one kind that begin with `prefix` and that somebody holds or waits for. Only where the capability
-    /// `names` is on.
-    ///
-    /// # Behavior
-    /// * Changes nothing, and blocks nobody for long: a store with many names is asked page by page.
-    /// * A name that is taken or freed meanwhile may be in it or not; each name is in it once, in no order.
-    ///
-    /// # Errors
-    /// Whatever the store says.
-    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
-        let _ = (kind, prefix);
-        Err(Error::unsupported("lists of names"))
-    }
-
-    /// The note beside a mutex or an election; an empty one of revision zero if nobody wrote one. Asked only for these
-    /// kinds, where the capability `notes` is on.
-    ///
-    /// # Behavior
-    /// * Changes nothing.
-    /// * Tells what was written before it was asked, also when a server that lags behind is asked.
-    ///
-    /// # Errors
-    /// Whatever the store says.
-    async fn note(&self, name: &LockName) -> Result<Note> {
-        let _ = name;
-        Err(Error::unsupported("notes"))
-    }
-
-    /// The wall clock of the store: the same for all who ask, unless the store moves to another server. Only where the
-    /// capability `time` is on.
-    ///
-    /// # Behavior
-    /// * Is read while the request is on its way; it may be set back and forth, as any wall clock.
-    ///
-    /// # Errors
-    /// Whatever the store says.
-    async fn time(&self) -> Result<SystemTime> {
-        Err(Error::unsupported("clock that can be asked"))
-    }
-
-    /// Looks at the settings and the state of the store that locks depend on: what it keeps over a crash, what a
-    /// failover can lose, whether clocks agree. By default there is nothing to tell.
-    ///
-    /// # Behavior
-    /// * Changes nothing, and asks for what a user without privileges may ask as well; what it may not see is an
-    ///   [`Unknown`](super::Grade::Unknown) finding, and no error.
-    ///
-    /// # Errors
-    /// The store can't be asked at all.
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
-        Ok(Vec::new())
+    /// Answers operators' questions, where the store can; by default it can't.
+    fn admin(&self) -> Option<&dyn Admin> {
+        None
     }
 
     /// Completes when the holders of a name may have changed since it was called; for observers of elections. By

@@ -1,4 +1,4 @@
-//! What a backend implements: [`Backend`] makes [`Claim`]s, and a claim talks to the store.
+//! What a backend implements: [`Backend`] makes [`Claim`]s, a claim talks to the store, and [`Admin`] answers operators.
 //!
 //! Everything else is written once in this crate: waiting, retries, renewal, deadlines, cancellation, loss, shutdown.
 //! A backend never renews, retries, sleeps or computes a deadline by itself. One whose claims live on its session
@@ -7,6 +7,7 @@
 //! Both traits, and [`Connector`](crate::Connector), are implemented under `#[async_trait::async_trait]`, from the
 //! crate of that name. A test with `lockkit-conformance` then proves what the backend claims.
 
+mod admin;
 mod attachment;
 mod backend;
 mod caller;
@@ -16,11 +17,13 @@ mod finding;
 mod hint;
 mod inspection;
 mod note;
+pub(crate) mod operator;
 mod server_clock;
 mod taken;
 
 pub(crate) use self::note::check_noted;
 pub use self::{
+    admin::Admin,
     attachment::Attachment,
     backend::Backend,
     caller::{Attendance, Caller},

@@ -28,8 +28,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Note, Released,
-        Role,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Note,
+        Released, Role,
     },
 };
 
@@ -93,6 +93,18 @@ impl Backend for Optimistic {
         self.store.force_release(name, token.get()).await
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.store.pool.close().await;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Admin for Optimistic {
     async fn probe(&self) -> Result<Role> {
         self.store.pool.probe().await
     }
@@ -111,11 +123,6 @@ impl Backend for Optimistic {
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         diagnosis::diagnose(&self.store.pool).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.store.pool.close().await;
-        Ok(())
     }
 }
 

@@ -25,8 +25,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, LeaseScope,
-        Mode, Note, Released, Role,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection,
+        LeaseScope, Mode, Note, Released, Role,
     },
 };
 
@@ -155,6 +155,18 @@ impl Backend for Pessimistic {
         self.store.force_release(name, token.get()).await
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.store.pool.close().await;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Admin for Pessimistic {
     async fn probe(&self) -> Result<Role> {
         self.store.pool.probe().await
     }
@@ -173,11 +185,6 @@ impl Backend for Pessimistic {
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         diagnosis::diagnose(&self.store.pool).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.store.pool.close().await;
-        Ok(())
     }
 }
 

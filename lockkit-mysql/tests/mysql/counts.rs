@@ -10,7 +10,7 @@ use std::{
 
 use lockkit_core::{
     Kind, Locker,
-    spi::{Backend as _, Mode, Pulse, Wait},
+    spi::{Admin as _, Mode, Pulse, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 use tokio::{

@@ -1,6 +1,6 @@
 //! What a server's settings are worth.
 
-use lockkit_core::spi::{Backend as _, Grade};
+use lockkit_core::spi::{Admin as _, Grade};
 use lockkit_fixture::SqlFlavor;
 
 use crate::support::*;

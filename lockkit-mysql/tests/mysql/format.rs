@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind,
-    spi::{Backend as _, Mode, Note, Noted, Released, Wait},
+    spi::{Admin as _, Backend as _, Mode, Note, Noted, Released, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::mysql_async::Row;

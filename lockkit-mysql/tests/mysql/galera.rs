@@ -13,7 +13,7 @@ use std::{
 use lockkit_conformance::{Stay, Witness};
 use lockkit_core::{
     FencingToken, Kind, LockGuard, LockOptions, Locker, Released, Result,
-    spi::{Attempt, Backend as _, Claim, Mode, Note, Noted, Wait},
+    spi::{Admin as _, Attempt, Claim, Mode, Note, Noted, Wait},
 };
 use lockkit_fixture::{GaleraCluster, SqlServer};
 use lockkit_mysql::{

@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, Claim, Lease, Mode, Outsiders, Pulse, Reissued, Released, Role, Wait},
+    spi::{
+        Admin as _, Attempt, Backend as _, Claim, Lease, Mode, Outsiders, Pulse, Reissued, Released, Role,
+        Wait,
+    },
 };
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::MySql;

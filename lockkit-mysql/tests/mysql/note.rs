@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use lockkit_core::{
     ErrorKind,
-    spi::{Backend as _, Note, Noted, Wait},
+    spi::{Admin as _, Note, Noted, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockOptions, Renewal,
-    spi::{Backend as _, Mode, Note, Noted, Outsiders, Pulse, Released, Wait},
+    spi::{Admin as _, Backend as _, Mode, Note, Noted, Outsiders, Pulse, Released, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::{

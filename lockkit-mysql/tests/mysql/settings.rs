@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use lockkit_core::{
     Kind, LockName, LockOptions, Renewal,
-    spi::{Backend as _, Mode, Note, Noted, Pulse, Released, Wait},
+    spi::{Admin as _, Backend as _, Mode, Note, Noted, Pulse, Released, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};

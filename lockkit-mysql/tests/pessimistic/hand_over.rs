@@ -5,8 +5,8 @@ use std::{any::Any, sync::Arc, time::Duration};
 use lockkit_core::{
     ErrorKind, FencingToken, Kind,
     spi::{
-        Attachment as _, Attempt, Backend as _, Claim, Grant, Lease, LossReason, Outsiders, Pulse, Reissued,
-        Released, Role, Wait,
+        Admin as _, Attachment as _, Attempt, Backend as _, Claim, Grant, Lease, LossReason, Outsiders,
+        Pulse, Reissued, Released, Role, Wait,
     },
 };
 use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};

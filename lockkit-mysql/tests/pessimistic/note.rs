@@ -1,6 +1,6 @@
 //! The note beside a row lock, which is no part of the lock's transaction.
 
-use lockkit_core::spi::{Attempt, Backend as _, Note, Noted, Released, Wait};
+use lockkit_core::spi::{Admin as _, Attempt, Note, Noted, Released, Wait};
 use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};
 use tokio::time::timeout;
 

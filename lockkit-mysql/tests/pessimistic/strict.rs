@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockkit_core::{
     Kind,
-    spi::{Attempt, Backend as _, Claim, Grant, Released, Wait},
+    spi::{Admin as _, Attempt, Backend as _, Claim, Grant, Released, Wait},
 };
 
 use crate::support::*;

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId, Result,
-    spi::{Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse, Wait},
+    spi::{Admin as _, Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse, Wait},
 };
 use lockkit_redis::Redis;
 

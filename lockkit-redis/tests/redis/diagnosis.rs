@@ -1,10 +1,10 @@
 //! What a server's settings are worth.
 
-use lockkit_core::spi::{Backend, Finding, Grade};
+use lockkit_core::spi::{Admin, Finding, Grade};
 
 use crate::support::*;
 
-async fn grade(redis: &impl Backend, what: &str) -> Grade {
+async fn grade(redis: &impl Admin, what: &str) -> Grade {
     let findings = redis.diagnose().await.unwrap();
     let found = findings.iter().find(|finding: &&Finding| finding.what == what);
     found.unwrap_or_else(|| panic!("no {what} in {findings:?}")).grade

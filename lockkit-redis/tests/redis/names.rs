@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, num::NonZeroU32};
 
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
-    spi::{Backend as _, ClaimSpec, Mode, Role, Wait},
+    spi::{Admin as _, Backend as _, ClaimSpec, Mode, Role, Wait},
 };
 use lockkit_redis::Redis;
 

@@ -3,7 +3,8 @@
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
     spi::{
-        Attempt, Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse, Reissued, Released, Role, Wait,
+        Admin as _, Attempt, Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse, Reissued,
+        Released, Role, Wait,
     },
 };
 use lockkit_fixture::{RedisCluster, RedisClusterOptions, RedisServer};

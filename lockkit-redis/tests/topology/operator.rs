@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use lockkit_core::{
     Kind,
-    spi::{Backend as _, Outsiders, Reissued, Released, Role, Wait},
+    spi::{Admin as _, Backend as _, Outsiders, Reissued, Released, Role, Wait},
 };
 use lockkit_fixture::{SentinelGroup, SentinelOptions};
 use tokio::time::timeout;

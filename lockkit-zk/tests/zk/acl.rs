@@ -2,7 +2,7 @@
 
 use lockkit_core::{
     ErrorKind, Kind, LockName, Released,
-    spi::{Backend as _, Note, Noted, Wait},
+    spi::{Admin as _, Backend as _, Note, Noted, Wait},
 };
 use lockkit_zk::zookeeper_client::Error::NoAuth;
 

@@ -1,6 +1,6 @@
 //! What the shape of an ensemble is worth.
 
-use lockkit_core::spi::{Backend as _, Grade};
+use lockkit_core::spi::{Admin as _, Grade};
 
 use crate::support::*;
 

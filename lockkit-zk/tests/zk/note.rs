@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use lockkit_core::{
     ErrorKind, Kind,
-    spi::{Backend as _, MAX_NOTE_BYTES, Note, Noted, Released, Wait},
+    spi::{Admin as _, MAX_NOTE_BYTES, Note, Noted, Released, Wait},
 };
 use lockkit_zk::zookeeper_client::{Acls, CreateMode};
 

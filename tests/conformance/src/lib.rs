@@ -50,6 +50,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a case fails")]
 
+mod admin;
 mod answers;
 mod case;
 mod cases;

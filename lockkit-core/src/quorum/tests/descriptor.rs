@@ -7,7 +7,7 @@ use crate::{
     ErrorKind, Memory, Need, Quorum,
     fake::{Fake, Fault},
     quorum::member::lacking,
-    spi::{Backend, Capabilities, Descriptor, Exceptions, Grade, LeaseScope, Mode},
+    spi::{Admin as _, Backend, Capabilities, Descriptor, Exceptions, Grade, LeaseScope, Mode},
 };
 
 fn refusal(members: Vec<Arc<dyn Backend>>) -> String {

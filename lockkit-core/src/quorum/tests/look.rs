@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Clock, ErrorKind, FencingToken, Kind, Locker, Need,
     fake::{Fault, Op},
-    spi::{Backend as _, Pulse, Released, Role, Wait},
+    spi::{Admin as _, Backend as _, Pulse, Released, Role, Wait},
 };
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, OwnerId,
-    spi::{Backend as _, Mode, Note, Outsiders, Pulse, Released, Wait},
+    spi::{Admin as _, Backend as _, Mode, Note, Outsiders, Pulse, Released, Wait},
 };
 
 use tokio::time::timeout;

@@ -1,6 +1,6 @@
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, OwnerId,
-    spi::{Backend as _, Mode, Note, Released, Wait},
+    spi::{Admin as _, Backend as _, Mode, Note, Released, Wait},
 };
 
 use super::{UNFAIR, claim_of};

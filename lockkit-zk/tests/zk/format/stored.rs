@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 
 use lockkit_core::{
     FencingToken, Kind, OwnerId,
-    spi::{Backend as _, Mode, Note, Noted, Released, Wait},
+    spi::{Admin as _, Backend as _, Mode, Note, Noted, Released, Wait},
 };
 
 use super::{UNFAIR, claim_of};

@@ -13,6 +13,7 @@ use lockkit_core::{
 use tokio::time::timeout;
 
 use crate::{
+    admin::admin,
     case::{Ability, Needs, cases},
     env::{AMPLE, Env, free_by_force, give_back, long, take},
     harness::{Faults, Hook, Link},
@@ -69,12 +70,12 @@ async fn c2_only_the_present_holder_writes_the_note(env: Env) {
     let (a, b) = (env.backend().await, env.backend().await);
     let name = env.name("x");
     let (mut first, mut second) = (env.claim(&*a, "x", &long()), env.claim(&*b, "x", &long()));
-    assert_eq!(b.note(&name).await.unwrap(), Note::default());
+    assert_eq!(admin(&*b).note(&name).await.unwrap(), Note::default());
     assert_eq!(first.write_note(&note(1, "early")).await.unwrap(), Noted::NotHeld);
     assert!(attempt(&mut *first).await);
     assert_eq!(second.write_note(&note(1, "other")).await.unwrap(), Noted::NotHeld);
     assert_eq!(first.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
-    assert_eq!(b.note(&name).await.unwrap(), note(1, "one"));
+    assert_eq!(admin(&*b).note(&name).await.unwrap(), note(1, "one"));
     assert!(!attempt(&mut *second).await, "C1: a note has freed the lock");
     assert_eq!(second.write_note(&note(2, "other")).await.unwrap(), Noted::NotHeld);
     env.harness().expire_now(&name).await.unwrap();
@@ -85,7 +86,7 @@ async fn c2_only_the_present_holder_writes_the_note(env: Env) {
     first.release().await.unwrap();
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     assert_eq!(second.write_note(&note(3, "late")).await.unwrap(), Noted::NotHeld, "C2: it was released");
-    assert_eq!(a.note(&name).await.unwrap(), note(2, "two"), "a note stays when its lock is free");
+    assert_eq!(admin(&*a).note(&name).await.unwrap(), note(2, "two"), "a note stays when its lock is free");
 }
 
 async fn c2_a_note_changes_neither_lease_nor_token(env: Env) {
@@ -130,9 +131,9 @@ async fn c5_an_older_note_never_replaces_a_newer_one(env: Env) {
     assert_eq!(claim.write_note(&note(1, "one")).await.unwrap(), Noted::Outdated);
     assert_eq!(claim.write_note(&note(2, "another")).await.unwrap(), Noted::Outdated);
     assert_eq!(claim.write_note(&note(2, "two")).await.unwrap(), Noted::Written, "C5: asked again");
-    assert_eq!(backend.note(&env.name("x")).await.unwrap(), note(2, "two"));
+    assert_eq!(admin(&*backend).note(&env.name("x")).await.unwrap(), note(2, "two"));
     assert_eq!(claim.write_note(&note(40, "forty")).await.unwrap(), Noted::Written);
-    assert_eq!(backend.note(&env.name("x")).await.unwrap(), note(40, "forty"));
+    assert_eq!(admin(&*backend).note(&env.name("x")).await.unwrap(), note(40, "forty"));
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 

@@ -8,11 +8,12 @@ use std::{future, sync::Arc, time::SystemTime};
 use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, Kind, LockName, Result,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Hint, Inspection, Note, Released, Role},
+    spi::{Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Hint, Inspection, Note, Released, Role},
 };
 
 use self::claim::FaultyClaim;
 pub use self::line::{Call, Line, Op};
+use crate::admin::admin;
 
 /// A backend whose calls go through a [`Line`].
 #[derive(Debug)]
@@ -59,24 +60,9 @@ impl Backend for Faulty {
         self.line.carry(None, Op::ForceRelease, self.inner.force_release(name, token)).await
     }
 
-    async fn probe(&self) -> Result<Role> {
-        self.line.carry(None, Op::Probe, self.inner.probe()).await
-    }
-
-    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
-        self.line.carry(None, Op::Names, self.inner.names(kind, prefix)).await
-    }
-
-    async fn note(&self, name: &LockName) -> Result<Note> {
-        self.line.carry(None, Op::Note, self.inner.note(name)).await
-    }
-
-    async fn time(&self) -> Result<SystemTime> {
-        self.line.carry(None, Op::Time, self.inner.time()).await
-    }
-
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.line.carry(None, Op::Diagnose, self.inner.diagnose()).await
+    fn admin(&self) -> Option<&dyn Admin> {
+        self.inner.admin()?;
+        Some(self)
     }
 
     async fn changed(&self, name: &LockName) {
@@ -89,5 +75,29 @@ impl Backend for Faulty {
 
     async fn close(&self) -> Result<()> {
         self.inner.close().await
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Admin for Faulty {
+    async fn probe(&self) -> Result<Role> {
+        self.line.carry(None, Op::Probe, admin(&*self.inner).probe()).await
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        self.line.carry(None, Op::Names, admin(&*self.inner).names(kind, prefix)).await
+    }
+
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        self.line.carry(None, Op::Note, admin(&*self.inner).note(name)).await
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        self.line.carry(None, Op::Time, admin(&*self.inner).time()).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.line.carry(None, Op::Diagnose, admin(&*self.inner).diagnose()).await
     }
 }

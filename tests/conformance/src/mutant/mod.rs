@@ -17,12 +17,15 @@ use std::{
 use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, LockName, Result, Tick,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Hint, Inspection, Mode, Note, Released, Role},
+    spi::{
+        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Hint, Inspection, Mode, Note, Released, Role,
+    },
 };
 use tokio::{task::JoinHandle, time::timeout};
 
 use self::claim::MutantClaim;
 pub use self::flaw::Flaw;
+use crate::admin::admin;
 
 /// A day of 2026.
 const FROZEN: Duration = Duration::from_secs(1_790_000_000);
@@ -173,30 +176,9 @@ impl Backend for Mutant {
         released
     }
 
-    async fn probe(&self) -> Result<Role> {
-        self.inner.probe().await
-    }
-
-    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
-        self.inner.names(kind, prefix).await
-    }
-
-    async fn note(&self, name: &LockName) -> Result<Note> {
-        if matches!(self.mutation.flaw, Flaw::NoteIsReplaced | Flaw::NoteOfAnybody) {
-            return Ok(lock(&self.mutation.shared.notes).get(name).cloned().unwrap_or_default());
-        }
-        self.inner.note(name).await
-    }
-
-    async fn time(&self) -> Result<SystemTime> {
-        if self.mutation.flaw == Flaw::FrozenClock {
-            return Ok(SystemTime::UNIX_EPOCH + FROZEN);
-        }
-        self.inner.time().await
-    }
-
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.inner.diagnose().await
+    fn admin(&self) -> Option<&dyn Admin> {
+        self.inner.admin()?;
+        Some(self)
     }
 
     async fn changed(&self, name: &LockName) {
@@ -205,6 +187,36 @@ impl Backend for Mutant {
 
     async fn close(&self) -> Result<()> {
         self.inner.close().await
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Admin for Mutant {
+    async fn probe(&self) -> Result<Role> {
+        admin(&*self.inner).probe().await
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        admin(&*self.inner).names(kind, prefix).await
+    }
+
+    async fn note(&self, name: &LockName) -> Result<Note> {
+        if matches!(self.mutation.flaw, Flaw::NoteIsReplaced | Flaw::NoteOfAnybody) {
+            return Ok(lock(&self.mutation.shared.notes).get(name).cloned().unwrap_or_default());
+        }
+        admin(&*self.inner).note(name).await
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        if self.mutation.flaw == Flaw::FrozenClock {
+            return Ok(SystemTime::UNIX_EPOCH + FROZEN);
+        }
+        admin(&*self.inner).time().await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        admin(&*self.inner).diagnose().await
     }
 }
 

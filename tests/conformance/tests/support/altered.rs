@@ -1,12 +1,12 @@
 //! The memory store with another descriptor, and claims that differ from its own.
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use lockkit_conformance::{BoxError, Harness, Hook, Store, stores::MemoryStore};
 use lockkit_core::{
-    FencingToken, Kind, LockName, Result,
-    spi::{Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, Note, Released, Role},
+    FencingToken, LockName, Result,
+    spi::{Admin, Backend, Claim, ClaimSpec, Descriptor, Inspection, Released},
 };
 
 /// Makes a claim on the memory store.
@@ -105,24 +105,8 @@ impl Backend for Altered {
         self.inner.force_release(name, token).await
     }
 
-    async fn probe(&self) -> Result<Role> {
-        self.inner.probe().await
-    }
-
-    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
-        self.inner.names(kind, prefix).await
-    }
-
-    async fn note(&self, name: &LockName) -> Result<Note> {
-        self.inner.note(name).await
-    }
-
-    async fn time(&self) -> Result<SystemTime> {
-        self.inner.time().await
-    }
-
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.inner.diagnose().await
+    fn admin(&self) -> Option<&dyn Admin> {
+        self.inner.admin()
     }
 
     async fn changed(&self, name: &LockName) {

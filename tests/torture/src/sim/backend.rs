@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use lockkit::{
     Error, FencingToken, LockName, OwnerId, Released, Result,
     spi::{
-        Attempt, Backend, Claim, ClaimSpec, Descriptor, Grant, Inspection, Lease, Note, Noted, Outsiders,
-        Pulse, Reissued, Role, Wait,
+        Admin, Attempt, Backend, Claim, ClaimSpec, Descriptor, Grant, Inspection, Lease, Note, Noted,
+        Outsiders, Pulse, Reissued, Role, Wait,
     },
 };
 use tokio::{
@@ -64,12 +64,19 @@ impl Backend for Simulator {
             .await
     }
 
-    async fn probe(&self) -> Result<Role> {
-        self.link.carry(Sort::Other, PATIENCE, async { (Role::Primary, Wakes::new()) }).await
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
     }
 
     async fn close(&self) -> Result<()> {
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Admin for Simulator {
+    async fn probe(&self) -> Result<Role> {
+        self.link.carry(Sort::Other, PATIENCE, async { (Role::Primary, Wakes::new()) }).await
     }
 }
 
