@@ -28,7 +28,7 @@ impl spi::Claim for Claim {
                 (row.owner, row.token) = (spec.owner, row.token + 1);
             }
             row.end = row.end.max(now.after(spec.ttl));
-            Attempt::Granted(Grant { token: FencingToken::new(row.token), lease: Lease::For(spec.ttl) })
+            Attempt::Granted(Grant::new(FencingToken::new(row.token), Lease::For(spec.ttl)))
         }))
     }
 

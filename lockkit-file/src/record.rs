@@ -371,7 +371,7 @@ impl Record {
 
 impl Holding {
     fn grant(&self) -> Grant {
-        Grant { token: FencingToken::new(self.token), lease: Lease::Session }
+        Grant::new(FencingToken::new(self.token), Lease::Session)
     }
 
     fn describe(&self, now: &Now) -> Holder {

@@ -247,7 +247,7 @@ impl RedisClaim {
             self.reach = None;
         }
         let token = u64::try_from(fence).map_err(|_| nonsense())?;
-        Ok(Grant { token: FencingToken::new(token), lease })
+        Ok(Grant::new(FencingToken::new(token), lease))
     }
 
     fn refused(&self, refusal: Acquired) -> Error {

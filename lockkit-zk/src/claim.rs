@@ -192,7 +192,7 @@ impl QueueClaim {
             place.stop_waiting();
         }
         let token = FencingToken::new(stand.created.cast_unsigned());
-        Attempt::Granted(Grant { token, lease: stand.session.lease(self.spec.clock) })
+        Attempt::Granted(Grant::new(token, stand.session.lease(self.spec.clock)))
     }
 
     /// Leaves nothing behind, or says that it did.

@@ -107,7 +107,7 @@ impl UnfairClaim {
         }
         (self.watching, self.granted) = (None, true);
         let token = FencingToken::new(stand.created.cast_unsigned());
-        Ok(Attempt::Granted(Grant { token, lease: stand.session.lease(self.spec.clock) }))
+        Ok(Attempt::Granted(Grant::new(token, stand.session.lease(self.spec.clock))))
     }
 
     /// Sets a watch on the holder's node; `false` if there is none any more.

@@ -106,7 +106,7 @@ impl Row {
 
     fn granted(&self, token: i64) -> Attempt {
         let token = FencingToken::new(token.cast_unsigned());
-        Attempt::Granted(Grant { token, lease: Lease::For(self.lease) })
+        Attempt::Granted(Grant::new(token, Lease::For(self.lease)))
     }
 
     /// An `UPDATE`: it never makes a row that is gone.

@@ -50,7 +50,7 @@ struct InstantClaim(Duration);
 #[async_trait]
 impl Claim for InstantClaim {
     async fn attempt(&mut self, _: Wait) -> Result<Attempt> {
-        Ok(Attempt::Granted(Grant { token: FencingToken::new(1), lease: Lease::For(self.0) }))
+        Ok(Attempt::Granted(Grant::new(FencingToken::new(1), Lease::For(self.0))))
     }
 
     async fn keep_alive(&mut self) -> Result<Pulse> {

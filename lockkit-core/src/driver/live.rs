@@ -14,7 +14,6 @@ use super::{locker_state::LockerState, within::within};
 use crate::{
     error::{Error, ErrorKind, Result},
     spi::{Attachment, Attempt, Claim, ClaimSpec, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait},
-    token::OwnerId,
 };
 
 /// A claim, its requests bounded in time and their panics caught. A shutdown waits until none lives.
@@ -67,11 +66,6 @@ impl LiveClaim {
     /// A panic here gives nothing more than no attachment.
     pub(crate) fn attachment(&self) -> Option<Arc<dyn Attachment>> {
         catch_unwind(AssertUnwindSafe(|| self.claim.attachment())).ok().flatten()
-    }
-
-    /// A panic here leaves the owner of the claim.
-    pub(crate) fn recorded_owner(&self) -> Option<OwnerId> {
-        catch_unwind(AssertUnwindSafe(|| self.claim.recorded_owner())).ok().flatten()
     }
 
     /// A watch that panics tells nothing any more; the poll goes on.

@@ -109,7 +109,7 @@ impl<'a> PendingClaim<'a> {
             return Err(Error::new(ErrorKind::Unexpected, "a lock that was never held is in use"));
         };
         if let State::Idle(claim) = std::mem::replace(&mut self.state, State::Gone) {
-            held.record(claim.attachment(), claim.recorded_owner());
+            held.record(claim.attachment(), grant.owner);
             *slot = Some(claim);
         }
         drop(slot);

@@ -288,8 +288,8 @@ async fn compete(fake: &Fake, spec: &ClaimSpec, inner: &mut dyn Claim, wait: Wai
             fake.ignore(spec.owner);
         }
         match answer {
-            Attempt::Granted(Grant { token, lease }) => {
-                return Ok(Attempt::Granted(Grant { token, lease: fake.lease(lease) }));
+            Attempt::Granted(Grant { token, lease, .. }) => {
+                return Ok(Attempt::Granted(Grant::new(token, fake.lease(lease))));
             }
             Attempt::Busy { .. } if fake.kind == Kind::Memory => return Ok(answer),
             Attempt::Busy { queued, .. } if Instant::now() >= stop => {
@@ -364,8 +364,8 @@ impl Claim for FakeClaim {
             inner.reissue(&fake.told(to), outsiders).await
         };
         match fake.play(Op::Reissue, former.owner, hand_over).await? {
-            Reissued::Granted(Grant { token, lease }) => {
-                Ok(Reissued::Granted(Grant { token, lease: fake.lease(lease) }))
+            Reissued::Granted(Grant { token, lease, .. }) => {
+                Ok(Reissued::Granted(Grant::new(token, fake.lease(lease))))
             }
             other => Ok(other),
         }

@@ -265,7 +265,7 @@ impl Holding {
     }
 
     fn grant(&self, now: Tick) -> Grant {
-        Grant { token: self.token, lease: self.lease(now) }
+        Grant::new(self.token, self.lease(now))
     }
 
     fn lease(&self, now: Tick) -> Lease {

@@ -234,8 +234,9 @@ impl Ballot {
 
     /// The grant of a ballot that was won. It lasts for as long as `need` members do: at least one of the best of them
     /// is in every other quorum.
-    pub(super) fn grant(&self) -> Option<Grant> {
-        Some(Grant { token: self.token?, lease: self.last_part()?.proven() })
+    pub(super) fn grant(&self, asked_as: OwnerId) -> Option<Grant> {
+        let owner = (self.owner != asked_as).then_some(self.owner);
+        Some(Grant { owner, ..Grant::new(self.token?, self.last_part()?.proven()) })
     }
 
     /// The part with which the grant ends.

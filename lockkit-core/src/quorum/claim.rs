@@ -69,7 +69,7 @@ impl QuorumClaim {
     /// What was won before, confirmed by its members: with the same token, or `None` if it is gone.
     async fn confirm(&mut self) -> Result<Option<Grant>> {
         match self.beat(None).await? {
-            Some(Pulse::Alive(_)) => Ok(self.ballot.as_ref().and_then(Ballot::grant)),
+            Some(Pulse::Alive(_)) => Ok(self.ballot.as_ref().and_then(|ballot| ballot.grant(self.spec.owner))),
             Some(Pulse::Lost(_)) | None => Ok(None),
         }
     }
@@ -105,9 +105,10 @@ impl Claim for QuorumClaim {
         };
         ballot.resume();
         ballot.begin_call();
+        let asked_as = self.spec.owner;
         let ballot = self.ballot.insert(ballot);
         let won = drive(ballot, self.budget.clock, Ballot::elect).await;
-        if won && let Some(grant) = ballot.grant() {
+        if won && let Some(grant) = ballot.grant(asked_as) {
             return Ok(Attempt::Granted(grant));
         }
         let now = self.budget.clock.now();
@@ -140,11 +141,6 @@ impl Claim for QuorumClaim {
             }
             None => Err(failure::of_release(&self.members, ballot)),
         }
-    }
-
-    fn recorded_owner(&self) -> Option<OwnerId> {
-        let won = self.ballot.as_ref().filter(|ballot| ballot.is_won())?;
-        (won.owner != self.spec.owner).then_some(won.owner)
     }
 }
 

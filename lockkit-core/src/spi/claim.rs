@@ -89,12 +89,6 @@ pub trait Claim: fmt::Debug + Send + 'static {
         None
     }
 
-    /// The owner that the store knows the grant by, if that is not the one of the [`ClaimSpec`]. Asked once, right
-    /// after the grant.
-    fn recorded_owner(&self) -> Option<OwnerId> {
-        None
-    }
-
     /// Renews the lease of a grant, once, for `lease` instead of the claim's ttl. Only where the capability `extend`
     /// is on.
     ///
@@ -266,6 +260,16 @@ pub struct Grant {
     pub token: FencingToken,
     /// How long it is good for.
     pub lease: Lease,
+    /// The owner that the store knows the grant by, if that is not the one of the [`ClaimSpec`].
+    pub owner: Option<OwnerId>,
+}
+
+impl Grant {
+    /// A grant to the owner of the [`ClaimSpec`].
+    #[must_use]
+    pub const fn new(token: FencingToken, lease: Lease) -> Self {
+        Self { token, lease, owner: None }
+    }
 }
 
 /// How long a grant is good for.

@@ -119,7 +119,7 @@ impl LeaseClaim {
                 }
                 (self.fence, self.raised) = (Some(fence), None);
                 let (token, lease) = (FencingToken::new(fence), Lease::For(self.spec.ttl));
-                Ok(Attempt::Granted(Grant { token, lease }))
+                Ok(Attempt::Granted(Grant::new(token, lease)))
             }
             Answer::Busy { .. } | Answer::Locked => {
                 match &self.place {
@@ -164,7 +164,7 @@ impl LeaseClaim {
                     heir.fence = Some(fence);
                     *self = heir;
                     let (token, lease) = (FencingToken::new(fence), Lease::For(self.spec.ttl));
-                    return Ok(Reissued::Granted(Grant { token, lease }));
+                    return Ok(Reissued::Granted(Grant::new(token, lease)));
                 }
                 Some(Passed::Freed) => {
                     (self.place, self.fence, self.raised, self.heir) = (None, None, None, None);

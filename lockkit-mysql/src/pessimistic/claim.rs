@@ -144,7 +144,7 @@ impl RowClaim {
     }
 
     fn granted(&self, fence: u64, at: Tick) -> Attempt {
-        Attempt::Granted(Grant { token: FencingToken::new(fence), lease: self.lease(at) })
+        Attempt::Granted(Grant::new(FencingToken::new(fence), self.lease(at)))
     }
 
     fn lease(&self, at: Tick) -> Lease {
@@ -400,7 +400,7 @@ impl Claim for RowClaim {
         let new = Arc::new(Mutex::new(held.bequeath(Arc::clone(&heir))));
         self.stage = Stage::Held(Arc::clone(&new), Arc::new(LockTransaction::new(&new)));
         (self.spec, self.key) = (to.clone(), heir);
-        Ok(Reissued::Granted(Grant { token, lease: self.lease(at) }))
+        Ok(Reissued::Granted(Grant::new(token, self.lease(at))))
     }
 
     async fn release(&mut self) -> Result<Released> {

@@ -76,10 +76,6 @@ impl Claim for FaultyClaim {
         answer
     }
 
-    fn recorded_owner(&self) -> Option<OwnerId> {
-        self.inner.recorded_owner()
-    }
-
     fn attachment(&self) -> Option<Arc<dyn Attachment>> {
         self.inner.attachment()
     }

@@ -211,7 +211,7 @@ impl Claim for MutantClaim {
             Attempt::Granted(grant) => Ok(Attempt::Granted(self.distorted(grant).await?)),
             Attempt::Busy { .. } if self.flaw() == Flaw::NoRecheckAfterWait && self.attempts > 1 => {
                 let token = FencingToken::new(MADE_UP);
-                Ok(Attempt::Granted(Grant { token, lease: Lease::For(self.spec.ttl) }))
+                Ok(Attempt::Granted(Grant::new(token, Lease::For(self.spec.ttl))))
             }
             busy => Ok(busy),
         }
@@ -288,10 +288,6 @@ impl Claim for MutantClaim {
         self.spec = to.clone();
         (self.unanswered, self.unreleased) = (false, false);
         Ok(Reissued::Granted(self.distorted(grant).await?))
-    }
-
-    fn recorded_owner(&self) -> Option<OwnerId> {
-        self.inner.recorded_owner()
     }
 
     fn attachment(&self) -> Option<Arc<dyn Attachment>> {

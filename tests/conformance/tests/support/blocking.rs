@@ -72,9 +72,9 @@ impl BlockingClaim {
         loop {
             let at = self.spec.clock.now();
             let retry_after = match self.inner.attempt(Wait::Queue).await? {
-                Attempt::Granted(Grant { token, lease: Lease::For(lasts) }) => {
+                Attempt::Granted(Grant { token, lease: Lease::For(lasts), .. }) => {
                     // Counted from before the wait, it might have ended.
-                    return Ok(Attempt::Granted(Grant { token, lease: Lease::Proven { at, lasts } }));
+                    return Ok(Attempt::Granted(Grant::new(token, Lease::Proven { at, lasts })));
                 }
                 granted @ Attempt::Granted(_) => return Ok(granted),
                 Attempt::Busy { retry_after, .. } => retry_after,

@@ -267,7 +267,7 @@ impl Claim for SessionClaim {
         self.session = Some(session);
         let lease = self.client.lease();
         match self.client.server.with_claim(session, &self.spec, async |claim| claim.attempt(wait).await) {
-            Some(Ok(Attempt::Granted(Grant { token, .. }))) => Ok(Attempt::Granted(Grant { token, lease })),
+            Some(Ok(Attempt::Granted(Grant { token, .. }))) => Ok(Attempt::Granted(Grant::new(token, lease))),
             Some(Ok(Attempt::Busy { queued, .. })) => Ok(Attempt::Busy { queued, retry_after: None }),
             Some(Err(error)) => Err(error),
             // The next heartbeat finds it out and opens another one.

@@ -265,7 +265,7 @@ impl Row {
 
 impl Holding {
     fn grant(&self, sort: StoreSort, now: Instant) -> Grant {
-        Grant { token: FencingToken::new(self.token), lease: self.lease(sort, now) }
+        Grant::new(FencingToken::new(self.token), self.lease(sort, now))
     }
 
     fn lease(&self, sort: StoreSort, now: Instant) -> Lease {
