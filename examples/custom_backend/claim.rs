@@ -1,5 +1,7 @@
 //! One owner who wants a row of the table, or has it.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use lockkit::{
     FencingToken, Result,
@@ -32,7 +34,7 @@ impl spi::Claim for Claim {
         }))
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
+    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
         let Self { table, spec } = self;
         Ok(table.with(&spec.name, |row, now| {
             if now >= row.end || row.owner != spec.owner {

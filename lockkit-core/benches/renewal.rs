@@ -29,7 +29,7 @@ fn renewal(c: &mut Criterion) {
         let mut bare = claim(&*backend, &name(Kind::Election), 1, Mode::Exclusive);
         runtime.block_on(bare.attempt(Wait::No)).unwrap();
         group.bench_function(BenchmarkId::new("bare claim call", store), |b| {
-            b.iter(|| runtime.block_on(bare.keep_alive()).unwrap());
+            b.iter(|| runtime.block_on(bare.renew(None)).unwrap());
         });
         let guard = runtime.block_on(Locker::from_dyn(backend).mutex("orders/42").unwrap().lock()).unwrap();
         group.bench_function(BenchmarkId::new("driver", store), |b| {

@@ -112,7 +112,7 @@ impl Claim for FileClaim {
             })
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
+    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
         consume_budget().await;
         let pulse = self.look()?;
         if let Pulse::Lost(_) = pulse {

@@ -316,12 +316,8 @@ impl Claim for RedisClaim {
         Ok(answer)
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
-        self.renew(self.spec.ttl).await
-    }
-
-    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
-        self.renew(lease).await
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+        self.renew_for(lease.unwrap_or(self.spec.ttl)).await
     }
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {

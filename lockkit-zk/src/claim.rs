@@ -1,6 +1,6 @@
 //! One owner in the queue of a lock, and holding it: exclusive, shared, or some permits.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit_core::{
@@ -272,7 +272,7 @@ impl Claim for QueueClaim {
         })
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
+    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
         let stand = self.place.as_ref().filter(|place| !place.is_gone()).and_then(Stand::of);
         let Some(stand) = stand else { return Ok(Pulse::Lost(self.loss())) };
         stand.pulse(self.spec.clock).await.map(|alive| alive.unwrap_or_else(|| Pulse::Lost(self.loss())))

@@ -1,6 +1,6 @@
 //! A mutex without a queue: one node at a fixed path, for which all race.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::future::join;
@@ -166,7 +166,7 @@ impl Claim for UnfairClaim {
             }
         }
         // Others are faster, again and again.
-        Ok(Attempt::Busy { queued: false, retry_after: Some(std::time::Duration::ZERO) })
+        Ok(Attempt::Busy { queued: false, retry_after: Some(Duration::ZERO) })
     }
 
     fn known_pulse(&mut self) -> Option<Result<Pulse>> {
@@ -176,7 +176,7 @@ impl Claim for UnfairClaim {
         })
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
+    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
         let stand = self.place.as_ref().filter(|place| !place.is_gone()).and_then(Stand::of);
         let Some(stand) = stand else { return Ok(Pulse::Lost(self.loss())) };
         stand.pulse(self.spec.clock).await.map(|alive| alive.unwrap_or_else(|| Pulse::Lost(self.loss())))

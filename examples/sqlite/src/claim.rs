@@ -51,7 +51,7 @@ impl Claim for SqliteClaim {
         self.database.write(not_after, move |file, now| row.attempt(file, now)).await
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
+    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
         let row = Arc::clone(&self.row);
         self.database.write(Tick::NEVER, move |file, now| row.keep_alive(file, now)).await
     }

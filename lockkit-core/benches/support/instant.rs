@@ -53,7 +53,7 @@ impl Claim for InstantClaim {
         Ok(Attempt::Granted(Grant::new(FencingToken::new(1), Lease::For(self.0))))
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
+    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
         Ok(Pulse::Alive(Lease::For(self.0)))
     }
 

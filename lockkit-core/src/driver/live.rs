@@ -33,17 +33,13 @@ impl LiveClaim {
         bounded(budget, self.claim.attempt(wait)).await
     }
 
-    pub(crate) async fn keep_alive(&mut self, budget: Duration) -> Result<Pulse> {
-        bounded(budget, self.claim.keep_alive()).await
+    pub(crate) async fn renew(&mut self, lease: Option<Duration>, budget: Duration) -> Result<Pulse> {
+        bounded(budget, self.claim.renew(lease)).await
     }
 
     /// A panic here leaves it to a request.
     pub(crate) fn known_pulse(&mut self) -> Option<Result<Pulse>> {
         catch_unwind(AssertUnwindSafe(|| self.claim.known_pulse())).ok().flatten()
-    }
-
-    pub(crate) async fn extend(&mut self, lease: Duration, budget: Duration) -> Result<Pulse> {
-        bounded(budget, self.claim.extend(lease)).await
     }
 
     pub(crate) async fn release(&mut self, budget: Duration) -> Result<Released> {

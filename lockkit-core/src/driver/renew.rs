@@ -180,10 +180,9 @@ async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Dura
         RenewKind::Keep | RenewKind::Look | RenewKind::Renew => None,
     };
     let known = if matches!(kind, RenewKind::Keep | RenewKind::Look) { claim.known_pulse() } else { None };
-    let pulse = match (known, lease) {
-        (Some(known), _) => known?,
-        (None, None) => claim.keep_alive(budget).await?,
-        (None, Some(lease)) => claim.extend(lease, budget).await?,
+    let pulse = match known {
+        Some(known) => known?,
+        None => claim.renew(lease, budget).await?,
     };
     match pulse {
         Pulse::Alive(lease) => {

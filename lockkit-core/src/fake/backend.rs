@@ -311,20 +311,16 @@ impl Claim for FakeClaim {
         fake.play(Op::Attempt, spec.owner, compete(fake, spec, &mut **inner, wait)).await
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
         let Self { fake, spec, inner, .. } = self;
         let renew = async {
             if lock(&fake.orders).dead_shard && spec.name.as_str().starts_with("dead") {
                 future::pending::<()>().await;
             }
-            inner.keep_alive().await
+            inner.renew(lease).await
         };
-        Ok(fake.pulse(fake.play(Op::KeepAlive, spec.owner, renew).await?))
-    }
-
-    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
-        let Self { fake, spec, inner, .. } = self;
-        Ok(fake.pulse(fake.play(Op::Extend, spec.owner, inner.extend(lease)).await?))
+        let op = if lease.is_none() { Op::KeepAlive } else { Op::Extend };
+        Ok(fake.pulse(fake.play(op, spec.owner, renew).await?))
     }
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {

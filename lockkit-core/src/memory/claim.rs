@@ -30,12 +30,11 @@ impl Claim for MemoryClaim {
         self.shared.with(|store, now, wakes| store.attempt(&self.spec, wait, now, wakes))
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
-        Ok(self.shared.with(|store, now, wakes| store.keep_alive(&self.spec, now, wakes)))
-    }
-
-    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
-        Ok(self.shared.with(|store, now, wakes| store.extend(&self.spec, lease, now, wakes)))
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+        Ok(self.shared.with(|store, now, wakes| match lease {
+            Some(lease) => store.extend(&self.spec, lease, now, wakes),
+            None => store.keep_alive(&self.spec, now, wakes),
+        }))
     }
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {

@@ -127,7 +127,7 @@ async fn c14_a_forced_release_wakes_the_one_that_lost_its_lock() {
     assert_eq!(memory.inspect(&name).await.unwrap().holders.len(), 1);
     assert_eq!(memory.force_release(&name, grant.token).await.unwrap(), Released::Freed);
     assert!(is_rung(&alarm).await);
-    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Lost(_)));
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
 }
 

@@ -69,7 +69,9 @@ impl QuorumClaim {
     /// What was won before, confirmed by its members: with the same token, or `None` if it is gone.
     async fn confirm(&mut self) -> Result<Option<Grant>> {
         match self.beat(None).await? {
-            Some(Pulse::Alive(_)) => Ok(self.ballot.as_ref().and_then(|ballot| ballot.grant(self.spec.owner))),
+            Some(Pulse::Alive(_)) => {
+                Ok(self.ballot.as_ref().and_then(|ballot| ballot.grant(self.spec.owner)))
+            }
             Some(Pulse::Lost(_)) | None => Ok(None),
         }
     }
@@ -122,12 +124,8 @@ impl Claim for QuorumClaim {
         Err(if left >= need { error.with_outcome_unknown() } else { error })
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
-        Ok(self.beat(None).await?.unwrap_or(Pulse::Lost(LossReason::Evicted)))
-    }
-
-    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
-        Ok(self.beat(Some(lease)).await?.unwrap_or(Pulse::Lost(LossReason::Evicted)))
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+        Ok(self.beat(lease).await?.unwrap_or(Pulse::Lost(LossReason::Evicted)))
     }
 
     async fn release(&mut self) -> Result<Released> {

@@ -193,16 +193,9 @@ impl Claim for LateClaim {
         claim.attempt(wait).await
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
         match &mut self.claim {
-            Some(claim) => claim.keep_alive().await,
-            None => Ok(Pulse::Lost(LossReason::Evicted)),
-        }
-    }
-
-    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
-        match &mut self.claim {
-            Some(claim) => claim.extend(lease).await,
+            Some(claim) => claim.renew(lease).await,
             None => Ok(Pulse::Lost(LossReason::Evicted)),
         }
     }

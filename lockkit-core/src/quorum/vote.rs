@@ -329,9 +329,9 @@ async fn carry(
 ) -> (Box<dyn Claim>, Answer) {
     let answer = match request {
         Request::Ask => Answer::Asked(sent, bounded(budget, claim.attempt(Wait::No)).await),
-        Request::Beat(None, call) => Answer::Beaten(sent, bounded(budget, claim.keep_alive()).await, call),
+        Request::Beat(None, call) => Answer::Beaten(sent, bounded(budget, claim.renew(None)).await, call),
         Request::Beat(Some(lease), call) => {
-            Answer::Beaten(sent, bounded(budget, claim.extend(lease)).await, call)
+            Answer::Beaten(sent, bounded(budget, claim.renew(Some(lease))).await, call)
         }
         Request::Raise(floor) => Answer::Raised(bounded(budget, claim.raise_fence(floor)).await),
         Request::Release => Answer::Released(bounded(budget, claim.release()).await),

@@ -16,7 +16,7 @@ use crate::{
 ///
 /// The core never drops a call because a *caller* was cancelled: an abandoned call is finished in the background. It
 /// may drop a call at `op_timeout`. That equals an unknown outcome, and the claim must stay usable: the core calls
-/// `attempt`, `keep_alive` or `release` on it again.
+/// `attempt`, `renew` or `release` on it again.
 #[async_trait]
 pub trait Claim: fmt::Debug + Send + 'static {
     /// Tries once to get the lock.
@@ -38,7 +38,8 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been applied.
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt>;
 
-    /// Renews or validates the lease of a grant.
+    /// Renews or validates the lease of a grant: for the claim's ttl, or for `lease`, which is asked for only where the
+    /// capability `extend` is on.
     ///
     /// # Behavior
     /// * Never shortens a lease that was confirmed, and never re-creates what is gone.
@@ -46,11 +47,11 @@ pub trait Claim: fmt::Debug + Send + 'static {
     ///
     /// # Errors
     /// Every error means *unknown*: the lease is neither extended nor ended by it.
-    async fn keep_alive(&mut self) -> Result<Pulse>;
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse>;
 
     /// What a renewal would answer, if the backend knows that without a request, because it keeps up the leases of all its
     /// claims together. The core asks for this when a renewal falls due, and calls
-    /// [`keep_alive`](Self::keep_alive) if there is none, and whenever the user renews.
+    /// [`renew`](Self::renew) if there is none, and whenever the user renews.
     ///
     /// # Behavior
     /// * A grant that is gone from the store is known to be gone within a bounded time, which the backend documents. The
@@ -87,19 +88,6 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// What the holder gets from the store beside the lock. Asked once, right after the grant.
     fn attachment(&self) -> Option<Arc<dyn Attachment>> {
         None
-    }
-
-    /// Renews the lease of a grant, once, for `lease` instead of the claim's ttl. Only where the capability `extend`
-    /// is on.
-    ///
-    /// # Behavior
-    /// * As [`keep_alive`](Self::keep_alive): it never shortens a lease and never re-creates one.
-    ///
-    /// # Errors
-    /// Every error means *unknown*: the lease is neither extended nor ended by it.
-    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
-        let _ = lease;
-        Err(Error::unsupported("a lease of another length"))
     }
 
     /// Raises the token of a held grant to `floor`, unless it is that large already, and answers the token that the

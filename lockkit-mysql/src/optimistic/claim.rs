@@ -215,11 +215,8 @@ impl Claim for LeaseClaim {
         }
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
-        self.extend(self.spec.ttl).await
-    }
-
-    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+        let lease = lease.unwrap_or(self.spec.ttl);
         let Some(fences) = self.fences() else { return Ok(Pulse::Lost(LossReason::Evicted)) };
         if lease > LONGEST {
             let reason =

@@ -221,7 +221,7 @@ impl RowClaim {
     }
 
     /// Asks whether the lock stands, and sees to it that it stands for `extension`.
-    async fn renew(&mut self, extension: Option<Duration>) -> Result<Pulse> {
+    async fn look_after(&mut self, extension: Option<Duration>) -> Result<Pulse> {
         let Stage::Held(held, _) = &self.stage else { return Ok(Pulse::Lost(LossReason::SessionLost)) };
         // In line with the user's statements: short ones without a pause between them shall not keep it away.
         let Ok(mut hold) = timeout(self.patience(), held.lock()).await else {
@@ -317,18 +317,15 @@ impl Claim for RowClaim {
         Ok(self.wait_out(hold, end_of(open)).await?.unwrap_or(BUSY))
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
-        self.renew(None).await
-    }
-
-    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+        let Some(lease) = lease else { return self.look_after(None).await };
         if lease > LONGEST {
             let reason = format!("a lease of {lease:?} is longer than this store keeps one: {LONGEST:?}");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         if self.store.pool.config().strict_lease {
             // What is lost must not be kept from the next one. Written down before anybody relies on it.
-            let pulse = self.renew(None).await?;
+            let pulse = self.look_after(None).await?;
             if matches!(pulse, Pulse::Lost(_)) {
                 return Ok(pulse);
             }
@@ -336,7 +333,7 @@ impl Claim for RowClaim {
             let mut side = self.store.pool.get_side(self.patience()).await?;
             self.store.pool.checked(side.script(&keep_open).await, Phase::Write, "extending the lease")?;
         }
-        self.renew(Some(lease)).await
+        self.look_after(Some(lease)).await
     }
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
@@ -348,7 +345,7 @@ impl Claim for RowClaim {
         }
         // Only what was raised while the row was locked, was the holder's.
         let (Pulse::Alive(_), Stage::Held(hold, _)) =
-            (self.renew(None).await.map_err(Error::with_outcome_unknown)?, &self.stage)
+            (self.look_after(None).await.map_err(Error::with_outcome_unknown)?, &self.stage)
         else {
             return Ok(None);
         };

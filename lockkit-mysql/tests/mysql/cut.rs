@@ -71,7 +71,7 @@ async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
             let was_dropped = match round % 4 {
                 0 => cut(victim.attempt(Wait::No), polls, late).await.is_none(),
                 1 => cut(backend.inspect(name), polls, late).await.is_none(),
-                2 => cut(held[(round / 4) % 4].1.keep_alive(), polls, late).await.is_none(),
+                2 => cut(held[(round / 4) % 4].1.renew(None), polls, late).await.is_none(),
                 _ => cut(backend.force_release(&mutex("nobody's"), last.unwrap_or(held[0].2)), polls, late)
                     .await
                     .is_none(),
@@ -84,7 +84,7 @@ async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
                     let seen = backend.inspect(name).await.unwrap().holders;
                     assert_eq!((seen[0].token, seen[0].label.as_ref()), (Some(*token), Some(&*label)));
                 }
-                1 => assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_))),
+                1 => assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_))),
                 _ => {
                     busy(crate::support::claim(&backend, name.as_str()).attempt(Wait::No).await);
                     let fresh = next_token(&backend, "fresh").await;

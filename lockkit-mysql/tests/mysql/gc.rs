@@ -59,7 +59,7 @@ async fn c4_garbage_collection_removes_old_rows_only(flavor: SqlFlavor) {
     assert_eq!(kept, ["ahead", "live", "touched", "young"]);
     assert!(next_token(&backend, "ahead").await.get() > ahead);
     // Its fence was changed, so it is no longer the one that was granted.
-    assert!(matches!(live.keep_alive().await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(live.renew(None).await.unwrap(), Pulse::Lost(_)));
 }
 
 async fn c4_a_reader_keeps_the_row_of_its_name(flavor: SqlFlavor) {
@@ -70,7 +70,7 @@ async fn c4_a_reader_keeps_the_row_of_its_name(flavor: SqlFlavor) {
         let token = granted(holder.attempt(Wait::No).await).token;
         admin.run(format!("UPDATE {} SET {AGED}", bed.table("lock"))).await;
         assert_eq!(backend.collect_garbage().await.unwrap(), 0, "{mode:?}");
-        assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)), "{mode:?}");
+        assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)), "{mode:?}");
         holder.release().await.unwrap();
         admin.run(format!("UPDATE {} SET {AGED}", bed.table("lock"))).await;
         assert_eq!(backend.collect_garbage().await.unwrap(), 1, "{mode:?}");

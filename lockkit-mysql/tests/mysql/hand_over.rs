@@ -67,7 +67,7 @@ async fn a_hand_over_is_one_statement(flavor: SqlFlavor) {
     }
     let token = claim.raise_fence(FencingToken::new(0)).await.unwrap().unwrap();
     asked("a token that is raised").await;
-    assert!(matches!(claim.extend(TTL * 2).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(claim.renew(Some(TTL * 2)).await.unwrap(), Pulse::Alive(_)));
     asked("an extension").await;
     backend.probe().await.unwrap();
     asked("a sign of life").await;
@@ -136,7 +136,7 @@ async fn c5_a_late_hand_over_after_the_release_gives_nothing_to_anybody(flavor: 
         if error.is_temporary() || error.is_outcome_unknown() { Ok(Released::NotHeld) } else { Err(error) }
     });
     assert_eq!(released.unwrap(), Released::NotHeld);
-    assert!(matches!(other.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(other.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(other.release().await.unwrap(), Released::Freed);
 }
 
@@ -193,7 +193,7 @@ async fn c1_a_hand_over_waits_for_its_row_and_is_whole_or_not_at_all(flavor: Sql
     let refused = claim.reissue(&spec("a"), Outsiders::Wait).await.unwrap_err();
     assert!(refused.is_temporary() && !refused.is_outcome_unknown(), "{refused}");
     locked.run("ROLLBACK").await;
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)), "the refusal ended the lease");
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)), "the refusal ended the lease");
     assert_eq!(row(&bed, &mut admin, "a").await, (to.owner.to_string(), grant.token.get()));
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
@@ -296,7 +296,7 @@ async fn c3_the_new_owner_has_its_own_lease(flavor: SqlFlavor) {
         assert_eq!(grant.lease, Lease::For(ttl));
         for renewed in [false, true] {
             if renewed {
-                assert_eq!(claim.keep_alive().await.unwrap(), Pulse::Alive(Lease::For(ttl)));
+                assert_eq!(claim.renew(None).await.unwrap(), Pulse::Alive(Lease::For(ttl)));
             }
             let left = backend.inspect(&mutex("a")).await.unwrap().holders[0].remaining.unwrap();
             assert!(left <= ttl && left > ttl - SOON.min(ttl / 2), "{left:?} of {ttl:?}");
@@ -350,7 +350,7 @@ async fn c4_a_raised_token_without_an_answer_is_known_to_all_requests(flavor: Sq
         };
         unanswered(claim.raise_fence(floor), is_over).await;
         proxy.heal();
-        assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)), "{kind} {is_applied}");
+        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)), "{kind} {is_applied}");
         let expected = if is_applied { floor } else { token };
         if kind == Kind::Mutex {
             assert!(hand_over(&mut *claim, "a").await.0 > expected);
@@ -377,7 +377,7 @@ async fn c4_raised_tokens_of_readers_are_below_the_next_writers(flavor: SqlFlavo
     let seen = backend.inspect(&name).await.unwrap().holders;
     let tokens: BTreeSet<_> = seen.iter().filter_map(|holder| holder.token).collect();
     assert_eq!(tokens, [untouched, floor].into());
-    assert!(matches!(first.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(first.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert!(granted(third.attempt(Wait::No).await).token > floor);
     for claim in [&mut first, &mut second, &mut third] {
         assert_eq!(claim.release().await.unwrap(), Released::Freed);

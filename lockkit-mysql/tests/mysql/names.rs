@@ -77,7 +77,7 @@ async fn all_at_once(bed: &Bed) {
     }
     for (name, claim, token) in &mut held {
         busy(crate::support::claim(&there, name).attempt(Wait::No).await);
-        assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)), "{name:?}");
+        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)), "{name:?}");
         let seen = there.inspect(&mutex(name)).await.unwrap();
         assert_eq!(
             seen.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(),

@@ -137,7 +137,7 @@ async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
         let row = format!("WHERE kind='{kind}' AND name='a'");
         other.run(format!("UPDATE {table} SET expires_us={NOW}+{} {row}", longer.as_micros())).await;
         let renewal = tokio::spawn(async move {
-            let pulse = held.keep_alive().await;
+            let pulse = held.renew(None).await;
             (pulse, held)
         });
         let waits = format!(
@@ -168,7 +168,7 @@ async fn c2_a_late_renewal_revives_nothing(flavor: SqlFlavor) {
         let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
         granted(held.attempt(Wait::No).await);
         admin.run(format!("UPDATE {table} SET expires_us={NOW}-1 WHERE kind='{kind}'")).await;
-        let pulse = held.keep_alive().await.unwrap();
+        let pulse = held.renew(None).await.unwrap();
         assert!(matches!(pulse, Pulse::Lost(_)), "{pulse:?}");
         let live: u64 = admin.one(format!("SELECT COUNT(*) FROM {table} WHERE expires_us>{NOW}")).await;
         assert_eq!(live, 0);

@@ -102,8 +102,8 @@ async fn c1_a_demoted_server_grants_nothing_to_those_who_may_write_to_it(flavor:
         assert_demoted(newcomer.attempt(Wait::No).await);
     }
     for holder in [&mut mutex_holder, &mut reader] {
-        assert_demoted(holder.keep_alive().await);
-        assert_demoted(holder.extend(TTL * 2).await);
+        assert_demoted(holder.renew(None).await);
+        assert_demoted(holder.renew(Some(TTL * 2)).await);
         assert_demoted(holder.raise_fence(FencingToken::new(token.get() + 1_000_000)).await);
     }
     assert_demoted(mutex_holder.write_note(&Note::new(1, "a".to_owned())).await);
@@ -116,7 +116,7 @@ async fn c1_a_demoted_server_grants_nothing_to_those_who_may_write_to_it(flavor:
     assert_eq!(admin.one::<u64>(&granted_since).await, 2, "the rows of the reader and of the known name");
     admin.run("SET GLOBAL read_only=0").await;
     for holder in [&mut mutex_holder, &mut reader] {
-        assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
     }
     next_token(&backend, "new").await;

@@ -56,7 +56,7 @@ async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
             let used = async {
                 let mut free = claim_in(&backend, kind, name, mode);
                 granted(free.attempt(Wait::No).await);
-                assert!(matches!(free.keep_alive().await.unwrap(), Pulse::Alive(_)));
+                assert!(matches!(free.renew(None).await.unwrap(), Pulse::Alive(_)));
                 assert_eq!(backend.inspect(&in_kind(kind, name)).await.unwrap().holders.len(), 1);
                 busy(claim_in(&backend, kind, name, against(mode)).attempt(Wait::No).await);
                 assert_eq!(free.release().await.unwrap(), Released::Freed);
@@ -85,9 +85,9 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
     admin.run("SET GLOBAL general_log=1").await;
     for (kind, name, mode, claim) in &mut held {
         busy(claim_in(&backend, *kind, name, against(*mode)).attempt(Wait::No).await);
-        claim.keep_alive().await.unwrap();
+        claim.renew(None).await.unwrap();
         // Twice at once has nothing to gain, and asks for each.
-        claim.keep_alive().await.unwrap();
+        claim.renew(None).await.unwrap();
         let seen = backend.inspect(&in_kind(*kind, name)).await.unwrap();
         backend.force_release(&in_kind(*kind, name), seen.holders[0].token.unwrap()).await.unwrap();
         granted(claim.attempt(Wait::No).await);

@@ -75,14 +75,14 @@ async fn c10_a_runtime_that_stands_still_holds_up_no_renewal_of_another(flavor: 
     granted(one.attempt(Wait::No).await);
     granted(other.attempt(Wait::No).await);
     let stopped = idle_runtime();
-    let mut renewal = Box::pin(async move { one.keep_alive().await });
+    let mut renewal = Box::pin(async move { one.renew(None).await });
     let (stopped, renewal) = spawn_blocking(move || {
         stopped.block_on(begin(renewal.as_mut()));
         (stopped, renewal)
     })
     .await
     .unwrap();
-    let pulse = within(SOON, "a renewal", other.keep_alive()).await.unwrap();
+    let pulse = within(SOON, "a renewal", other.renew(None)).await.unwrap();
     assert!(matches!(pulse, Pulse::Alive(_)), "{pulse:?}");
     drop(renewal);
     spawn_blocking(move || drop(stopped)).await.unwrap();

@@ -55,10 +55,10 @@ async fn works(bed: &Bed) {
             let token = granted(first.attempt(Wait::No).await).token;
             // A snapshot would show a row of long ago.
             busy(second.attempt(Wait::No).await);
-            assert!(matches!(first.keep_alive().await.unwrap(), Pulse::Alive(_)));
+            assert!(matches!(first.renew(None).await.unwrap(), Pulse::Alive(_)));
             assert_eq!(first.release().await.unwrap(), Released::Freed);
             assert!(granted(second.attempt(Wait::No).await).token > token);
-            assert!(matches!(first.keep_alive().await.unwrap(), Pulse::Lost(_)));
+            assert!(matches!(first.renew(None).await.unwrap(), Pulse::Lost(_)));
             assert_eq!(first.release().await.unwrap(), Released::NotHeld);
             let seen = here.inspect(&LockName::new(kind, "a").unwrap()).await.unwrap();
             let remaining = seen.holders[0].remaining.unwrap();
@@ -105,7 +105,7 @@ async fn c3_the_time_zone_of_the_server_does_not_matter(flavor: SqlFlavor) {
     let seen = new.inspect(&mutex("a")).await.unwrap();
     let remaining = seen.holders[0].remaining.unwrap();
     assert!(remaining > TTL / 2 && remaining <= TTL, "{remaining:?}");
-    assert!(matches!(held.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(held.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(held.release().await.unwrap(), Released::Freed);
     assert!(next_token(&new, "a").await > token);
 }
@@ -131,7 +131,7 @@ async fn c4_tokens_rise_over_a_clock_that_was_corrected(flavor: SqlFlavor) {
             let token = granted(claim.attempt(Wait::No).await).token.get();
             assert!(token > last, "{mode:?}: {token} after {last}");
             last = token;
-            assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+            assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
             claim.release().await.unwrap();
         }
     }

@@ -57,7 +57,7 @@ async fn c1_a_row_that_goes_under_a_waiter_is_made_anew(flavor: SqlFlavor) {
     });
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     let (mut waiter, _) = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
-    waiter.keep_alive().await.unwrap();
+    waiter.renew(None).await.unwrap();
     busy(store.claim("a").attempt(Wait::No).await);
     waiter.release().await.unwrap();
     deleting.await.unwrap();

@@ -120,9 +120,9 @@ async fn c3_the_session_fits_the_new_lease(flavor: SqlFlavor) {
     let thread = store.admin.thread("shorter").await;
     store.admin.until_ended(thread).await;
     sleep(Duration::from_secs(1)).await;
-    assert!(matches!(longer.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(longer.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(longer.release().await.unwrap(), Released::Freed);
-    assert!(matches!(shorter.keep_alive().await.unwrap(), Pulse::Lost(LossReason::SessionLost)));
+    assert!(matches!(shorter.renew(None).await.unwrap(), Pulse::Lost(LossReason::SessionLost)));
     assert_eq!(shorter.release().await.unwrap(), Released::NotHeld);
 }
 
@@ -166,7 +166,7 @@ async fn c6_a_storm_of_dropped_hand_overs_leaves_nothing(flavor: SqlFlavor) {
                         match outsider.attempt(Wait::No).await {
                             Ok(Attempt::Granted(grant)) => {
                                 // Only if its connection was killed.
-                                let lost = claim.keep_alive().await;
+                                let lost = claim.renew(None).await;
                                 assert!(!matches!(lost, Ok(Pulse::Alive(_))), "C1: {grant:?}");
                                 assert!(grant.token > last);
                                 last = grant.token;
@@ -279,19 +279,19 @@ async fn c3_an_extended_lease_stands_until_its_end_and_no_longer(flavor: SqlFlav
         Pulse::Alive(Lease::Proven { lasts, .. }) => lasts,
         other => panic!("{other:?}"),
     };
-    assert!(lasts(claim.extend(LONG).await.unwrap()) >= LONG);
+    assert!(lasts(claim.renew(Some(LONG)).await.unwrap()) >= LONG);
     // Neither of these shortens it.
     for lease in [Duration::from_millis(10), LEASE] {
-        assert!(lasts(claim.extend(lease).await.unwrap()) > LONG - LEASE);
+        assert!(lasts(claim.renew(Some(lease)).await.unwrap()) > LONG - LEASE);
     }
-    assert!(lasts(claim.keep_alive().await.unwrap()) > LONG - LEASE);
+    assert!(lasts(claim.renew(None).await.unwrap()) > LONG - LEASE);
     sell(&store, &transaction(&*claim), 1).await;
     // Nobody asks anything meanwhile.
     sleep(LEASE + Duration::from_millis(1500)).await;
-    let left = lasts(claim.keep_alive().await.unwrap());
+    let left = lasts(claim.renew(None).await.unwrap());
     assert!(left <= LONG.saturating_sub(start.elapsed()) + LEASE && left > LEASE, "{left:?}");
     sleep(LONG.saturating_sub(start.elapsed())).await;
-    assert_eq!(lasts(claim.keep_alive().await.unwrap()), LEASE);
+    assert_eq!(lasts(claim.renew(None).await.unwrap()), LEASE);
     // From then on it ends as it did before.
     let thread = store.admin.thread("a").await;
     store.admin.until_ended(thread).await;
@@ -299,12 +299,12 @@ async fn c3_an_extended_lease_stands_until_its_end_and_no_longer(flavor: SqlFlav
     // A connection that rests for another while is not given to others.
     let mut next = store.claim_for("b", LEASE);
     granted(next.attempt(Wait::No).await);
-    assert!(lasts(next.extend(TTL).await.unwrap()) >= TTL);
+    assert!(lasts(next.renew(Some(TTL)).await.unwrap()) >= TTL);
     assert_eq!(next.release().await.unwrap(), Released::Freed);
     granted(next.attempt(Wait::No).await);
     let thread = store.admin.thread("b").await;
     store.admin.until_ended(thread).await;
-    let error = next.extend(TTL * 1_000_000).await.unwrap_err();
+    let error = next.renew(Some(TTL * 1_000_000)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
 }
 
@@ -313,7 +313,7 @@ async fn c9_an_extended_strict_lease_is_waited_for(flavor: SqlFlavor) {
     let mut claim = store.claim_for("a", SHORT);
     granted(claim.attempt(Wait::No).await);
     let (asked, long) = (Instant::now(), SHORT * 2);
-    assert!(matches!(claim.extend(long).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(claim.renew(Some(long)).await.unwrap(), Pulse::Alive(_)));
     store.admin.kill(store.admin.thread("a").await).await;
     let mut next = store.claim("a");
     let waiting = async {
@@ -340,13 +340,13 @@ async fn c4_a_raised_token_does_not_hide_a_connection_from_operators(flavor: Sql
     assert_eq!(store.admin.thread("first").await, thread, "the one connection");
     // Its holder does not react.
     assert_eq!(store.mysql.force_release(&mutex("second"), token).await.unwrap(), Released::Freed);
-    assert!(matches!(second.keep_alive().await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(second.renew(None).await.unwrap(), Pulse::Lost(_)));
     assert_eq!(second.raise_fence(floor).await.unwrap(), None);
     // The other way round: a lock that came later, with a smaller token, is left alone.
     let mut third = store.claim("third");
     granted(third.attempt(Wait::No).await);
     assert_eq!(store.mysql.force_release(&mutex("first"), floor).await.unwrap(), Released::NotHeld);
-    assert!(matches!(third.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(third.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(third.release().await.unwrap(), Released::Freed);
     let mut next = store.claim("first");
     assert!(granted(next.attempt(Wait::No).await).token > floor);

@@ -62,7 +62,7 @@ async fn c14_force_release_ends_the_connection_of_a_holder_that_hangs(flavor: Sq
     assert_eq!(operator.force_release(&mutex("a"), token).await.unwrap(), Released::Freed);
     assert_eq!(operator.force_release(&mutex("a"), token).await.unwrap(), Released::NotHeld);
     granted(store.claim("a").attempt(Wait::No).await);
-    assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
 }
 
 async fn c14_looking_at_many_names_leaves_nothing_on_the_server(flavor: SqlFlavor) {

@@ -27,7 +27,7 @@ async fn c3_a_killed_connection_is_a_lost_lock(flavor: SqlFlavor) {
     let mut claim = store.claim("a");
     granted(claim.attempt(Wait::No).await);
     store.admin.kill(store.admin.thread("a").await).await;
-    assert_eq!(claim.keep_alive().await.unwrap(), Pulse::Lost(LossReason::SessionLost));
+    assert_eq!(claim.renew(None).await.unwrap(), Pulse::Lost(LossReason::SessionLost));
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
 }
 
@@ -46,7 +46,7 @@ async fn c1_a_demoted_server_keeps_no_row_lock_and_grants_none(flavor: SqlFlavor
     let noted = second.write_note(&Note::new(1, "a".to_owned())).await;
     assert_eq!(noted.unwrap_err().kind(), ErrorKind::ReadOnly);
     for holder in [&mut first, &mut second] {
-        assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+        assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
         holder.release().await.unwrap();
     }
     for mysql in [&store.mysql, &mighty] {
@@ -94,7 +94,7 @@ async fn c9_a_holder_that_hangs_is_freed_by_the_server(flavor: SqlFlavor) {
     // How long after that, is a matter of the store's stated delay and of the machine.
     assert!(took >= SHORT, "{took:?}");
     // Somebody else has it by now.
-    assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
 }
 
@@ -104,14 +104,14 @@ async fn c10_a_slow_answer_is_waited_for_by_the_next_question(flavor: SqlFlavor)
     granted(claim.attempt(Wait::No).await);
     store.server.pause().unwrap();
     for _ in 0..3 {
-        tokio::time::timeout(Duration::from_millis(50), claim.keep_alive()).await.unwrap_err();
+        tokio::time::timeout(Duration::from_millis(50), claim.renew(None)).await.unwrap_err();
     }
     store.server.resume().unwrap();
-    let pulse = tokio::time::timeout(SOON, claim.keep_alive()).await.unwrap().unwrap();
+    let pulse = tokio::time::timeout(SOON, claim.renew(None)).await.unwrap().unwrap();
     assert!(matches!(pulse, Pulse::Alive(_)), "{pulse:?}");
     // And so does a release.
     store.server.pause().unwrap();
-    tokio::time::timeout(Duration::from_millis(50), claim.keep_alive()).await.unwrap_err();
+    tokio::time::timeout(Duration::from_millis(50), claim.renew(None)).await.unwrap_err();
     tokio::time::timeout(Duration::from_millis(50), claim.release()).await.unwrap_err();
     store.server.resume().unwrap();
     assert_eq!(tokio::time::timeout(SOON, claim.release()).await.unwrap().unwrap(), Released::Freed);

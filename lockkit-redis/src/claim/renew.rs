@@ -20,7 +20,7 @@ const END: u64 = 1 << 53;
 
 impl RedisClaim {
     /// Renews the lease for `ttl`.
-    pub(super) async fn renew(&mut self, ttl: Duration) -> Result<Pulse> {
+    pub(super) async fn renew_for(&mut self, ttl: Duration) -> Result<Pulse> {
         let asked = Clock::Boot.now();
         let args = [Arg::Text(&self.owner), Arg::Number(millis(ttl))];
         let (reply, waited) = self.run_on_grant(&self.family.scripts().extend, &args).await?;

@@ -130,7 +130,7 @@ async fn c10_a_demoted_primary_confirms_no_hold_that_needs_no_change() {
         for case in cases() {
             let mut holder = lockers.next().claim(case.claim(call, case.held)).unwrap();
             let token = granted(holder.attempt(Wait::No).await).token;
-            holder.extend(TTL * 2).await.unwrap();
+            holder.renew(Some(TTL * 2)).await.unwrap();
             held.push((call, case, holder, token));
         }
     }
@@ -139,7 +139,7 @@ async fn c10_a_demoted_primary_confirms_no_hold_that_needs_no_change() {
     for (call, case, mut holder, token) in held {
         match call {
             "raise" => wrong.check(holder.raise_fence(token).await, &case, call),
-            _ => wrong.check(holder.keep_alive().await, &case, call),
+            _ => wrong.check(holder.renew(None).await, &case, call),
         }
     }
 }
@@ -166,7 +166,7 @@ async fn c13_a_demoted_primary_tells_no_holder_that_somebody_else_has_the_lock()
         match call {
             "release" => wrong.check(holder.release().await, &case, call),
             "hand over" => wrong.check(holder.reissue(&spec(call), Outsiders::First).await, &case, call),
-            "keep alive" => wrong.check(holder.keep_alive().await, &case, call),
+            "keep alive" => wrong.check(holder.renew(None).await, &case, call),
             "raise" => wrong.check(holder.raise_fence(FencingToken::new(1)).await, &case, call),
             _ => wrong.check(holder.write_note(&Note::new(6, "y".to_owned())).await, &case, call),
         }
@@ -206,6 +206,6 @@ async fn c14_questions_leave_the_store_as_it_is_also_a_full_one() {
         store.redis.force_release(&case.name("held"), FencingToken::new(1)).await.unwrap();
         assert_eq!(store.admin.keys().await, keys);
         store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await;
-        assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
     }
 }

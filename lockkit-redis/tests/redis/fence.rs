@@ -63,7 +63,7 @@ async fn c4_a_fence_ahead_of_the_clock_rises_by_one_and_is_kept_past_its_own_tim
     assert_eq!(granted(claim.attempt(Wait::No).await).token.get(), future + 1);
     let kept: i64 = store.admin.ask(&["PTTL", &fence_key("a")]).await;
     assert!(kept > 11 * DAY - 60_000, "{kept}");
-    claim.keep_alive().await.unwrap();
+    claim.renew(None).await.unwrap();
     let kept: i64 = store.admin.ask(&["PTTL", &fence_key("a")]).await;
     assert!(kept > 11 * DAY - 60_000, "{kept}");
     claim.release().await.unwrap();
@@ -78,7 +78,7 @@ async fn c4_the_fence_outlives_a_lock_that_is_renewed_for_days() {
     let kept: i64 = store.admin.ask(&["PTTL", &fence_key("a")]).await;
     assert!(kept > DAY, "{kept}");
     store.admin.ask::<()>(&["EXPIRE", &fence_key("a"), "60"]).await;
-    claim.keep_alive().await.unwrap();
+    claim.renew(None).await.unwrap();
     let kept: i64 = store.admin.ask(&["PTTL", &fence_key("a")]).await;
     assert!(kept > DAY, "{kept}");
 }

@@ -75,10 +75,10 @@ async fn c7_c10_a_full_server_ends_no_hold_of_any_kind() {
         let token = granted(holder.attempt(Wait::No).await).token;
         fill(&store).await;
         for renewal in 0..3 {
-            let pulse = holder.keep_alive().await;
+            let pulse = holder.renew(None).await;
             assert!(matches!(pulse, Ok(Pulse::Alive(_))), "{kind:?} {mode:?}, renewal {renewal}: {pulse:?}");
         }
-        let Ok(Pulse::Alive(lease)) = holder.extend(TTL * 4).await else { panic!("{kind:?} {mode:?}") };
+        let Ok(Pulse::Alive(lease)) = holder.renew(Some(TTL * 4)).await else { panic!("{kind:?} {mode:?}") };
         assert_eq!(lasts(lease), TTL * 4, "{kind:?} {mode:?}");
         // A reply was lost: the holder asks again.
         assert_eq!(granted(holder.attempt(Wait::No).await).token, token, "{kind:?} {mode:?}");
@@ -203,7 +203,7 @@ async fn c8_a_full_server_keeps_the_places_of_waiters_and_hands_over_to_them() {
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
         for (mut claim, bell) in waiters {
             lock(&mut claim, &bell).await;
-            assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+            assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
             assert_eq!(claim.release().await.unwrap(), Released::Freed, "{kind:?} {mode:?}");
         }
         make_room(&store).await;

@@ -52,7 +52,7 @@ async fn c2_no_lease_is_ever_shortened_and_none_believed_for_longer_than_its_ttl
     // As after a step back of the server's clock, which may be taken back.
     store.admin.ask::<()>(&["EXPIRE", &lock_key("a"), "600"]).await;
     assert_eq!(lasts(granted(claim.attempt(Wait::No).await).lease), TTL);
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(lease) if lasts(lease) == TTL));
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(lease) if lasts(lease) == TTL));
     assert!(left(&store).await > TTL * 2);
 }
 
@@ -69,11 +69,11 @@ async fn c2_a_renewal_extends_and_never_re_creates() {
             .collect();
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         store.admin.ask::<()>(&words).await;
-        assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(lease) if lasts(lease) == TTL));
+        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(lease) if lasts(lease) == TTL));
         assert!(left(&store).await > TTL * 2 / 3);
     }
     store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
-    assert_eq!(claim.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(claim.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
     assert_eq!(store.admin.keys().await, [fence_key("a")]);
 }
 
@@ -89,7 +89,7 @@ async fn c2_a_past_owner_changes_nothing() {
     let value: String = store.admin.ask(&["GET", &lock_key("a")]).await;
     let mut third = queue(&store, "a", 1).await;
     let rung = bell.rings();
-    assert_eq!(first.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(first.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
     assert_eq!(first.release().await.unwrap(), Released::NotHeld);
     assert_eq!(store.admin.ask::<String>(&["GET", &lock_key("a")]).await, value);
     store.settle().await;
@@ -155,7 +155,7 @@ async fn c14_force_release_frees_only_the_grant_with_that_token() {
     assert_eq!(force(token).await, Released::Freed);
     bell.heard().await;
     assert!(granted(waiter.attempt(Wait::Queue).await).token.get() > token);
-    assert_eq!(claim.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(claim.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
     assert_eq!(force(token).await, Released::NotHeld);
 }
 

@@ -65,12 +65,14 @@ async fn c1_a_hand_over_costs_one_request_whoever_waits() {
 async fn c2_after_a_hand_over_the_lease_is_that_of_the_new_owner() {
     let store = Store::start().await;
     let mut claim = holder(&store, "a").await;
-    assert!(matches!(claim.extend(TTL * 4).await.unwrap(), Pulse::Alive(lease) if lasts(lease) == TTL * 4));
+    assert!(
+        matches!(claim.renew(Some(TTL * 4)).await.unwrap(), Pulse::Alive(lease) if lasts(lease) == TTL * 4)
+    );
     let to = spec_for("a", TTL * 2, OP_TIMEOUT);
     handed_over(&mut claim, &to).await;
     let left = Duration::from_millis(store.admin.ask(&["PTTL", &lock_key("a")]).await);
     assert!(left > TTL && left <= to.ttl, "{left:?}");
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(lease) if lasts(lease) == to.ttl));
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(lease) if lasts(lease) == to.ttl));
     assert_eq!(lasts(granted(claim.attempt(Wait::No).await).lease), to.ttl);
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
@@ -283,7 +285,7 @@ async fn c13_other_modes_are_not_handed_over_and_stay_held() {
         granted(claim.attempt(Wait::No).await);
         let error = claim.reissue(&spec(), Outsiders::Wait).await.unwrap_err();
         assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unsupported, false));
-        assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
 }

@@ -25,10 +25,10 @@ async fn connections_made(store: &Store) -> u64 {
 
 /// One unknown outcome is allowed, and must heal.
 async fn alive(claim: &mut Box<dyn Claim>) -> Pulse {
-    match claim.keep_alive().await {
+    match claim.renew(None).await {
         Err(error) => {
             assert!(error.is_temporary() && error.is_outcome_unknown(), "{error}");
-            claim.keep_alive().await.unwrap()
+            claim.renew(None).await.unwrap()
         }
         Ok(pulse) => pulse,
     }
@@ -46,7 +46,7 @@ async fn c5_a_forgotten_script_costs_one_request_more() {
     assert!(busy(waiter.attempt(Wait::Queue).await).0);
     assert_eq!(store.admin.calls("eval").await, 1);
     for expected in [2, 2] {
-        assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
         assert_eq!(store.admin.calls("eval").await, expected);
     }
     store.admin.ask::<()>(&["SCRIPT", "FLUSH"]).await;
@@ -157,7 +157,7 @@ async fn a_connection_is_opened_once_for_all_who_need_it() {
     let before = connections_made(&store).await;
     let mut renewals = JoinSet::new();
     for mut claim in claims {
-        renewals.spawn(async move { claim.keep_alive().await.unwrap() });
+        renewals.spawn(async move { claim.renew(None).await.unwrap() });
     }
     assert!(renewals.join_all().await.iter().all(|pulse| matches!(pulse, Pulse::Alive(_))));
     assert_eq!(connections_made(&store).await, before + 1);
@@ -179,7 +179,7 @@ async fn c5_a_server_that_is_gone_is_unavailable_and_its_return_is_noticed() {
     store.server.restart().unwrap();
     let second = granted(waiter.attempt(Wait::Queue).await);
     assert!(second.token > first.token);
-    assert_eq!(claim.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(claim.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
 }
 
@@ -225,7 +225,7 @@ fn a_backend_goes_on_in_another_runtime() {
     drop(first);
     // Outside any runtime it is an error, not a panic.
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    let mut outside = claim.keep_alive();
+    let mut outside = claim.renew(None);
     let std::task::Poll::Ready(result) = outside.as_mut().poll(&mut cx) else { panic!("it waits") };
     assert!(matches!(result.unwrap_err().kind(), ErrorKind::NoRuntime | ErrorKind::Unavailable));
     drop(outside);

@@ -63,7 +63,7 @@ async fn c3_a_proved_lease_costs_no_request_and_ends_before_the_stores_does() {
         assert!(at.after(lasts) <= lapses, "{:?} too late", lapses.until(at.after(lasts)));
         // Nor is it thrown away: the time in the queue does not count.
         assert!(lasts >= WINDOW + Duration::from_millis(45), "{lasts:?}");
-        assert!(matches!(waiter.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(waiter.renew(None).await.unwrap(), Pulse::Alive(_)));
         assert!(ttl(&store.admin).await > TTL / 2);
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     }
@@ -119,7 +119,7 @@ async fn c3_a_forged_message_is_believed_for_a_claim_window_at_most() {
     };
     let until = Clock::Boot.now().until(at.after(lasts));
     assert!(until <= WINDOW, "believed for {until:?}");
-    let pulse = waiter.keep_alive().await.unwrap();
+    let pulse = waiter.renew(None).await.unwrap();
     assert!(matches!(pulse, Pulse::Lost(_)), "{pulse:?}");
 }
 

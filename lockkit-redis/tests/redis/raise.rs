@@ -56,7 +56,7 @@ async fn c4_a_token_is_raised_in_every_mode_and_kept_past_its_own_time() {
         }
         assert_eq!(store.admin.requests().await, 4);
         assert!(fence_ttl(&store, &spec).await > 11 * DAY - 60_000);
-        assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
         assert!(fence_ttl(&store, &spec).await > 11 * DAY - 60_000, "a renewal forgets it early");
         assert_eq!(granted(claim.attempt(Wait::No).await).token, floor);
         let seen = store.redis.inspect(&spec.name).await.unwrap();
@@ -99,7 +99,7 @@ async fn c4_a_raise_whose_reply_is_lost_is_found_again_and_not_forgotten_by_rene
         store.server.pause().unwrap();
         assert!(timeout(MOMENT, claim.raise_fence(floor)).await.is_err());
         store.server.resume().unwrap();
-        assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
         assert!(fence_ttl(&store, &spec).await > 11 * DAY - 60_000);
         assert_eq!(granted(claim.attempt(Wait::No).await).token, floor);
         assert_eq!(claim.raise_fence(token).await.unwrap(), Some(floor));
@@ -142,7 +142,7 @@ async fn c4_tokens_are_raised_below_2_to_the_53_and_no_further() {
         let last = FencingToken::new(END - 1);
         assert_eq!(claim.raise_fence(last).await.unwrap(), Some(last));
         assert_eq!(granted(claim.attempt(Wait::No).await).token, last);
-        assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
         let error = claim.attempt(Wait::No).await.unwrap_err();
         assert!(error.to_string().contains("2^53"), "{error}");
@@ -160,13 +160,13 @@ async fn c3_a_lease_is_extended_in_every_mode_and_renewed_without_being_shortene
             Pulse::Alive(lease) => lasts(lease),
             lost => panic!("{lost:?}"),
         };
-        assert_eq!(left(claim.extend(long).await.unwrap()), long);
+        assert_eq!(left(claim.renew(Some(long)).await.unwrap()), long);
         // What was confirmed is still believed after a renewal.
-        for left in [left(claim.keep_alive().await.unwrap()), left(claim.extend(TTL).await.unwrap())] {
+        for left in [left(claim.renew(None).await.unwrap()), left(claim.renew(Some(TTL)).await.unwrap())] {
             assert!(left > TTL * 9 && left <= long, "{left:?}");
         }
         store.admin.ask::<()>(&["FLUSHALL"]).await;
-        assert_eq!(claim.extend(long).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+        assert_eq!(claim.renew(Some(long)).await.unwrap(), Pulse::Lost(LossReason::Evicted));
         assert!(store.admin.keys().await.is_empty());
     }
 }

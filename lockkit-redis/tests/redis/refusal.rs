@@ -139,7 +139,7 @@ async fn c13_a_full_server_is_full_and_still_lets_go() {
     let error = claim.attempt(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StoreFull, "{error}");
     assert!(error.is_temporary() && !error.is_outcome_unknown());
-    assert!(matches!(held.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(held.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(held.release().await.unwrap(), Released::Freed);
     store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await;
     granted(claim.attempt(Wait::No).await);
@@ -154,7 +154,7 @@ async fn c13_a_replica_is_refused_and_a_demoted_primary_is_left() {
     granted(claim.attempt(Wait::No).await);
     busy(waiter.attempt(Wait::Queue).await);
     store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]).await;
-    let error = claim.keep_alive().await.unwrap_err();
+    let error = claim.renew(None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
     // That connection was given up; the next one finds out at once.
     bell.heard().await;

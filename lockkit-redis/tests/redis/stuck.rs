@@ -46,7 +46,7 @@ async fn c10_a_hold_of_any_kind_is_renewed_beside_a_queue_that_is_not_ours() {
         for part in ["queue", "live"] {
             store.admin.ask::<()>(&["SET", &format!("lockkit:{}:{{a}}:{part}", kind.as_str()), "x"]).await;
         }
-        let pulse = holder.keep_alive().await;
+        let pulse = holder.renew(None).await;
         assert!(matches!(pulse, Ok(Pulse::Alive(_))), "{kind:?}: {pulse:?}");
     }
 }

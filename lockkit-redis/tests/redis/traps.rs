@@ -50,7 +50,7 @@ async fn c13_a_full_server_still_hands_the_lock_over() {
     assert!(store.admin.ask::<String>(&["GET", &fence_key("a")]).await.ends_with(&format!(":{owner}")));
     let grant = granted(first.attempt(Wait::Queue).await);
     assert_eq!(lasts(grant.lease), TTL);
-    assert!(matches!(first.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(first.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(rings(&waiters), [1, 0, 0]);
 
     // After a lapse the next waiter has it, and a newcomer is refused before that.
@@ -81,14 +81,14 @@ async fn c13_a_loading_server_is_waited_for_and_keeps_the_queue() {
     let reload = tokio::spawn(async move { loader.ask::<()>(&["DEBUG", "RELOAD"]).await });
     let refused = async {
         loop {
-            if let Err(error) = holder.keep_alive().await {
+            if let Err(error) = holder.renew(None).await {
                 return error;
             }
         }
     };
     assert_heals(&timeout(SOON, refused).await.unwrap(), ErrorKind::StoreLoading);
     reload.await.unwrap();
-    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
     store.admin.ask::<()>(&["FLUSHDB", "ASYNC"]).await;
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
     // Flushed, they queue again; whoever looks first.
@@ -265,7 +265,7 @@ async fn c10_an_empty_primary_that_was_demoted_tells_nothing_of_locks() {
             // Nobody listens there.
             store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
             let answer = match call {
-                "keep alive" => claim.keep_alive().await.map(drop),
+                "keep alive" => claim.renew(None).await.map(drop),
                 "release" => claim.release().await.map(drop),
                 "raise" => claim.raise_fence(token).await.map(drop),
                 _ => claim.reissue(&crate::support::spec("a"), Outsiders::First).await.map(drop),

@@ -102,7 +102,7 @@ async fn c11_all_names_and_kinds_work_wherever_their_slot_is() {
             let spec = ClaimSpec::new(name.clone(), OwnerId::random(), mode, TTL, OP_TIMEOUT);
             let mut claim = nodes.redis.claim(spec).unwrap();
             granted(claim.attempt(Wait::No).await);
-            assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+            assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
             assert_eq!(nodes.redis.inspect(&name).await.unwrap().holders.len(), 1);
             assert_eq!(claim.release().await.unwrap(), Released::Freed, "{text:?}");
         }
@@ -184,7 +184,7 @@ async fn c4_tokens_rise_over_the_loss_of_a_node() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     nodes.cluster.node_mut(owner).restart().unwrap();
     nodes.cluster.wait_settled(SOON).unwrap();
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Lost(_)));
     assert!(granted(waiter.attempt(Wait::Queue).await).token > before);
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     nodes.assert_clean().await;
@@ -201,7 +201,7 @@ async fn c9_a_replica_takes_over_with_locks_and_queue() {
 
     nodes.cluster.failover(3 + owner).unwrap();
     nodes.cluster.wait_settled(SOON).unwrap();
-    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
     // The old node has dropped the subscription, and said so.
     bell.heard().await;
     busy(waiter.attempt(Wait::Queue).await);

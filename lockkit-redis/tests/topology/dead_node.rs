@@ -50,7 +50,7 @@ async fn holders(nodes: &Nodes) -> Vec<Box<dyn Claim>> {
 }
 
 async fn assert_alive(holder: &mut Box<dyn Claim>) {
-    let pulse = holder.keep_alive().await.unwrap();
+    let pulse = holder.renew(None).await.unwrap();
     assert!(matches!(pulse, Pulse::Alive(_)), "{pulse:?}");
 }
 
@@ -63,7 +63,7 @@ async fn c10_a_dead_node_ends_no_hold_on_another_node_while_new_connections_are_
     }
     nodes.cluster.node_mut(DEAD).kill().unwrap();
     for _ in 0..3 {
-        let error = holders[DEAD].keep_alive().await.unwrap_err();
+        let error = holders[DEAD].renew(None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         for holder in &mut holders[..DEAD] {
             assert_alive(holder).await;

@@ -30,7 +30,7 @@ async fn c8_a_waiter_is_woken_after_its_slot_has_moved() {
         // The old node has dropped the subscription, and said so.
         bell.heard().await;
         busy(waiter.attempt(Wait::Queue).await);
-        assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
         let rings = bell.rings();
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
         let token = lock(&mut waiter, &bell).await.token;
@@ -59,11 +59,11 @@ async fn c10_a_renewal_follows_its_keys_and_a_half_moved_name_is_unavailable_for
     };
     // Neither node has all keys of the script: the name has no queue.
     unavailable().await;
-    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert!(nodes.errors(from, "TRYAGAIN") > 0 && nodes.errors(from, "ASK") == 0);
 
     nodes.cluster.move_keys(&migration).unwrap();
-    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert!(nodes.errors(from, "ASK") > 0);
     unavailable().await;
 
@@ -84,9 +84,9 @@ async fn c10_nodes_that_know_no_addresses_are_followed() {
     granted(holder.attempt(Wait::No).await);
     let migration = nodes.cluster.begin_migration(slot, (from + 1) % 3).unwrap();
     nodes.cluster.move_keys(&migration).unwrap();
-    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
     nodes.cluster.finish_migration(migration).unwrap();
-    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     assert!(nodes.errors(from, "ASK") > 0 && nodes.errors(from, "MOVED") > 0);
 }
@@ -118,7 +118,7 @@ async fn c1_answers_reach_those_who_asked_while_slots_with_waiters_move() {
                 let token = granted(claim.attempt(Wait::No).await).token;
                 assert!(last < Some(token));
                 last = Some(token);
-                assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+                assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
                 assert_eq!(claim.release().await.unwrap(), Released::Freed);
                 grants.fetch_add(1, Ordering::Relaxed);
             }

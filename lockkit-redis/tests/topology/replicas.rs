@@ -48,7 +48,7 @@ async fn c4_a_grant_that_a_replica_has_confirmed_is_there() {
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
     granted(claim.attempt(Wait::No).await);
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
     let (mut waiter, bell) = store.waiter("a");
     busy(waiter.attempt(Wait::Queue).await);
     claim.release().await.unwrap();
@@ -174,11 +174,11 @@ async fn c10_a_renewal_that_no_replica_confirms_is_unknown() {
     granted(claim.attempt(Wait::No).await);
     replica.pause().unwrap();
     for _ in 0..2 {
-        let error = claim.keep_alive().await.unwrap_err();
+        let error = claim.renew(None).await.unwrap_err();
         assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
     }
     thaw(&store, &replica).await;
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
@@ -192,7 +192,7 @@ async fn c10_many_renewals_wait_for_replicas_at_once() {
         held.push(claim);
     }
     replica.pause().unwrap();
-    let renewals = join_all(held.iter_mut().map(|claim| claim.keep_alive()));
+    let renewals = join_all(held.iter_mut().map(|claim| claim.renew(None)));
     let all_wait = async {
         let wait = || store.admin.ask::<String>(&["INFO", "clients"]);
         while !wait().await.contains("blocked_clients:64") {
@@ -240,7 +240,7 @@ async fn c13_a_primary_that_is_demoted_while_replicas_are_waited_for_is_a_tempor
         }
         store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
     };
-    let (renewal, grant, ()) = tokio::join!(holder.keep_alive(), other.attempt(Wait::No), demote);
+    let (renewal, grant, ()) = tokio::join!(holder.renew(None), other.attempt(Wait::No), demote);
     for error in [renewal.unwrap_err(), grant.unwrap_err()] {
         assert!(error.is_temporary(), "{error:?}");
         assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
@@ -292,7 +292,7 @@ async fn c10_valkey_confirms_what_was_written_and_no_more() {
         granted(held.attempt(Wait::No).await);
         replica.pause().unwrap();
         for _ in 0..2 {
-            let error = held.keep_alive().await.unwrap_err();
+            let error = held.renew(None).await.unwrap_err();
             assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
         }
         held.release().await.unwrap();

@@ -107,7 +107,7 @@ async fn c1_the_right_primary_is_not_left_because_of_a_single_sentinel() {
     // The others are waited for, for half of the connect_timeout.
     let patient = spec_for("a", TTL, SOON);
     busy(redis.claim(patient).unwrap().attempt(Wait::No).await);
-    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(former.ask(["EXISTS", &lock_key("a")]).unwrap().text(), "0", "granted by the former primary");
 }
 
@@ -145,8 +145,8 @@ async fn c9_a_failover_is_followed_by_holders_and_waiters() {
 
     group.sentinels()[0].ask(["SENTINEL", "FAILOVER", group.service_name()]).unwrap();
     let primary = group.wait_for_new_primary(0, SOON).unwrap();
-    let _ = holder.keep_alive().await;
-    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    let _ = holder.renew(None).await;
+    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(group.servers()[primary].ask(["EXISTS", &lock_key("a")]).unwrap().text(), "1");
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     let mut next = redis.claim(spec("a")).unwrap();
@@ -164,9 +164,9 @@ async fn c13_a_primary_that_was_demoted_is_left_for_the_one_that_the_sentinels_n
     replace_primary(&group);
     // It keeps its data, as its new primary can't be reached.
     group.servers()[0].ask(["REPLICAOF", "127.0.0.1", "1"]).unwrap();
-    let error = holder.keep_alive().await.unwrap_err();
+    let error = holder.renew(None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
-    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
 }
 

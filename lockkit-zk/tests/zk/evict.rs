@@ -77,7 +77,7 @@ async fn c8_a_waiter_whose_node_went_together_with_the_holders_gets_a_new_one() 
     assert!(!nodes.contains(&now[0]), "a grant without a node");
     assert_eq!(grant.token.get(), admin.created(&format!("{folder}/{}", now[0])).await);
     assert!(grant.token > before);
-    assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;

@@ -34,7 +34,7 @@ fn proven(lease: Lease) -> (Tick, Duration) {
 }
 
 async fn alive(claim: &mut Box<dyn Claim>) -> Lease {
-    match persistently(async || claim.keep_alive().await).await {
+    match persistently(async || claim.renew(None).await).await {
         Pulse::Alive(lease) => lease,
         lost @ Pulse::Lost(_) => panic!("{lost:?}"),
     }
@@ -117,7 +117,7 @@ async fn c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_
     bed.allow_heartbeats(&admin, false).await;
     let mut unproven = None;
     until("the session is hardly proven", async || {
-        unproven = own.keep_alive().await.err();
+        unproven = own.renew(None).await.err();
         unproven.is_some()
     })
     .await;

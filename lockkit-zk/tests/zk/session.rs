@@ -35,7 +35,7 @@ fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
         let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
         let old = admin.children(&folder).await;
         assert_eq!(old.len(), 1, "the server can't know yet");
-        assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::SessionLost));
+        assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::SessionLost));
         assert!(busy(holder.attempt(Wait::Queue).await).0, "the old node is not ours any more");
         let queue = admin.children(&folder).await;
         assert_eq!((queue.len(), &queue[0]), (2, &old[0]), "a new node behind the old one");
@@ -135,5 +135,5 @@ async fn c9_closing_ends_the_session_under_a_claim_that_is_still_held() {
     granted(holder.attempt(Wait::Queue).await);
     zk.close().await.unwrap();
     bed.assert_clean().await;
-    assert_eq!(holder.keep_alive().await.unwrap(), Pulse::Lost(LossReason::SessionLost));
+    assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::SessionLost));
 }

@@ -19,7 +19,7 @@ async fn c1_two_clients_exclude_each_other_and_the_loser_is_woken() {
     let first = granted(a.attempt(Wait::Queue).await).token;
     assert!(!busy(b.attempt(Wait::No).await).0);
     assert!(!busy(b.attempt(Wait::Queue).await).0, "there is no queue");
-    assert!(matches!(a.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(a.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(granted(a.attempt(Wait::Queue).await).token, first, "the same grant");
     assert_eq!(a.release().await.unwrap(), Released::Freed);
     assert_eq!(a.release().await.unwrap(), Released::NotHeld);
@@ -69,10 +69,10 @@ async fn c2_a_past_owner_changes_nothing_for_the_present_one() {
     admin.delete(&node).await;
     granted(b.attempt(Wait::Queue).await);
     let standing = admin.created(&node).await;
-    assert_eq!(a.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(a.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
     assert_eq!(a.release().await.unwrap(), Released::NotHeld);
     assert_eq!(admin.created(&node).await, standing);
-    assert!(matches!(b.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(b.renew(None).await.unwrap(), Pulse::Alive(_)));
 
     // The same by a drop, which leaves it to the session, and on one's own session.
     let (mut c, mut d) = (claim(&one, "b"), claim(&one, "b"));
@@ -144,7 +144,7 @@ async fn c2_a_holder_whose_node_is_replaced_at_once_is_told_by_a_heartbeat() {
     admin.delete(&node).await;
     granted(second.attempt(Wait::Queue).await);
     bell.heard().await;
-    assert_eq!(first.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(first.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
     assert_eq!(first.release().await.unwrap(), Released::NotHeld);
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;
@@ -181,7 +181,7 @@ async fn c1_nobody_is_granted_beside_a_queue_that_was_there_first() {
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
         until("only the queue is left", async || admin.children(&folder).await.len() == 1).await;
     }
-    assert!(matches!(holder.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;
 }

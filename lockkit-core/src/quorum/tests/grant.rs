@@ -147,7 +147,7 @@ async fn c8_dead_members_are_not_waited_for() {
         grant(&mut *claim).await;
         let mut other = quorum.claim(spec("x")).unwrap();
         assert!(matches!(other.attempt(Wait::No).await.unwrap(), Attempt::Busy { .. }), "{dead:?}");
-        assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
         assert!(start.elapsed() <= ms(11), "{dead:?}: {:?}", start.elapsed());
     }

@@ -25,11 +25,11 @@ async fn c10_it_is_alive_as_long_as_a_majority_says_so() {
     grant(&mut *claim).await;
     for lost in &fakes[..2] {
         evict(lost).await;
-        assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
     }
     assert_eq!(shown(&fakes).await.iter().flatten().count(), 3, "C2: a renewal re-created it");
     evict(&fakes[4]).await;
-    assert_eq!(claim.keep_alive().await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(claim.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
     assert_eq!(shown(&fakes).await.iter().flatten().count(), 0);
 }
@@ -42,7 +42,7 @@ async fn c10_members_without_an_answer_leave_it_open() {
     fakes[0].all(Fault::Hang);
     fakes[1].all(Fault::DOWN);
     let start = Instant::now();
-    let error = claim.keep_alive().await.unwrap_err();
+    let error = claim.renew(None).await.unwrap_err();
     assert!(start.elapsed() < OP_TIMEOUT);
     assert!(
         error.to_string().starts_with("1 of 3 members renewed, 2 are needed: member 1 (fake): "),
@@ -50,7 +50,7 @@ async fn c10_members_without_an_answer_leave_it_open() {
     );
     fakes[0].all(Fault::Pass);
     let asked = Clock::Tokio.now();
-    let Pulse::Alive(Lease::Proven { at, .. }) = claim.keep_alive().await.unwrap() else { panic!("lost") };
+    let Pulse::Alive(Lease::Proven { at, .. }) = claim.renew(None).await.unwrap() else { panic!("lost") };
     assert_eq!(at, asked, "the second best of the three, of which one was not heard of since");
 }
 
@@ -62,11 +62,11 @@ async fn c10_a_late_grant_counts_once_its_token_is_raised() {
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
     tokio::time::sleep(ms(300)).await;
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(shown(&fakes).await[2].unwrap().1, token);
     evict(&fakes[0]).await;
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)), "the late one makes up for it");
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)), "the late one makes up for it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,9 +78,9 @@ async fn c10_a_late_grant_that_can_not_be_raised_does_not_count() {
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
     tokio::time::sleep(ms(300)).await;
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
     evict(&fakes[0]).await;
-    claim.keep_alive().await.unwrap_err();
+    claim.renew(None).await.unwrap_err();
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +92,7 @@ async fn c10_a_lease_is_extended_by_a_majority() {
     let mut claim = quorum.claim(spec("x")).unwrap();
     grant(&mut *claim).await;
     fakes[0].all(Fault::Hang);
-    let Pulse::Alive(Lease::Proven { lasts, .. }) = claim.extend(TTL * 4).await.unwrap() else {
+    let Pulse::Alive(Lease::Proven { lasts, .. }) = claim.renew(Some(TTL * 4)).await.unwrap() else {
         panic!("lost")
     };
     assert_eq!(lasts, TTL * 4);
@@ -104,8 +104,8 @@ async fn c3_one_members_longer_lease_is_not_the_quorums() {
     let spec = spec("x");
     let mut claim = quorum(&fakes).claim(spec.clone()).unwrap();
     grant(&mut *claim).await;
-    fakes[1].memory.claim(spec).unwrap().extend(TTL * 10).await.unwrap();
-    let Pulse::Alive(Lease::Proven { lasts, .. }) = claim.keep_alive().await.unwrap() else { panic!("lost") };
+    fakes[1].memory.claim(spec).unwrap().renew(Some(TTL * 10)).await.unwrap();
+    let Pulse::Alive(Lease::Proven { lasts, .. }) = claim.renew(None).await.unwrap() else { panic!("lost") };
     assert_eq!(lasts, TTL);
     let again = grant(&mut *claim).await.lease;
     assert!(matches!(again, Lease::Proven { lasts: TTL, .. }), "{again:?}");

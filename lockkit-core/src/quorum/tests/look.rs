@@ -24,7 +24,7 @@ async fn c14_a_holder_is_shown_by_a_majority_with_the_grants_token() {
     let mut claim = quorum.claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
     tokio::time::sleep(ms(1_000)).await;
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert!(shown(&fakes).await[4].unwrap().1 > token, "nothing was late");
     for hidden in [&[3, 4][..], &[3], &[], &[0], &[0, 4], &[0, 1], &[1, 2]] {
         fakes.iter().for_each(|fake| fake.always(Op::Inspect, Fault::Pass));
@@ -68,7 +68,7 @@ async fn c14_the_remaining_lease_is_that_of_the_quorum() {
     tokio::time::advance(ms(10_000)).await;
     fakes[0].always(Op::KeepAlive, Fault::Hang);
     fakes[1].always(Op::KeepAlive, Fault::Hang);
-    claim.keep_alive().await.unwrap_err();
+    claim.renew(None).await.unwrap_err();
     let remaining = quorum(&fakes).inspect(&name()).await.unwrap().holders[0].remaining.unwrap();
     assert!(remaining <= TTL - ms(10_000), "{remaining:?} of one member");
 }
@@ -82,9 +82,9 @@ async fn c14_force_release_frees_a_majority_by_the_members_own_tokens() {
     let mut claim = quorum.claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
     tokio::time::sleep(ms(200)).await;
-    claim.keep_alive().await.unwrap();
+    claim.renew(None).await.unwrap();
     tokio::time::sleep(ms(200)).await;
-    claim.keep_alive().await.unwrap();
+    claim.renew(None).await.unwrap();
     for wrong in [FencingToken::new(0), FencingToken::new(token.get() + 1), shown(&fakes).await[0].unwrap().1]
     {
         assert_eq!(quorum.force_release(&name(), wrong).await.unwrap(), Released::NotHeld);
@@ -92,7 +92,7 @@ async fn c14_force_release_frees_a_majority_by_the_members_own_tokens() {
     fakes[4].all(Fault::Hang);
     assert_eq!(quorum.force_release(&name(), token).await.unwrap(), Released::Freed);
     assert_eq!(shown(&fakes[..4]).await, [None; 4]);
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Lost(_)));
 }
 
 #[tokio::test(start_paused = true)]

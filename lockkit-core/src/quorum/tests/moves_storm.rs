@@ -97,7 +97,7 @@ impl World {
             if sent >= until {
                 return;
             }
-            let pulse = timeout(OP_TIMEOUT, claim.keep_alive()).await;
+            let pulse = timeout(OP_TIMEOUT, claim.renew(None)).await;
             if Clock::Tokio.now() >= until {
                 return;
             }

@@ -80,7 +80,7 @@ async fn c10_a_late_grant_does_not_revive_a_hold_that_ended_meanwhile() {
     sleep(SHORT + ms(50)).await;
     a_turn_of_another(&fakes).await;
     sleep(ms(200)).await;
-    let pulse = claim.keep_alive().await.unwrap();
+    let pulse = claim.renew(None).await.unwrap();
     assert!(matches!(pulse, Pulse::Lost(_)), "{pulse:?}");
 }
 
@@ -107,9 +107,9 @@ async fn c14_no_token_is_shown_that_may_not_be_the_grants() {
     assert!(text.contains("member 2 (fake): no answer in time"), "{text}");
     assert!(text.contains(&format!("member 1 (fake) shows token {token}")), "{text}");
     // The next two renewals hear of the late grant, and raise it.
-    claim.keep_alive().await.unwrap();
+    claim.renew(None).await.unwrap();
     sleep(ms(200)).await;
-    claim.keep_alive().await.unwrap();
+    claim.renew(None).await.unwrap();
     assert_eq!(quorum.inspect(&name()).await.unwrap().holders[0].token, Some(token));
 }
 
@@ -121,7 +121,7 @@ async fn c14_force_release_of_a_held_lock_never_answers_that_it_is_not_held() {
     assert!(!error.is_outcome_unknown(), "nothing was sent: {error:?}");
     fakes[1].always(Op::Inspect, Fault::Pass);
     assert_eq!(quorum.force_release(&name(), token).await.unwrap(), Released::Freed);
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Lost(_)));
 }
 
 /// One of the two that show it does not answer; the third one was down at the grant, and has nothing of it.

@@ -179,7 +179,7 @@ async fn c6_what_was_extended_is_taken_back_for_as_long_as_it_may_live() {
     let fakes = fakes(3);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
-    claim.extend(TTL * 20).await.unwrap();
+    claim.renew(Some(TTL * 20)).await.unwrap();
     tokio::time::sleep(ms(100)).await;
     fakes[2].all(Fault::Hang);
     assert_eq!(claim.release().await.unwrap(), Released::Freed);

@@ -106,7 +106,7 @@ async fn c10_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_renews_and_sh
         // As this format has none that never lapses, but for this it must not begin to.
         for (life, least) in [(&[][..], -1), (&["EX", "60"], day)] {
             store.admin.ask::<()>(&[&["SET", &key, mark], life].concat()).await;
-            let renewed = claim.keep_alive().await.unwrap();
+            let renewed = claim.renew(None).await.unwrap();
             assert!(matches!(renewed, Pulse::Alive(_)), "{kind}: {renewed:?}");
             let left: i64 = store.admin.ask(&["PTTL", &key]).await;
             assert!(if least < 0 { left == least } else { left >= least }, "{kind}: {left}");

@@ -186,7 +186,7 @@ async fn c10_a_full_store_ends_no_hold(env: Env) {
         assert!(matches!(waiter.attempt(Wait::Queue).await.unwrap(), Attempt::Busy { .. }), "{name} is held");
         env.harness().fill().await.unwrap();
         for _ in 0..3 {
-            let pulse = holder.keep_alive().await;
+            let pulse = holder.renew(None).await;
             assert!(
                 matches!(pulse, Ok(Pulse::Alive(_))),
                 "C10: a full store refused to renew {mode:?}: {pulse:?}"

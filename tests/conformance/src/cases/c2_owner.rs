@@ -59,11 +59,11 @@ async fn c2_a_past_owners_renewal_is_refused(env: Env) {
     let mut past = env.claim(&*a, "x", &long());
     granted(past.attempt(Wait::No).await.unwrap());
     env.harness().expire_now(&env.name("x")).await.unwrap();
-    is_lost(past.keep_alive().await.unwrap());
+    is_lost(past.renew(None).await.unwrap());
     let mut present = env.claim(&*b, "x", &long());
     granted(present.attempt(Wait::No).await.unwrap());
-    is_lost(past.keep_alive().await.unwrap());
-    let pulse = present.keep_alive().await.unwrap();
+    is_lost(past.renew(None).await.unwrap());
+    let pulse = present.renew(None).await.unwrap();
     assert!(matches!(pulse, Pulse::Alive(_)), "C2: a past owner's renewal took it: {pulse:?}");
     past.release().await.unwrap();
     assert_eq!(present.release().await.unwrap(), Released::Freed, "C2: the past owner freed it");
@@ -77,7 +77,7 @@ async fn c2_a_past_owners_renewal_changes_nothing(env: Env) {
     let short = env.fleeting(SHORT);
     let mut present = env.claim(&*b, "x", &short);
     granted(present.attempt(Wait::No).await.unwrap());
-    is_lost(past.keep_alive().await.unwrap());
+    is_lost(past.renew(None).await.unwrap());
     // Its own lease, not the past owner's.
     sleep(short.ttl()).await;
     becomes_free(&env.lock(&c, "x", long())).await;
@@ -108,7 +108,7 @@ async fn c2_a_renewal_never_shortens(env: Env) {
     let mut short_lease = env.claim_of(&*a, "x", &short, owner, mode);
     granted(long_lease.attempt(Wait::No).await.unwrap());
     granted(short_lease.attempt(Wait::No).await.unwrap());
-    assert!(matches!(short_lease.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(short_lease.renew(None).await.unwrap(), Pulse::Alive(_)));
     let other = env.lock(&b, "x", long());
     for _ in 0..5 {
         sleep(short.ttl() / 2).await;
@@ -119,7 +119,7 @@ async fn c2_a_renewal_never_shortens(env: Env) {
             short.ttl()
         );
     }
-    assert!(matches!(long_lease.keep_alive().await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(long_lease.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(long_lease.release().await.unwrap(), Released::Freed);
     assert_eq!(short_lease.release().await.unwrap(), Released::NotHeld);
 }

@@ -52,7 +52,7 @@ async fn c4_a_raised_token_is_below_all_later_ones(env: Env) {
         busy => panic!("C5: {busy:?}"),
     }
     assert!(
-        matches!(first.keep_alive().await.unwrap(), Pulse::Alive(_)),
+        matches!(first.renew(None).await.unwrap(), Pulse::Alive(_)),
         "C10: not renewed after it was raised"
     );
     assert_eq!(b.force_release(&env.name("x"), token).await.unwrap(), Released::NotHeld);
@@ -103,13 +103,13 @@ async fn c3_an_extended_lease_is_that_long(env: Env) {
         other => panic!("not extended: {other:?}"),
     };
     let long = options.ttl() * 5;
-    assert!(lasts(claim.extend(long).await.unwrap()) >= long);
+    assert!(lasts(claim.renew(Some(long)).await.unwrap()) >= long);
     let shown = backend.inspect(&env.name("x")).await.unwrap().holders[0].remaining;
     if let Some(remaining) = shown {
         assert!(remaining > options.ttl() * 3, "C3: the store keeps it for {remaining:?} only");
     }
     for shorter in [MIN_TTL, options.ttl()] {
-        let left = lasts(claim.extend(shorter).await.unwrap());
+        let left = lasts(claim.renew(Some(shorter)).await.unwrap());
         assert!(left >= shorter, "C2: {left:?} is left");
     }
     let remaining = backend.inspect(&env.name("x")).await.unwrap().holders[0].remaining;
@@ -159,10 +159,10 @@ async fn c2_a_past_owner_extends_nothing(env: Env) {
     let (mut past, mut present) = (env.claim(&*a, "x", &long()), env.claim(&*b, "x", &long()));
     granted(&mut *past).await;
     env.harness().expire_now(&env.name("x")).await.unwrap();
-    assert!(matches!(past.extend(long().ttl()).await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(past.renew(Some(long().ttl())).await.unwrap(), Pulse::Lost(_)));
     assert!(b.inspect(&env.name("x")).await.unwrap().holders.is_empty(), "C2: re-created");
     granted(&mut *present).await;
-    assert!(matches!(past.extend(long().ttl()).await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(past.renew(Some(long().ttl())).await.unwrap(), Pulse::Lost(_)));
     past.release().await.unwrap();
     assert_eq!(present.release().await.unwrap(), Released::Freed);
 }

@@ -104,7 +104,7 @@ async fn c2_the_former_owner_has_no_say_after_a_hand_over(env: Env) {
         assert_eq!(seen.holders[0].label.as_deref(), Some("new"));
     }
     assert_eq!(b.force_release(&to.name, old).await.unwrap(), Released::NotHeld);
-    assert!(matches!(claim.keep_alive().await.unwrap(), Pulse::Alive(_)), "C10: the new owner can't renew");
+    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)), "C10: the new owner can't renew");
     match claim.attempt(Wait::No).await.unwrap() {
         Attempt::Granted(again) => assert_eq!(again.token, token, "C5: asked again, it has another token"),
         busy => panic!("C5: {busy:?}"),

@@ -35,8 +35,9 @@ impl Claim for FaultyClaim {
         self.line.carry(Some(self.owner), Op::Attempt, self.inner.attempt(wait)).await
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
-        self.line.carry(Some(self.owner), Op::KeepAlive, self.inner.keep_alive()).await
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+        let op = if lease.is_none() { Op::KeepAlive } else { Op::Extend };
+        self.line.carry(Some(self.owner), op, self.inner.renew(lease)).await
     }
 
     /// Each renewal is a call, which a case can disturb.
@@ -46,10 +47,6 @@ impl Claim for FaultyClaim {
 
     async fn release(&mut self) -> Result<Released> {
         self.line.carry(Some(self.owner), Op::Release, self.inner.release()).await
-    }
-
-    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
-        self.line.carry(Some(self.owner), Op::Extend, self.inner.extend(lease)).await
     }
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {

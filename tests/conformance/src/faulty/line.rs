@@ -33,21 +33,21 @@ pub struct Call {
 pub enum Op {
     /// `Claim::attempt`
     Attempt,
-    /// `Backend::diagnose`
+    /// `Admin::diagnose`
     Diagnose,
-    /// `Claim::extend`
+    /// `Claim::renew` for a lease of another length
     Extend,
     /// `Backend::force_release`
     ForceRelease,
     /// `Backend::inspect`
     Inspect,
-    /// `Claim::keep_alive`
+    /// `Claim::renew`
     KeepAlive,
-    /// `Backend::names`
+    /// `Admin::names`
     Names,
-    /// `Backend::note`
+    /// `Admin::note`
     Note,
-    /// `Backend::probe`
+    /// `Admin::probe`
     Probe,
     /// `Claim::raise_fence`
     RaiseFence,
@@ -55,7 +55,7 @@ pub enum Op {
     Reissue,
     /// `Claim::release`
     Release,
-    /// `Backend::time`
+    /// `Admin::time`
     Time,
     /// `Claim::write_note`
     WriteNote,

@@ -114,39 +114,6 @@ impl MutantClaim {
         }
     }
 
-    /// A renewal, for the ttl or for another lease: the core chooses now the one, now the other.
-    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
-        let length = lease.unwrap_or(self.spec.ttl);
-        // What a renewal answers that does not care for the truth.
-        let of_session = self.granted.is_some_and(|grant| grant.lease == Lease::Session);
-        let alive = Pulse::Alive(if of_session { Lease::Session } else { Lease::For(length) });
-        if self.does_nothing().await? {
-            return Ok(alive);
-        }
-        let sent = self.spec.clock.now();
-        let pulse = match lease {
-            Some(lease) => self.inner.extend(lease).await?,
-            None => self.inner.keep_alive().await?,
-        };
-        let took = sent.until(self.spec.clock.now());
-        match (self.flaw(), pulse) {
-            (Flaw::SlowRenewalIgnored, Pulse::Alive(_)) if took >= self.spec.ttl / 12 => {
-                Err(unknown("it took too long"))
-            }
-            (Flaw::ExtendThatShortens, Pulse::Alive(_)) => {
-                self.set_end(length);
-                Ok(pulse)
-            }
-            (Flaw::LostRenewalIgnored, Pulse::Lost(_)) => Ok(alive),
-            (Flaw::RenewalRecreates, Pulse::Lost(_)) => {
-                let again = self.inner.attempt(Wait::No).await?;
-                Ok(if let Attempt::Granted(_) = again { alive } else { pulse })
-            }
-            (_, Pulse::Alive(lease)) => Ok(Pulse::Alive(self.counted(lease))),
-            (_, Pulse::Lost(_)) => Ok(pulse),
-        }
-    }
-
     /// What happens before the store is asked to renew; true if it is not asked at all.
     async fn does_nothing(&mut self) -> Result<bool> {
         self.renewals += 1;
@@ -222,8 +189,34 @@ impl Claim for MutantClaim {
         None
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
-        self.renew(None).await
+    /// A renewal, for the ttl or for another lease: the core chooses now the one, now the other.
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+        let length = lease.unwrap_or(self.spec.ttl);
+        // What a renewal answers that does not care for the truth.
+        let of_session = self.granted.is_some_and(|grant| grant.lease == Lease::Session);
+        let alive = Pulse::Alive(if of_session { Lease::Session } else { Lease::For(length) });
+        if self.does_nothing().await? {
+            return Ok(alive);
+        }
+        let sent = self.spec.clock.now();
+        let pulse = self.inner.renew(lease).await?;
+        let took = sent.until(self.spec.clock.now());
+        match (self.flaw(), pulse) {
+            (Flaw::SlowRenewalIgnored, Pulse::Alive(_)) if took >= self.spec.ttl / 12 => {
+                Err(unknown("it took too long"))
+            }
+            (Flaw::ExtendThatShortens, Pulse::Alive(_)) => {
+                self.set_end(length);
+                Ok(pulse)
+            }
+            (Flaw::LostRenewalIgnored, Pulse::Lost(_)) => Ok(alive),
+            (Flaw::RenewalRecreates, Pulse::Lost(_)) => {
+                let again = self.inner.attempt(Wait::No).await?;
+                Ok(if let Attempt::Granted(_) = again { alive } else { pulse })
+            }
+            (_, Pulse::Alive(lease)) => Ok(Pulse::Alive(self.counted(lease))),
+            (_, Pulse::Lost(_)) => Ok(pulse),
+        }
     }
 
     async fn release(&mut self) -> Result<Released> {
@@ -254,10 +247,6 @@ impl Claim for MutantClaim {
             Flaw::UnreleasedOnTrouble if mem::replace(&mut self.unreleased, true) => Ok(Released::NotHeld),
             _ => self.inner.release().await,
         }
-    }
-
-    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
-        self.renew(Some(lease)).await
     }
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {

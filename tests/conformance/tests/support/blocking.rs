@@ -103,8 +103,8 @@ impl Claim for BlockingClaim {
         }
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
-        self.inner.keep_alive().await
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+        self.inner.renew(lease).await
     }
 
     async fn release(&mut self) -> Result<Released> {

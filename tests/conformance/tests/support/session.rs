@@ -275,13 +275,13 @@ impl Claim for SessionClaim {
         }
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
+    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
         let lease = self.client.lease();
         let lost = Pulse::Lost(LossReason::SessionLost);
         let Some(session) = self.session.filter(|session| *session == self.client.session()) else {
             return Ok(lost);
         };
-        match self.client.server.with_claim(session, &self.spec, async |claim| claim.keep_alive().await) {
+        match self.client.server.with_claim(session, &self.spec, async |claim| claim.renew(None).await) {
             Some(Ok(Pulse::Alive(_))) => Ok(Pulse::Alive(lease)),
             Some(answer) => answer,
             None => Ok(lost),

@@ -213,12 +213,8 @@ impl Claim for Contender {
         }
     }
 
-    async fn keep_alive(&mut self) -> Result<Pulse> {
-        self.pulse(self.asker.spec.ttl).await
-    }
-
-    async fn extend(&mut self, lease: Duration) -> Result<Pulse> {
-        self.pulse(lease).await
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+        self.pulse(lease.unwrap_or(self.asker.spec.ttl)).await
     }
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
