@@ -60,10 +60,12 @@ async fn page(locker: &Locker, cache: &Cache, wanted: u64) -> Result<u64> {
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
-    let (locker, cache) = (lockkit::connect(&url).await?, Arc::new(Cache::default()));
+    let locker = lockkit::connect(&url).await?;
+    let cache = Arc::new(Cache::default());
     let mut readers = JoinSet::new();
     for reader in 0..30 {
-        let (locker, cache) = (locker.clone(), Arc::clone(&cache));
+        let locker = locker.clone();
+        let cache = Arc::clone(&cache);
         readers.spawn(async move {
             let version = page(&locker, &cache, 1 + reader / 10).await?;
             assert!(version > reader / 10, "reader {reader} got the old version {version}");

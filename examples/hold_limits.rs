@@ -13,7 +13,8 @@ use lockkit::{ErrorKind, LockGuard, LockOptions, Locker, LossReason, Renewal, Re
 
 /// Works in steps until the hold is about to end, and leaves in order.
 async fn work_in_steps(guard: LockGuard) -> Result<()> {
-    let (mut steps, warning) = (0, guard.expiring(guard.remaining() / 4));
+    let mut steps = 0;
+    let warning = guard.expiring(guard.remaining() / 4);
     let left = loop {
         tokio::select! {
             left = warning.wait() => break left,

@@ -57,9 +57,13 @@ async fn observer(mut watch: LeaderWatch) {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let (url, memory, orders) = (env::args().nth(1), Memory::new(), Orders::default());
+    let url = env::args().nth(1);
+    let memory = Memory::new();
+    let orders = Orders::default();
     let locker = connect(url.as_deref(), &memory).await?;
-    let (election, given, (leads, led)) = (locker.election(ELECTION)?, orders.clone(), channel());
+    let election = locker.election(ELECTION)?;
+    let given = orders.clone();
+    let (leads, led) = channel();
     let anna = tokio::task::spawn_blocking(move || anna(url.as_deref(), &memory, &given, leads));
     led.await.expect("anna leads first");
     tokio::spawn(observer(election.watch()));

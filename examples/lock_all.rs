@@ -35,7 +35,8 @@ impl Account {
 }
 
 async fn transfer(locker: &Locker, accounts: &[Account; 4], from: usize, to: usize) -> Result<()> {
-    let (from_name, to_name) = (format!("account/{from}"), format!("account/{to}"));
+    let from_name = format!("account/{from}");
+    let to_name = format!("account/{to}");
     let options = LockOptions::new().with_wait(Duration::from_secs(30));
     // In any order: they are taken in that of their names.
     let both = locker.mutex_set([&from_name, &to_name])?.with_options(options)?.lock().await?;
@@ -60,8 +61,10 @@ async fn main() -> Result<()> {
     let accounts: Arc<[Account; 4]> = Arc::default();
     let mut tasks = JoinSet::new();
     for task in 0..12 {
-        let (locker, accounts) = (locker.clone(), Arc::clone(&accounts));
-        let (from, to) = (task % 4, (task + 1 + task / 4) % 4);
+        let locker = locker.clone();
+        let accounts = Arc::clone(&accounts);
+        let from = task % 4;
+        let to = (task + 1 + task / 4) % 4;
         tasks.spawn(async move { transfer(&locker, &accounts, from, to).await });
     }
     while let Some(outcome) = tasks.join_next().await {

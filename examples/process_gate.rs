@@ -31,10 +31,12 @@ async fn crowd(locker: &Locker, what: &str) -> Result<Vec<usize>> {
     let requests = Arc::new(Requests::default());
     let observer: Arc<Requests> = Arc::clone(&requests);
     let mutex = locker.clone().with_observer(observer).mutex("crowded")?;
-    let (served, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let start = Instant::now();
     let mut tasks = JoinSet::new();
     for n in 0..TASKS {
-        let (mutex, served) = (mutex.clone(), Arc::clone(&served));
+        let mutex = mutex.clone();
+        let served = Arc::clone(&served);
         tasks.spawn(async move {
             let guard = mutex.lock().await?;
             served.lock().unwrap_or_else(PoisonError::into_inner).push((n, guard.fencing_token()));

@@ -54,7 +54,9 @@ async fn worker(name: &str, turns: u64, locker: Locker, record: Record) -> Resul
     for _ in 0..turns {
         let asked = Instant::now();
         let guard = locker.mutex("quickstart/record")?.lock().await?;
-        let (token, waited, process) = (guard.fencing_token(), asked.elapsed().as_millis(), process::id());
+        let token = guard.fencing_token();
+        let waited = asked.elapsed().as_millis();
+        let process = process::id();
         record.enter(&guard);
         tokio::time::sleep(Duration::from_millis(30)).await; // the work
         let wrote = record.write(token);
@@ -69,7 +71,8 @@ async fn worker(name: &str, turns: u64, locker: Locker, record: Record) -> Resul
 async fn main() -> Result<()> {
     let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
     let turns = env::args().nth(2).map_or(3, |turns| turns.parse().expect("a number of turns"));
-    let (locker, record) = (lockkit::connect(&url).await?, Record::default());
+    let locker = lockkit::connect(&url).await?;
+    let record = Record::default();
     let work = |name| worker(name, turns, locker.clone(), record.clone());
     tokio::try_join!(work("anna"), work("ben "), work("cleo"), work("dora"))?;
     locker.shutdown().await?;

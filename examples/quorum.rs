@@ -14,7 +14,8 @@ use lockkit::{
 
 /// Somebody else's lock at one member, who never gives it back: to this lock that member is as good as dead.
 async fn take_away(member: &Memory) -> Result<()> {
-    let (name, ttl) = (LockName::new(Kind::Mutex, "report")?, Duration::from_secs(60));
+    let name = LockName::new(Kind::Mutex, "report")?;
+    let ttl = Duration::from_secs(60);
     let spec = ClaimSpec::new(name, OwnerId::random(), Mode::Exclusive, ttl, ttl / 2);
     member.claim(spec)?.attempt(Wait::No).await.map(drop)
 }
@@ -37,7 +38,8 @@ async fn rounds(locker: &Locker, last: &mut u64) -> Result<u32> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let (mut last, mut violations) = (0, 0);
+    let mut last = 0;
+    let mut violations = 0;
     if let Some(url) = env::args().nth(1) {
         let locker = lockkit::connect(&url).await?;
         violations += rounds(&locker, &mut last).await?;

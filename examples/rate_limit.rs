@@ -59,7 +59,8 @@ async fn worker(number: u32, locker: Locker, service: Shared) -> Result<()> {
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
-    let (locker, service) = (lockkit::connect(&url).await?, Shared::default());
+    let locker = lockkit::connect(&url).await?;
+    let service = Shared::default();
     let mut workers = JoinSet::new();
     for number in 0..WORKERS {
         workers.spawn(worker(number, locker.clone(), Arc::clone(&service)));
@@ -68,7 +69,8 @@ async fn main() -> Result<()> {
         worker.expect("no worker panics")?;
     }
     with(&service, |service| {
-        let (calls, store) = (service.starts.len(), locker.descriptor().name);
+        let calls = service.starts.len();
+        let store = locker.descriptor().name;
         println!("{calls} calls on {store}, {} at a time at most", service.most);
         assert!(service.most <= LIMIT, "more calls at a time than there are permits");
         let fourth = service.starts.windows(4).map(|starts| starts[3] - starts[0]).min();

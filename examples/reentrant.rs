@@ -36,7 +36,8 @@ impl Order {
 /// Another owner is somebody else, in this process as well.
 async fn others_are_excluded(locker: &Locker, owner: &Owner) -> Result<()> {
     let guard = owner.mutex("order/42")?.lock().await?;
-    let (other, plain) = (locker.owner().mutex("order/42")?, locker.mutex("order/42")?);
+    let other = locker.owner().mutex("order/42")?;
+    let plain = locker.mutex("order/42")?;
     assert!(other.try_lock().await?.is_none() && plain.try_lock().await?.is_none());
     let helper = owner.clone();
     // A task that was handed the owner shares the hold.

@@ -21,15 +21,18 @@ const TURNS: u64 = 5;
 
 /// Knows nothing of the store: with a lock that excludes, no turn is lost, and tokens rise from turn to turn.
 async fn count_up(locker: &Locker) -> Result<()> {
-    let (counter, largest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let counter = Arc::new(AtomicU64::new(0));
+    let largest = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
-        let (mutex, counter, largest) =
-            (locker.mutex("example/counter")?, Arc::clone(&counter), Arc::clone(&largest));
+        let mutex = locker.mutex("example/counter")?;
+        let counter = Arc::clone(&counter);
+        let largest = Arc::clone(&largest);
         tasks.spawn(async move {
             for _ in 0..TURNS {
                 let guard = mutex.lock().await?;
-                let (seen, token) = (counter.load(SeqCst), guard.fencing_token().get());
+                let seen = counter.load(SeqCst);
+                let token = guard.fencing_token().get();
                 tokio::task::yield_now().await;
                 counter.store(seen + 1, SeqCst);
                 assert!(largest.swap(token, SeqCst) < token, "the token {token} is not above those before");
@@ -53,7 +56,9 @@ async fn try_store(url: &str) -> Result<()> {
     let took = start.elapsed();
     // What a store can't do is told before it is asked for.
     let can = locker.capabilities();
-    let (name, shared, permits) = (locker.descriptor().name, can.shared, can.permits);
+    let name = locker.descriptor().name;
+    let shared = can.shared;
+    let permits = can.permits;
     println!(
         "{name:<8} {TASKS} tasks × {TURNS} turns in {took:>10.1?}; read/write {shared}, semaphores {permits}"
     );

@@ -55,7 +55,9 @@ impl<const N: usize> Table<N> {
 /// A duration in two units at most, such as 3m12s.
 pub(crate) fn brief(duration: Duration) -> String {
     let seconds = duration.as_secs();
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    let days = seconds / 86_400;
+    let hours = seconds / 3_600 % 24;
+    let minutes = seconds / 60 % 60;
     match (days, hours, minutes) {
         (0, 0, 0) if seconds < 10 => format!("{}.{}s", seconds, duration.subsec_millis() / 100),
         (0, 0, 0) => format!("{seconds}s"),

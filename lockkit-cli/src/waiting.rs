@@ -141,7 +141,8 @@ fn event(wanted: Wanted<'_>, waited: Duration, inspection: Option<&Inspection>) 
     let holders: Vec<Value> = holders
         .iter()
         .map(|holder| {
-            let (token, age) = (holder.token.map(|token| token.get()), holder.age.map(millis));
+            let token = holder.token.map(|token| token.get());
+            let age = holder.age.map(millis);
             json!({ "label": holder.label, "token": token, "held_ms": age })
         })
         .collect();

@@ -24,13 +24,15 @@ async fn main() {
 async fn measure(store: &str, locker: Locker) {
     let locker = locker.with_defaults(LockOptions::new().with_ttl(TTL)).unwrap();
     let mut guards = Vec::with_capacity(100_000);
-    let (before, start) = (resident_bytes(), Instant::now());
+    let before = resident_bytes();
+    let start = Instant::now();
     for at in 0..GUARDS {
         guards.push(locker.mutex(&format!("name {at}")).unwrap().lock().await.unwrap());
     }
     let taken = start.elapsed();
     let bytes = resident_bytes().saturating_sub(before) / u64::from(GUARDS);
-    let (cpu, start) = (cpu_time(), Instant::now());
+    let cpu = cpu_time();
+    let start = Instant::now();
     tokio::time::sleep(TTL * 2).await;
     let busy = (cpu_time() - cpu).as_secs_f64() / start.elapsed().as_secs_f64() * 100.0;
     let tasks = Handle::current().metrics().num_alive_tasks();

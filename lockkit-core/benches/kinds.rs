@@ -21,12 +21,14 @@ use support::{
 fn pairs(c: &mut Criterion) {
     let mut group = c.benchmark_group("lock + release by kind");
     let [(_, runtime), _] = runtimes();
-    let (one, four) = (NonZeroU32::MIN, NonZeroU32::MIN.saturating_add(3));
+    let one = NonZeroU32::MIN;
+    let four = NonZeroU32::MIN.saturating_add(3);
     let permits = Mode::Permits { count: one, limit: four };
     for (kind, mode) in
         [(Kind::RwLock, Mode::Shared), (Kind::RwLock, Mode::Exclusive), (Kind::Semaphore, permits)]
     {
-        let (memory, name) = (Memory::new(), name(kind));
+        let memory = Memory::new();
+        let name = name(kind);
         group.bench_function(BenchmarkId::new("bare claim calls", format!("{kind}, {mode:?}")), |b| {
             b.to_async(&runtime).iter(|| async {
                 let mut claim = claim(&memory, &name, 1, mode);
@@ -36,8 +38,8 @@ fn pairs(c: &mut Criterion) {
         });
     }
     let locker = Locker::memory();
-    let (rw_lock, semaphore) =
-        (locker.rw_lock("orders/42").unwrap(), locker.semaphore("orders/42", 4).unwrap());
+    let rw_lock = locker.rw_lock("orders/42").unwrap();
+    let semaphore = locker.semaphore("orders/42", 4).unwrap();
     group.bench_function("driver, read", |b| {
         b.to_async(&runtime).iter(|| async { rw_lock.read().await.unwrap().release().await.unwrap() });
     });

@@ -19,7 +19,8 @@ use support::{
 fn refused(c: &mut Criterion) {
     let mut group = c.benchmark_group("try_lock, refused");
     let [(_, runtime), _] = runtimes();
-    let (memory, name) = (Memory::new(), name(Kind::Mutex));
+    let memory = Memory::new();
+    let name = name(Kind::Mutex);
     let locker = Locker::new(memory.clone());
     let guard = runtime.block_on(locker.mutex("orders/42").unwrap().lock()).unwrap();
     group.bench_function("bare claim calls", |b| {

@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn boot_time_goes_on_and_never_back() {
-        let (a, b) = (Clock::Boot.now(), Clock::Boot.now());
+        let a = Clock::Boot.now();
+        let b = Clock::Boot.now();
         assert!(a <= b);
         assert!(a.after(Duration::from_secs(1)) > b);
     }

@@ -272,7 +272,8 @@ impl LockGuard {
     /// As [`release`](Self::release); nothing is left for the drop.
     pub(crate) async fn give_back(&mut self) -> Result<Released> {
         self.released = true;
-        let (held, agenda) = (&self.held, self.keeper.agenda());
+        let held = &self.held;
+        let agenda = self.keeper.agenda();
         let left = held.remaining();
         if left.is_zero() || !held.give_back() {
             agenda.retire(held, Some(Cleanup::Release(Arc::clone(held), None)));

@@ -298,7 +298,8 @@ impl CheckedOptions {
 
 impl Default for CheckedOptions {
     fn default() -> Self {
-        let (ttl, op_timeout) = (DEFAULT_TTL, LONGEST_DEFAULT_OP_TIMEOUT);
+        let ttl = DEFAULT_TTL;
+        let op_timeout = LONGEST_DEFAULT_OP_TIMEOUT;
         let limits = Limits { ttl, op_timeout, max_hold: Duration::MAX };
         Self { options: LockOptions::new(), limits }
     }

@@ -35,7 +35,8 @@ mod model {
     }
 
     fn fenced<T>(order: Ordering, access: impl FnOnce() -> T) -> T {
-        let (is_fenced, first) = (order == Ordering::SeqCst, FENCE_FIRST.get());
+        let is_fenced = order == Ordering::SeqCst;
+        let first = FENCE_FIRST.get();
         if is_fenced && first {
             fence(Ordering::SeqCst);
         }

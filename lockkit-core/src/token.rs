@@ -161,7 +161,8 @@ mod tests {
 
     #[test]
     fn c2_owner_ids_are_fresh_and_survive_a_trip_through_text() {
-        let (a, b) = (OwnerId::random(), OwnerId::random());
+        let a = OwnerId::random();
+        let b = OwnerId::random();
         assert_ne!(a, b);
         assert_eq!(a.to_string().len(), 32);
         assert_eq!(a.to_string().parse(), Ok(a));

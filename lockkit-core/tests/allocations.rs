@@ -74,8 +74,8 @@ fn bytes_each(guards: u32) -> u64 {
             held.push(runtime.block_on(mutex.lock()).unwrap());
         }
     });
-    let (bytes, pieces) =
-        (u64::try_from(took.bytes_current).unwrap(), u64::try_from(took.count_current).unwrap());
+    let bytes = u64::try_from(took.bytes_current).unwrap();
+    let pieces = u64::try_from(took.count_current).unwrap();
     // The claim is the store's.
     let claim = u64::try_from(size_of::<Duration>()).unwrap() + OVERHEAD;
     (bytes + pieces * OVERHEAD) / u64::from(guards) - claim

@@ -79,9 +79,12 @@ fn asker<'a>(spec: &'a ClaimSpec, session: &Session, share: Share) -> Asker<'a> 
 impl Claim for FileClaim {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
         self.shared.watch()?;
-        let (store, spec, share, patience) =
-            (&self.shared.store, &self.spec, self.share, patience_of(&self.spec));
-        let (session, place) = (&mut self.session, &self.place);
+        let store = &self.shared.store;
+        let spec = &self.spec;
+        let share = self.share;
+        let patience = patience_of(&self.spec);
+        let session = &mut self.session;
+        let place = &self.place;
         store
             .change(
                 place,
@@ -122,7 +125,8 @@ impl Claim for FileClaim {
     }
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
-        let (store, owner) = (&self.shared.store, self.spec.owner);
+        let store = &self.shared.store;
+        let owner = self.spec.owner;
         let raise = |record: &mut Record, _: &_| Ok(record.raise_fence(owner, floor));
         store.change(&self.place, Some(owner), patience_of(&self.spec), raise, |_| {}).await
     }
@@ -141,7 +145,10 @@ impl Claim for FileClaim {
 
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
         let Some(session) = self.session.clone() else { return Ok(Reissued::NotHeld) };
-        let (store, place, from, share) = (&self.shared.store, &self.place, self.spec.owner, self.share);
+        let store = &self.shared.store;
+        let place = &self.place;
+        let from = self.spec.owner;
+        let share = self.share;
         // Until it is known, either of the two may have it.
         self.heir = Some(to.owner);
         let unsure = AtomicBool::new(true);
@@ -175,7 +182,8 @@ impl Claim for FileClaim {
         if self.session.is_none() {
             return Ok(Released::NotHeld);
         }
-        let (store, owner) = (&self.shared.store, self.spec.owner);
+        let store = &self.shared.store;
+        let owner = self.spec.owner;
         let owners: Vec<_> = self.owners().collect();
         let release = |record: &mut Record, _: &_| Ok(record.release(&owners));
         let locals = |_: &_| owners.iter().for_each(|owner| store.locals.remove(&self.place, *owner));

@@ -88,7 +88,8 @@ fn inotify(news: Option<io::Result<()>>) -> Finding {
 }
 
 fn access(mode: u32) -> Finding {
-    let (what, found) = ("mode of the folder", format!("{:04o}", mode & 0o7777));
+    let what = "mode of the folder";
+    let found = format!("{:04o}", mode & 0o7777);
     if mode & WRITABLE_BY_ALL == 0 {
         return Finding::new(Grade::Good, what, found);
     }

@@ -93,7 +93,8 @@ impl Folder {
     }
 
     pub(crate) fn place(&self, name: &LockName) -> Place {
-        let (kind, stem) = (name.kind(), stem(name.as_str()));
+        let kind = name.kind();
+        let stem = stem(name.as_str());
         let file = |ending| self.names(kind).join(format!("{stem}{ending}"));
         Place {
             name: name.clone(),

@@ -172,12 +172,14 @@ fn stuck(file: &File, path: &Path, patience: Duration) -> Error {
 
 /// Who has a file locked, where the system tells: `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`.
 fn holder_of(dev: u64, ino: u64) -> Option<u32> {
-    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    let major = rustix::fs::major(dev);
+    let minor = rustix::fs::minor(dev);
     let wanted = format!("{major:02x}:{minor:02x}:{ino}");
     let locks = fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {
         let mut words = line.split_whitespace();
-        let (pid, file) = (words.nth(4)?, words.next()?);
+        let pid = words.nth(4)?;
+        let file = words.next()?;
         // Who lives in another namespace is told as zero.
         let pid = pid.parse().ok().filter(|pid| *pid > 0);
         if file == wanted { pid } else { None }
@@ -226,7 +228,8 @@ mod tests {
     #[test]
     fn c1_a_gate_that_is_kept_open_lets_in_one_at_a_time() {
         let root = TempDir::new().unwrap();
-        let ((folder, place), kept) = (place(&root), Kept::new());
+        let (folder, place) = place(&root);
+        let kept = Kept::new();
         for _ in 0..3 {
             let gate = Gate::enter_now(&folder, &kept, &place).unwrap().unwrap();
             assert!(Gate::enter_now(&folder, &kept, &place).unwrap().is_none());
@@ -240,7 +243,8 @@ mod tests {
     #[test]
     fn c1_a_gate_that_is_kept_open_and_was_removed_lets_nobody_in() {
         let root = TempDir::new().unwrap();
-        let ((folder, place), kept) = (place(&root), Kept::new());
+        let (folder, place) = place(&root);
+        let kept = Kept::new();
         Gate::enter_now(&folder, &kept, &place).unwrap().unwrap().leave(&kept, &place);
         fs::remove_file(&place.gate).unwrap();
         let inside = Gate::enter_now(&folder, &Kept::new(), &place).unwrap().unwrap();

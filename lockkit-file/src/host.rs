@@ -24,8 +24,8 @@ pub(crate) struct Now {
 impl Now {
     pub(crate) fn tell() -> Self {
         let up = clock_gettime(SINCE_BOOT);
-        let (seconds, nanos) =
-            (u64::try_from(up.tv_sec).unwrap_or(0), u64::try_from(up.tv_nsec).unwrap_or(0));
+        let seconds = u64::try_from(up.tv_sec).unwrap_or(0);
+        let nanos = u64::try_from(up.tv_nsec).unwrap_or(0);
         Self { up: seconds * 1_000_000 + nanos / 1_000, wall: micros(wall_clock()) }
     }
 

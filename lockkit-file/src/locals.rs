@@ -181,7 +181,8 @@ mod tests {
     fn c8_those_who_wait_are_counted() {
         let folder = Folder::new("/locks".into());
         let places = ["a", "b"].map(|name| folder.place(&LockName::new(Kind::Mutex, name).unwrap()));
-        let (locals, bell) = (Locals::default(), Arc::new(Notify::new()));
+        let locals = Locals::default();
+        let bell = Arc::new(Notify::new());
         let [first, second] = [1, 2].map(OwnerId::new);
         let set = |place, owner, stage| locals.set(place, owner, stage, &Hint::none());
         let holds = Stage::Holds(OwnerId::new(7));

@@ -94,7 +94,8 @@ pub(crate) async fn write(
     let bytes = serde_json::to_vec_pretty(&stored).map_err(failed)?;
     // A note says what was done, so it must outlast a loss of power; and to wait for the disk is nothing for a runtime.
     let (done, written) = oneshot::channel();
-    let (path, draft) = (place.note.clone(), place.note_draft());
+    let path = place.note.clone();
+    let draft = place.note_draft();
     let thread = thread::Builder::new().name("lockkit-file-note".to_owned());
     let started = thread.spawn(move || {
         // Nobody hears it whose caller has gone.

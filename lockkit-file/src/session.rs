@@ -60,7 +60,8 @@ impl Session {
 
     fn try_begin(sessions: &Path) -> io::Result<Self> {
         let id = SessionId::random();
-        let (path, unborn) = (sessions.join(id.to_string()), sessions.join(format!("{id}{UNBORN}")));
+        let path = sessions.join(id.to_string());
+        let unborn = sessions.join(format!("{id}{UNBORN}"));
         let mut file = files::options().read(true).write(true).create_new(true).open(&unborn)?;
         // Nobody ever sees a session of this name that lives and is not locked.
         match file.try_lock() {

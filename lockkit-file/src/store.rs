@@ -229,7 +229,9 @@ impl Store {
                 &read
             }
         };
-        let (mut record, now, owed) = (stored.clone(), Now::tell(), self.debts.of(place));
+        let mut record = stored.clone();
+        let now = Now::tell();
+        let owed = self.debts.of(place);
         self.drop_dead(&mut record)?;
         record.release(&owed);
         record.skip_idle(asker, &now);

@@ -239,7 +239,8 @@ impl Watch {
     /// True if one did.
     fn see_who_died(&mut self) -> bool {
         let before = self.dead.len();
-        let (store, dead) = (&self.store, &mut self.dead);
+        let store = &self.store;
+        let dead = &mut self.dead;
         self.dying.retain_mut(|(session, looks)| {
             *looks += 1;
             let died = store.is_dead(*session).unwrap_or(false);

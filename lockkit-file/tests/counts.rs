@@ -39,7 +39,9 @@ impl Counter {
     /// How many files were opened, and how many were made or removed.
     fn count(&self) -> (usize, usize) {
         let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
-        let (mut reader, mut opened, mut made) = (Reader::new(&self.0, &mut buffer), 0, 0);
+        let mut reader = Reader::new(&self.0, &mut buffer);
+        let mut opened = 0;
+        let mut made = 0;
         while let Ok(event) = reader.next() {
             let events = event.events();
             assert!(!events.contains(ReadFlags::QUEUE_OVERFLOW));
@@ -58,7 +60,8 @@ async fn a_pair_opens_two_files_and_makes_none() {
     pair(&mutex).await;
     pair(&mutex).await;
     let counter = Counter::new(&folder.path().join("names/mutex"));
-    let (mut opened, mut made) = (0, 0);
+    let mut opened = 0;
+    let mut made = 0;
     for _ in 0..PAIRS {
         pair(&mutex).await;
         let counted = counter.count();
@@ -89,7 +92,8 @@ async fn many_names_keep_few_files_open() {
 async fn c8_tasks_that_do_nothing_but_lock_have_turns() {
     let folder = TempDir::new().unwrap();
     let locker = locker(folder.path());
-    let (served, tasks) = (Rc::new(RefCell::new(Vec::new())), LocalSet::new());
+    let served = Rc::new(RefCell::new(Vec::new()));
+    let tasks = LocalSet::new();
     for number in 0..16 {
         let mutex = locker.mutex(&format!("name-{number}")).unwrap();
         let served = Rc::clone(&served);

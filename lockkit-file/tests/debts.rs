@@ -94,7 +94,8 @@ async fn c7_a_lock_whose_release_failed_for_good_is_free_once_that_is_put_right(
 async fn c7_a_lock_that_could_not_be_released_is_free_for_the_same_store_at_once() {
     let folder = TempDir::new().unwrap();
     let ours = store(folder.path());
-    let (mut first, mut second) = (claim(&ours), claim(&ours));
+    let mut first = claim(&ours);
+    let mut second = claim(&ours);
     assert!(ask(&mut *first).await);
     let inside = stand_in(folder.path());
     first.release().await.unwrap_err();
@@ -109,8 +110,10 @@ async fn c7_a_lock_that_could_not_be_released_is_free_for_the_same_store_at_once
 #[tokio::test(flavor = "multi_thread")]
 async fn c6_a_waiter_that_could_not_leave_the_queue_is_out_of_it_once_it_can() {
     let folder = TempDir::new().unwrap();
-    let (ours, other) = (store(folder.path()), store(folder.path()));
-    let (mut holder, mut waiter) = (claim(&other), claim(&ours));
+    let ours = store(folder.path());
+    let other = store(folder.path());
+    let mut holder = claim(&other);
+    let mut waiter = claim(&ours);
     assert!(ask(&mut *holder).await && !ask(&mut *waiter).await);
     let inside = stand_in(folder.path());
     waiter.release().await.unwrap_err();

@@ -65,7 +65,8 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_t
     let [holder, waiter] = sessions.map(|id| scene.session(id));
     fs::write(&scene.record, RECORD).unwrap();
     fs::write(scene.record.with_extension("note"), NOTE).unwrap();
-    let (locker, mutex) = (&scene.locker, scene.locker.mutex("orders").unwrap());
+    let locker = &scene.locker;
+    let mutex = scene.locker.mutex("orders").unwrap();
     let seen = locker.inspect(&orders()).await.unwrap();
     assert_eq!(
         (seen.holders[0].owner, seen.holders[0].token),
@@ -94,7 +95,8 @@ async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
         for written in [SystemTime::now(), SystemTime::UNIX_EPOCH + Duration::from_secs(1)] {
             fs::write(&scene.record, text).unwrap();
             File::options().write(true).open(&scene.record).unwrap().set_modified(written).unwrap();
-            let (mutex, path) = (scene.locker.mutex("orders").unwrap(), scene.record.to_str().unwrap());
+            let mutex = scene.locker.mutex("orders").unwrap();
+            let path = scene.record.to_str().unwrap();
             assert_newer(&mutex.try_lock().await.unwrap_err(), path);
             assert_newer(&mutex.lock().await.unwrap_err(), path);
             assert_newer(&scene.locker.inspect(&orders()).await.unwrap_err(), path);
@@ -121,8 +123,8 @@ async fn c1_c13_the_rest_of_a_newer_record_from_before_the_boot_is_not_written_o
 #[tokio::test(flavor = "multi_thread")]
 async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_left_as_it_is() {
     let scene = Scene::new().await;
-    let (path, text) =
-        (scene.record.with_extension("note"), NOTE.replace("\"lockkit\": 1", "\"lockkit\": 2"));
+    let path = scene.record.with_extension("note");
+    let text = NOTE.replace("\"lockkit\": 1", "\"lockkit\": 2");
     fs::write(&path, &text).unwrap();
     let mutex = scene.locker.mutex("orders").unwrap();
     assert_newer(&scene.locker.note(&orders()).await.unwrap_err(), path.to_str().unwrap());

@@ -61,7 +61,8 @@ fn sealed(text: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn c3_a_holder_whose_session_was_removed_is_told_and_the_next_one_gets_it() {
     let folder = TempDir::new().unwrap();
-    let (ours, other) = (locker(folder.path()), locker(folder.path()));
+    let ours = locker(folder.path());
+    let other = locker(folder.path());
     let guard = take(&ours, "a").await;
     for session in files(&folder.path().join("sessions"), "") {
         fs::remove_file(session).unwrap();
@@ -133,7 +134,8 @@ async fn c3_a_holder_whose_folder_was_removed_or_renamed_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn c1_a_gate_that_was_removed_lets_nobody_in_beside_the_holder() {
     let folder = TempDir::new().unwrap();
-    let (ours, other) = (locker(folder.path()), locker(folder.path()));
+    let ours = locker(folder.path());
+    let other = locker(folder.path());
     let guard = take(&ours, "a").await;
     fs::remove_file(file(&folder, ".lock")).unwrap();
     assert!(other.mutex("a").unwrap().try_lock().await.unwrap().is_none());
@@ -147,7 +149,8 @@ async fn c13_c14_what_is_no_record_is_refused_and_left_alone() {
     let folder = TempDir::new().unwrap();
     let ours = locker(folder.path());
     take(&ours, "a").await.release().await.unwrap();
-    let (record, name) = (file(&folder, ".json"), LockName::new(Kind::Mutex, "a").unwrap());
+    let record = file(&folder, ".json");
+    let name = LockName::new(Kind::Mutex, "a").unwrap();
     let whole = fs::read_to_string(&record).unwrap();
     let of_another =
         sealed(&whole.rsplit_once("\nsum ").unwrap().0.replace("\"name\": \"a\"", "\"name\": \"b\""));
@@ -198,7 +201,8 @@ async fn c1_c4_a_record_of_an_earlier_boot_holds_nothing_and_its_token_is_passed
     let folder = TempDir::new().unwrap();
     let ours = locker(folder.path());
     let before = take(&ours, "a").await;
-    let (record, before_token) = (file(&folder, ".json"), before.fencing_token());
+    let record = file(&folder, ".json");
+    let before_token = before.fencing_token();
     let text = fs::read_to_string(&record).unwrap();
     before.release().await.unwrap();
     // As it was on the disk when the power went: held by a session that is no more.
@@ -257,7 +261,9 @@ async fn c14_who_looks_while_it_changes_sees_a_whole_record() {
     let name = LockName::new(Kind::Mutex, "a").unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let looks = (0..3).map(|_| {
-        let (ours, name, stop) = (locker(folder.path()), name.clone(), Arc::clone(&stop));
+        let ours = locker(folder.path());
+        let name = name.clone();
+        let stop = Arc::clone(&stop);
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
                 assert!(ours.inspect(&name).await.expect("a whole record").holders.len() <= 1);

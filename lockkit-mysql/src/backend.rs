@@ -56,7 +56,8 @@ impl MySql {
     /// Cancel safe.
     pub async fn connect(config: Config) -> Result<Self> {
         config.check()?;
-        let (strategy, retention) = (config.strategy, config.retention);
+        let strategy = config.strategy;
+        let retention = config.retention;
         let pool = Pool::new(config);
         let mut connection = pool.get(pool.config().connect_timeout).await?;
         schema::prepare(&mut connection, pool.config()).await?;

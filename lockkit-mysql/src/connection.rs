@@ -354,7 +354,8 @@ impl Connection {
     /// Takes the driver's connection out of use.
     pub(crate) fn give_up(&mut self) -> Option<Corpse> {
         let was_clean = self.is_clean();
-        let (conn, server) = (self.conn.take()?, self.server.clone());
+        let conn = self.conn.take()?;
+        let server = self.server.clone();
         Some(Corpse { conn, was_clean, is_in_flight: self.state == State::InFlight, server })
     }
 
@@ -413,7 +414,8 @@ async fn script(conn: &mut Conn, sql: &str, steps: &mut Vec<Step>) -> Result<(),
     loop {
         let outcome =
             Outcome { id: results.last_insert_id().unwrap_or(0), affected: results.affected_rows() };
-        let (is_last, has_columns) = (results.is_empty(), !results.columns_ref().is_empty());
+        let is_last = results.is_empty();
+        let has_columns = !results.columns_ref().is_empty();
         // Also where there is nothing left: the refusal of a later statement is found here only, as if it were the answer.
         let (rows, answer) = match results.collect().await {
             Ok(rows) => (rows, Ok(())),

@@ -66,7 +66,8 @@ pub(crate) fn is_demotion(error: &my::Error) -> bool {
 
 /// What a server says that is no primary, to those whom it does not let write.
 pub(crate) fn demoted() -> my::Error {
-    let (message, state) = ("read_only is set".to_owned(), "HY000".to_owned());
+    let message = "read_only is set".to_owned();
+    let state = "HY000".to_owned();
     my::Error::Server(my::ServerError { code: READ_ONLY, message, state })
 }
 
@@ -216,7 +217,8 @@ mod tests {
     use super::*;
 
     fn server(code: u16) -> my::Error {
-        let (message, state) = ("no\nway".to_owned(), "HY000".to_owned());
+        let message = "no\nway".to_owned();
+        let state = "HY000".to_owned();
         my::Error::Server(my::ServerError { code, message, state })
     }
 

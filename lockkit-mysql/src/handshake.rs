@@ -64,7 +64,8 @@ pub(crate) async fn introduce(
     facts.check(strategy)?;
     observe(clock, sent, facts.now_us);
     let started_us = facts.now_us.saturating_sub(facts.uptime_s.saturating_mul(1_000_000));
-    let (host, port) = (facts.text("hostname"), facts.text("port"));
+    let host = facts.text("hostname");
+    let port = facts.text("port");
     // A proxy greets with a number of its own, and takes that of a KILL for one of those. The greeting has room for 32 bits.
     let is_direct = greeted == facts.thread & u64::from(u32::MAX);
     connection.set_server(Server::new(host, port, started_us, facts.thread, is_direct));

@@ -33,7 +33,8 @@ pub(crate) struct Janitor(Mutex<Option<JoinHandle<()>>>);
 
 impl Janitor {
     pub(crate) fn start(strategy: &Arc<dyn Kept>, retention: Duration) -> Self {
-        let (strategy, round) = (Arc::downgrade(strategy), retention / ROUNDS);
+        let strategy = Arc::downgrade(strategy);
+        let round = retention / ROUNDS;
         let task = Handle::try_current().ok().map(|runtime| {
             #[expect(clippy::disallowed_methods, reason = "one task for each backend, which ends with it")]
             runtime.spawn(work(strategy, round))

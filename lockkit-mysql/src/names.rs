@@ -27,7 +27,8 @@ pub(crate) async fn held(
 ) -> Result<Vec<LockName>> {
     let before = end(prefix).map_or_else(String::new, |end| format!(" AND name<{}", literal(&end)));
     let kind_is = literal(kind.as_str().as_bytes());
-    let (mut found, mut from) = (Vec::new(), format!("name>={}", literal(prefix.as_bytes())));
+    let mut found = Vec::new();
+    let mut from = format!("name>={}", literal(prefix.as_bytes()));
     loop {
         let page = format!(
             "SELECT DISTINCT name FROM {table} WHERE kind={kind_is} AND {from}{before} AND {held} AND {WRITABLE} \

@@ -94,7 +94,9 @@ pub(crate) async fn write(
 /// grant, it is too late, or the server is no primary.
 fn script(table: &str, proof: &Proof<'_>, note: &Note, not_after_us: u64) -> String {
     let Proof { name, table: source, held, touch } = proof;
-    let (this, revision, text) = (this(name), note.revision, literal(note.text.as_bytes()));
+    let this = this(name);
+    let revision = note.revision;
+    let text = literal(note.text.as_bytes());
     // Where nothing is, there is an empty one of revision zero.
     let (first, content) = match note.replaces(&Note::default()) {
         Noted::Written => (WRITTEN, "@lockkit_note"),

@@ -42,7 +42,8 @@ impl Pool {
     pub(crate) fn new(config: Config) -> Self {
         let size = config.pool_size;
         let connect_timeout = config.connect_timeout;
-        let (clock, zero) = (OnceLock::new(), Clock::Boot.now());
+        let clock = OnceLock::new();
+        let zero = Clock::Boot.now();
         let shared = Shared { config, clock, numbers: AtomicU64::new(1), doubted: AtomicU64::new(0), zero };
         let shared = Arc::new(shared);
         let side = (size / SIDE_SHARE).clamp(*SIDE_CONNECTIONS.start(), *SIDE_CONNECTIONS.end());

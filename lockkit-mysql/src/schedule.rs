@@ -53,7 +53,9 @@ impl Schedule {
     /// For somebody who has just asked.
     pub(crate) fn new(now: Tick, calls: u64) -> Self {
         let due = now.after(SHORTEST);
-        let (unanswered, sent, known) = (None, None, None);
+        let unanswered = None;
+        let sent = None;
+        let known = None;
         Self { due, ripe: due, pause: SHORTEST * 2, version: 0, calls, unanswered, sent, known }
     }
 
@@ -183,7 +185,8 @@ mod tests {
     #[test]
     fn c8_a_look_without_an_answer_is_followed_by_another_one() {
         let start = Clock::Boot.now();
-        let (patience, pace) = (Duration::from_secs(3), Pace::new(1, USUAL));
+        let patience = Duration::from_secs(3);
+        let pace = Pace::new(1, USUAL);
         let mut schedule = Schedule::new(start, 0);
         schedule.send(start, patience);
         assert_eq!((schedule.unanswered(), start.until(schedule.due())), (Some(start), patience + TROUBLED));

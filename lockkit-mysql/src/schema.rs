@@ -120,7 +120,8 @@ fn strategy_text(config: &Config) -> String {
 
 /// Whoever made the tables before there were notes has all others.
 async fn are_there(connection: &mut Connection, config: &Config) -> Result<bool> {
-    let (meta, note) = (config.tables().table("meta"), config.tables().table("note"));
+    let meta = config.tables().table("meta");
+    let note = config.tables().table("note");
     let question = format!("SELECT (SELECT revision FROM {note} LIMIT 1) FROM {meta} LIMIT 1");
     match connection.rows(&question, Vec::new()).await {
         Ok(_) => Ok(true),

@@ -103,7 +103,8 @@ fn opening_at(at: &str, error: &OpenError, config: &Config) -> Error {
 
 fn other_keys(theirs: &str, config: &Config) -> Error {
     let keyspace = config.keyspace();
-    let ((key, _), own) = (keyspace.strategy_key(), keyspace.strategy());
+    let (key, _) = keyspace.strategy_key();
+    let own = keyspace.strategy();
     if is_newer(theirs.as_bytes()) {
         return newer(&key);
     }

@@ -103,7 +103,8 @@ impl Store {
     /// one server, all waiters of this process whose turn it is; on a cluster each room for itself, so that one is not
     /// held up by another's node.
     pub(crate) async fn refresh_for(&self, place: &Place) -> Result<()> {
-        let (rooms, base) = (self.rooms(), place.room());
+        let rooms = self.rooms();
+        let base = place.room();
         let only = self.shared.config.is_cluster().then_some(base);
         let _turn = match only {
             Some(base) => rooms.turn_in(base).lock_owned().await,

@@ -70,7 +70,8 @@ impl ZooKeeper {
     /// Cancel safe.
     pub async fn connect(config: Config) -> Result<Self> {
         config.check()?;
-        let (layout, fair) = (config.layout(), config.fair);
+        let layout = config.layout();
+        let fair = config.fair;
         let pool = Arc::new(Pool::open(config).await?);
         let timeout = pool.session().await?.timeout();
         let mut capabilities =
@@ -104,7 +105,8 @@ impl Backend for ZooKeeper {
             let reason = format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
             return Err(error::ours(ErrorKind::Unsupported, reason));
         };
-        let (pool, folder) = (Arc::clone(&self.pool), self.layout.lock(&spec.name));
+        let pool = Arc::clone(&self.pool);
+        let folder = self.layout.lock(&spec.name);
         if self.is_single(spec.name.kind()) {
             return Ok(Box::new(UnfairClaim::new(pool, folder, spec)));
         }
@@ -112,7 +114,8 @@ impl Backend for ZooKeeper {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        let (session, folder) = (self.pool.session().await?, self.layout.lock(name));
+        let session = self.pool.session().await?;
+        let folder = self.layout.lock(name);
         if self.is_single(name.kind()) {
             let holder = inspect::single(&session, &folder).await?;
             return Ok(Inspection::new(holder.iter().map(holder_of).collect(), None));
@@ -123,7 +126,8 @@ impl Backend for ZooKeeper {
     }
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
-        let (session, folder) = (self.pool.session().await?, self.layout.lock(name));
+        let session = self.pool.session().await?;
+        let folder = self.layout.lock(name);
         let Ok(created) = i64::try_from(token.get()) else { return Ok(Released::NotHeld) };
         if self.is_single(name.kind()) {
             return inspect::free_single(&session, &folder, created).await;

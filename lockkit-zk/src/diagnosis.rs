@@ -57,7 +57,8 @@ fn ensemble(voters: Option<usize>) -> Finding {
 
 /// The server keeps it inside bounds of its own, `minSessionTimeout` and `maxSessionTimeout`.
 fn timeout(session: &Session, config: &Config) -> Finding {
-    let (agreed, wanted) = (session.timeout(), config.session_timeout);
+    let agreed = session.timeout();
+    let wanted = config.session_timeout;
     let what = "session timeout";
     if agreed == wanted {
         return Finding::new(Grade::Good, what, format!("{agreed:?}"));
@@ -107,14 +108,16 @@ mod tests {
     fn heartbeats_by_sync_are_weak_unless_there_is_one_server() {
         let grades = [None, Some(1), Some(3)]
             .map(|voters| [Heartbeat::Sync, Heartbeat::Write].map(|kind| heartbeat(kind, voters).grade));
-        let (good, weak) = (Grade::Good, Grade::Weak);
+        let good = Grade::Good;
+        let weak = Grade::Weak;
         assert_eq!(grades, [[weak, good], [good, good], [weak, good]]);
     }
 
     #[test]
     fn only_an_odd_number_of_three_or_more_is_good() {
         let grades = [None, Some(1), Some(2), Some(3), Some(4), Some(5)].map(|voters| ensemble(voters).grade);
-        let (good, note) = (Grade::Good, Grade::Note);
+        let good = Grade::Good;
+        let note = Grade::Note;
         assert_eq!(grades, [Grade::Unknown, note, note, good, note, good]);
     }
 }

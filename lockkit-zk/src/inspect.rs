@@ -40,7 +40,8 @@ pub(crate) struct SeenQueue {
 pub(crate) async fn queue(session: &Session, folder: &str, kind: Kind) -> Result<SeenQueue> {
     let client = session.client()?;
     let failed = |error| session.failed(error, Phase::Read, "listing", folder);
-    let (synced, listed) = (client.sync(folder), client.list_children(folder));
+    let synced = client.sync(folder);
+    let listed = client.list_children(folder);
     synced.await.map_err(failed)?;
     let children = match listed.await {
         Ok(children) => children,
@@ -62,7 +63,8 @@ pub(crate) async fn queue(session: &Session, folder: &str, kind: Kind) -> Result
                 return Err(error::newer(&format!("{folder}/{}", member.name)));
             }
             let record = Record::parse(&data);
-            let (node, role) = (member.name.clone(), Some(member.role));
+            let node = member.name.clone();
+            let role = Some(member.role);
             holders.push(Seen { node, role, created: stat.czxid, data, record });
         }
     }
@@ -77,7 +79,8 @@ pub(crate) async fn single(session: &Session, folder: &str) -> Result<Option<See
     let client = session.client()?;
     let path = format!("{folder}/{HELD}");
     let failed = |error| session.failed(error, Phase::Read, "reading", &path);
-    let (synced, read) = (client.sync(folder), client.get_data(&path));
+    let synced = client.sync(folder);
+    let read = client.get_data(&path);
     synced.await.map_err(failed)?;
     match read.await {
         Ok((data, _)) if version::is_newer(&data) => Err(error::newer(&path)),

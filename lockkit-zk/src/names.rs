@@ -27,7 +27,8 @@ pub(crate) async fn in_use(
     let client = session.client()?;
     let folder = layout.kind(kind);
     let failed = |error| session.failed(error, Phase::Read, "listing", &folder);
-    let (synced, listed) = (client.sync(&folder), client.list_children(&folder));
+    let synced = client.sync(&folder);
+    let listed = client.list_children(&folder);
     synced.await.map_err(failed)?;
     let children = match listed.await {
         Ok(children) => children,

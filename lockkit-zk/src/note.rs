@@ -55,8 +55,10 @@ pub(crate) async fn write(
     proofs: &Proofs,
     note: &Note,
 ) -> Result<Outcome> {
-    let (client, layout) = (session.client()?, pool.config().layout());
-    let (path, folder) = (layout.note(name), layout.notes(name.kind()));
+    let client = session.client()?;
+    let layout = pool.config().layout();
+    let path = layout.note(name);
+    let folder = layout.notes(name.kind());
     let failed = |error| session.failed(error, Phase::Write, "writing the note", &path);
     let mut stored = if note.revision == 1 { None } else { read(session, &path).await? };
     for _ in 0..MOST_LOOKS {
@@ -114,7 +116,8 @@ async fn commit(
     let persistent = CreateMode::Persistent.with_acls(pool.config().acl.acls());
     let parent = folder.rsplit_once('/').map_or("/", |(parent, _)| parent);
     // All are queued before the first is awaited.
-    let (above, made) = (client.create(parent, b"", &persistent), client.create(folder, b"", &persistent));
+    let above = client.create(parent, b"", &persistent);
+    let made = client.create(folder, b"", &persistent);
     let (_, _, committed) = join3(above, made, writer.commit()).await;
     if committed.is_ok() {
         pool.folders().insert(folder);
@@ -127,7 +130,8 @@ async fn read(session: &Session, path: &str) -> Result<Option<(Note, i32)>> {
     let client = session.client()?;
     let failed = |error| session.failed(error, Phase::Read, "reading the note", path);
     // The server that is asked may lag behind; both are queued before the first is awaited.
-    let (synced, read) = (client.sync(path), client.get_data(path));
+    let synced = client.sync(path);
+    let read = client.get_data(path);
     synced.await.map_err(failed)?;
     match read.await {
         Ok((data, _)) if version::is_newer(&data) => Err(error::newer(path)),

@@ -101,7 +101,8 @@ fn parse(name: &str) -> Option<(Role, i32)> {
     let (_, permits) = name.rsplit_once("-permits-")?;
     let (role, number) = permits.split_once('-')?;
     let (count, limit) = role.split_once("of")?;
-    let (count, limit) = (positive(count)?, positive(limit)?);
+    let count = positive(count)?;
+    let limit = positive(limit)?;
     // More than there are would never be granted, nor anybody behind.
     (count <= limit).then_some(())?;
     Some((Role::Permits { count, limit }, sequence(number)?))

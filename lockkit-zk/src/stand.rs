@@ -23,7 +23,8 @@ pub(crate) struct Stand {
 impl Stand {
     /// `None` until the node is known, and after the end of the session.
     pub(crate) fn of(place: &Place) -> Option<Self> {
-        let (path, created) = (place.path()?.to_owned(), place.created_by()?);
+        let path = place.path()?.to_owned();
+        let created = place.created_by()?;
         let session = Arc::clone(place.session());
         let client = session.client().ok()?;
         Some(Self { session, client, path, created })

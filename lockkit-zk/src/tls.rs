@@ -57,7 +57,8 @@ impl Tls {
         let ca = &self.ca;
         let mut options = TlsOptions::new().with_pem_ca(&read(ca)?).map_err(|error| unusable(ca, &error))?;
         if let Some((cert, key)) = &self.identity {
-            let (cert_text, key_text) = (read(cert)?, read(key)?);
+            let cert_text = read(cert)?;
+            let key_text = read(key)?;
             options =
                 options.with_pem_identity(&cert_text, &key_text).map_err(|error| unusable(cert, &error))?;
         }

@@ -66,7 +66,8 @@ impl UnfairClaim {
 
     /// One transaction; `None` if somebody has it.
     async fn race(&mut self, room: Room) -> Result<Option<Attempt>> {
-        let (session, config) = (Arc::clone(room.session()), self.pool.config());
+        let session = Arc::clone(room.session());
+        let config = self.pool.config();
         let client = session.client()?;
         let single = Single::new(&self.folder);
         let place = self.place.insert(Place::new(room));

@@ -68,7 +68,8 @@ impl Watching {
         };
         // All are asked for before the first is awaited.
         let asked: Vec<_> = paths.iter().map(|path| client.get_and_watch_data(path)).collect();
-        let (events, mut gone) = (FuturesUnordered::new(), false);
+        let events = FuturesUnordered::new();
+        let mut gone = false;
         for (asked, path) in asked.into_iter().zip(&paths) {
             match asked.await {
                 Ok((data, _, watcher)) => {

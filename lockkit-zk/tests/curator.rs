@@ -75,7 +75,8 @@ async fn c8_whoever_came_first_is_served_first_on_both_sides() {
     for number in 0..6 {
         let served = Arc::clone(&served);
         waiters.push(if number % 2 == 0 {
-            let (java, owner) = (Arc::clone(&both.java), number.to_string());
+            let java = Arc::clone(&both.java);
+            let owner = number.to_string();
             let acquired = java.acquire(&owner, "mutex", &path);
             tokio::spawn(async move {
                 assert_eq!(acquired.await, "acquired");
@@ -242,7 +243,8 @@ async fn storm(java_kind: &str, kind: &str) {
     let mut ours = Vec::new();
     for locker in [&both.locker, &both.another_locker().await] {
         for _ in 0..2 {
-            let (locker, folder) = (locker.clone(), folder.path().to_owned());
+            let locker = locker.clone();
+            let folder = folder.path().to_owned();
             let is_mutex = kind == "mutex";
             ours.push(tokio::spawn(async move { one_of_ours(&locker, is_mutex, &folder).await }));
         }
@@ -264,9 +266,11 @@ async fn storm(java_kind: &str, kind: &str) {
 }
 
 async fn one_of_ours(locker: &Locker, is_mutex: bool, folder: &Path) -> (u32, u32) {
-    let (mutex, rw_lock) = (locker.mutex("storm").unwrap(), locker.rw_lock("storm").unwrap());
+    let mutex = locker.mutex("storm").unwrap();
+    let rw_lock = locker.rw_lock("storm").unwrap();
     let end = Instant::now() + STORM;
-    let (mut grants, mut violations) = (0, 0);
+    let mut grants = 0;
+    let mut violations = 0;
     while Instant::now() < end {
         let wait = Duration::from_millis(rand::random_range(0..20));
         let patience = rand::random_range(0..4);

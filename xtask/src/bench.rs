@@ -92,7 +92,8 @@ fn folder() -> PathBuf {
 
 /// Waits for it; what we are told meanwhile is for it.
 fn until_ended(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
-    let (pid, handle) = (Pid::from_child(&child), signals.handle());
+    let pid = Pid::from_child(&child);
+    let handle = signals.handle();
     let passing = thread::spawn(move || {
         for signal in &mut signals {
             let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);

@@ -15,7 +15,8 @@ pub(crate) fn with_extension(folder: &Path, extension: &str) -> Result<Vec<PathB
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let entry = entry?;
-        let (path, name) = (entry.path(), entry.file_name());
+        let path = entry.path();
+        let name = entry.file_name();
         let passed_over = name == "target" || name.as_encoded_bytes().starts_with(b".");
         if entry.file_type()?.is_dir() {
             if !passed_over {

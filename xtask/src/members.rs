@@ -114,7 +114,8 @@ mod tests {
         let mut ours = 0;
         for dependency in package(&EXAMPLE.into()).unwrap()["dependencies"].as_array().unwrap() {
             let Some(member) = package(&dependency["name"]) else { continue };
-            let (name, version) = (&dependency["name"], dependency["req"].as_str().unwrap());
+            let name = &dependency["name"];
+            let version = dependency["req"].as_str().unwrap();
             // `publish = false` is an empty list of registries.
             assert!(member["publish"].is_null(), "{EXAMPLE} needs {name}, which is not published");
             assert!(version != "*", "{EXAMPLE} needs {name} of no version");

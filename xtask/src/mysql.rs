@@ -151,7 +151,9 @@ impl Fetch {
     }
 
     fn fill(&self, work: &Path) -> Result<String> {
-        let (parts, archives, root) = (work.join("sources"), work.join("archives"), work.join("root"));
+        let parts = work.join("sources");
+        let archives = work.join("archives");
+        let root = work.join("root");
         for folder in [&parts, &archives, &root, &work.join("lists/partial"), &work.join("archives/partial")]
         {
             fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;

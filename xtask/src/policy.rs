@@ -63,7 +63,8 @@ impl NoServices {
             Ok(())
         };
         done.with_context(|| {
-            let (policy, saved) = (self.policy.display(), self.saved.display());
+            let policy = self.policy.display();
+            let saved = self.saved.display();
             format!("can't put {policy} back: if {saved} is there, move it to {policy}, else remove {policy}")
         })
     }

@@ -62,7 +62,8 @@ async fn paused(slow: &Service, quick: &Service, locker: &Locker) -> Result<()> 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
-    let (locker, file) = (lockkit::connect(&url).await?, tempfile::NamedTempFile::new().expect("a file"));
+    let locker = lockkit::connect(&url).await?;
+    let file = tempfile::NamedTempFile::new().expect("a file");
     let services = [(); 3].map(|()| Service(Connection::open(file.path()).expect("SQLite opens it")));
     let [a, b, c] = &services;
     let lock = locker.mutex("stock/teapot")?;

@@ -34,7 +34,8 @@ async fn main() -> Result<(), Failure> {
     let url = words.next().unwrap_or_else(|| format!("file://{}/locks", folder.display()));
     let shop = Shop::open(words.next().map_or_else(|| folder.join("shop.db"), Into::into))?;
 
-    let (mut told_to_end, listener) = (signal(SignalKind::terminate())?, TcpListener::bind(address).await?);
+    let mut told_to_end = signal(SignalKind::terminate())?;
+    let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
     let replica = Arc::new(Replica::new(address.to_string(), lockkit::connect(&url).await?, shop)?);
     let routes = Router::new().route("/", get(status)).route("/orders", post(order));
@@ -57,8 +58,8 @@ async fn main() -> Result<(), Failure> {
 }
 
 async fn status(State(replica): State<Arc<Replica>>) -> Result<Json<Value>, Refusal> {
-    let (leader, (placed, shipped)) =
-        (replica.election.leader().await.map_err(unavailable)?, replica.shop.count().map_err(unavailable)?);
+    let leader = replica.election.leader().await.map_err(unavailable)?;
+    let (placed, shipped) = replica.shop.count().map_err(unavailable)?;
     Ok(Json(json!({
         "replica": replica.name,
         "leads": replica.is_leader(),

@@ -39,7 +39,8 @@ impl Replica {
     pub(crate) async fn take_order(&self) -> Result<(u64, FencingToken), Failure> {
         let guard = self.locker.mutex("shop/orders")?.lock_timeout(Duration::from_secs(10)).await?;
         let guard = guard.ok_or("too many orders at once, try again")?;
-        let (number, token) = (self.shop.last_order()? + 1, guard.fencing_token());
+        let number = self.shop.last_order()? + 1;
+        let token = guard.fencing_token();
         guard.run(sleep(Duration::from_millis(5))).await?; // the customer pays
         let placed = self.shop.place(number, token)?;
         // The order stands, whatever becomes of the lock: that is given back in the background.

@@ -33,7 +33,8 @@ fn c9_c4_on_files_a_killed_leader_is_followed_at_once() {
 
 #[test]
 fn c9_c4_on_redis_a_killed_leader_is_followed_when_its_lease_has_ended() {
-    let (folder, redis) = (TempDir::new().unwrap(), RedisServer::start().unwrap());
+    let folder = TempDir::new().unwrap();
+    let redis = RedisServer::start().unwrap();
     let took = killed_leader(&format!("{}?ttl={}s", redis.url(), TTL.as_secs()), &folder);
     assert!(took < TTL + SLACK, "{took:?}");
 }
@@ -41,7 +42,8 @@ fn c9_c4_on_redis_a_killed_leader_is_followed_when_its_lease_has_ended() {
 /// The leases last for longer than the test has patience.
 #[test]
 fn c7_a_leader_that_is_told_to_end_is_followed_at_once() {
-    let (folder, redis) = (TempDir::new().unwrap(), RedisServer::start().unwrap());
+    let folder = TempDir::new().unwrap();
+    let redis = RedisServer::start().unwrap();
     for url in [file_url(&folder), format!("{}?ttl=60s", redis.url())] {
         let (mut leader, follower, term) = two_replicas(&url, &folder);
         leader.signal(Signal::SIGTERM);
@@ -88,9 +90,11 @@ fn killed_leader(url: &str, folder: &TempDir) -> Duration {
 
 /// The one that leads, the other one, and the term of the first.
 fn two_replicas(url: &str, folder: &TempDir) -> (Replica, Replica, u64) {
-    let (a, b) = (Replica::start(url, &database(folder)), Replica::start(url, &database(folder)));
+    let a = Replica::start(url, &database(folder));
+    let b = Replica::start(url, &database(folder));
     let term = until("both know who leads", || {
-        let (a, b) = (a.status()?, b.status()?);
+        let a = a.status()?;
+        let b = b.status()?;
         (a["leads"] != b["leads"] && a["term"] == b["term"]).then(|| a["term"].as_u64())?
     });
     if a.status().unwrap()["leads"] == true { (a, b, term) } else { (b, a, term) }
@@ -127,7 +131,8 @@ impl Replica {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkit-example-service"));
         command.args(["127.0.0.1:0", url]).arg(database).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
-        let (mut output, mut line) = (BufReader::new(process.stdout.take().unwrap()), String::new());
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
         output.read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listens on http://").and_then(|text| text.strip_suffix('/'));
         let address = address.unwrap_or_else(|| panic!("it does not listen: {line}")).to_owned();

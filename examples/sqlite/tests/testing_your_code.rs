@@ -28,7 +28,8 @@ async fn copy_files(locker: &Locker, copied: &Mutex<Vec<u32>>) -> lockkit::Resul
 #[tokio::test]
 async fn one_store_and_two_lockers_are_two_processes() -> lockkit::Result<()> {
     let store = Memory::new();
-    let (ours, theirs) = (Locker::new(store.clone()), Locker::new(store.clone()));
+    let ours = Locker::new(store.clone());
+    let theirs = Locker::new(store.clone());
     let guard = theirs.mutex("copy")?.lock().await?;
     let copied = Mutex::default();
     assert!(!copy_files(&ours, &copied).await?, "somebody else does it");
@@ -76,7 +77,8 @@ async fn a_lease_that_nobody_renews_ends() -> lockkit::Result<()> {
 async fn work_ends_when_the_lock_is_taken_away() -> lockkit::Result<()> {
     let (_, locker) = on_tokios_clock();
     let copied = Arc::new(Mutex::default());
-    let (locker_of_work, list) = (locker.clone(), Arc::clone(&copied));
+    let locker_of_work = locker.clone();
+    let list = Arc::clone(&copied);
     let work = tokio::spawn(async move { copy_files(&locker_of_work, &list).await });
     sleep(Duration::from_secs(150)).await;
     let mutex = locker.mutex("copy")?;

@@ -204,7 +204,8 @@ impl<'a> Once<'a> {
         outcome: &str,
     ) -> Kept {
         let Some(journal) = history.journal() else { return Kept::Lost };
-        let (token, at) = (guard.fencing_token().get(), unix_ms(SystemTime::now()));
+        let token = guard.fencing_token().get();
+        let at = unix_ms(SystemTime::now());
         let write = journal.write(guard, |record| {
             record.end(token, at, outcome);
             record.restore_done(before);
@@ -310,7 +311,8 @@ impl<'a> Once<'a> {
     ) -> Result<Kept> {
         let Some(outcome) = outcome(ended) else { return Ok(Kept::Lost) };
         let Some(journal) = history.journal() else { return Ok(Kept::Lost) };
-        let (token, at) = (guard.fencing_token().get(), unix_ms(SystemTime::now()));
+        let token = guard.fencing_token().get();
+        let at = unix_ms(SystemTime::now());
         let write = journal.write(guard, |record| {
             record.end(token, at, &outcome);
             match ended {

@@ -17,7 +17,8 @@ const LAST_RUNS: usize = 5;
 
 pub(crate) async fn show(arguments: &ShowArguments, store: &Store, output: &OutputArguments) -> Result<Exit> {
     let ShowArguments { look: arguments, exit_code } = arguments;
-    let (mut known, mut held) = (false, false);
+    let mut known = false;
+    let mut held = false;
     for view in look(store, arguments).await? {
         held |= !view.holders.is_empty();
         let runs = runs(store, &view.full).await?;

@@ -118,7 +118,8 @@ mod tests {
     #[test]
     fn c3_we_kill_before_the_watchdog_does_and_it_before_the_end() {
         for (lease, us, watchdog) in [(2, 9_900, 9_950), (30, 9_700, 9_850)] {
-            let (at, margin) = (BootTime(10_000_000_000), margin(Duration::from_secs(lease)));
+            let at = BootTime(10_000_000_000);
+            let margin = margin(Duration::from_secs(lease));
             let deadline = Deadline { at, margin, file: None };
             let millis = |at: BootTime| at.0 / 1_000_000;
             assert_eq!((millis(deadline.for_us()), millis(deadline.for_watchdog())), (us, watchdog));

@@ -53,7 +53,9 @@ fn parse(pid: Pid, stat: &[u8]) -> Option<Process> {
     let mut fields = rest.split_ascii_whitespace();
     let is_dead = matches!(fields.next()?, "Z" | "X" | "x");
     let mut number = || fields.next()?.parse().ok();
-    let (parent, group, session) = (number()?, number()?, number()?);
+    let parent = number()?;
+    let group = number()?;
+    let session = number()?;
     let threads: u32 = fields.nth(13)?.parse().ok()?;
     // Its first thread has ended. The others work on.
     if is_dead && threads < 2 {

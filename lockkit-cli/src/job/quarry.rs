@@ -94,7 +94,8 @@ impl Quarry {
     /// Kills them until none is left that can be killed now, and says how many that were; nothing if some are left. What
     /// waits for a disk dies later.
     pub(super) fn kill(&self, rounds: usize) -> Option<usize> {
-        let (mut killed, mut quiet) = (0, 0);
+        let mut killed = 0;
+        let mut quiet = 0;
         for _ in 0..rounds {
             let found = self.signal(&[Signal::KILL]);
             killed += found;

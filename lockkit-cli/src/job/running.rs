@@ -125,9 +125,11 @@ impl<'a> Running<'a> {
 
     /// Until the command has ended (`None`), or until it must be stopped.
     async fn watch(&mut self, asked: impl Future<Output = String>) -> Result<Option<Ended>> {
-        let (guard, signals) = (self.guard, self.signals);
+        let guard = self.guard;
+        let signals = self.signals;
         let before = self.job.grace.saturating_add(self.deadline.margin());
-        let (lost, expiring) = (guard.lost(), guard.expiring(before));
+        let lost = guard.lost();
+        let expiring = guard.expiring(before);
         let max_run = self.job.max_run;
         let mut asked = pin!(asked);
         let mut over = pin!(async {

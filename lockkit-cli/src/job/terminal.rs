@@ -37,7 +37,8 @@ impl Terminal {
     /// Whether our process group has members beside us and those who wait for us: a pager behind us in a pipeline needs
     /// the terminal, too, a script that we are a line of does not.
     pub(super) fn has_neighbours() -> bool {
-        let (processes, group) = (all(), own_group());
+        let processes = all();
+        let group = own_group();
         let mut family = vec![raw(getpid())];
         while let Some(parent) = processes.iter().find(|process| Some(&raw(process.pid)) == family.last()) {
             if family.contains(&parent.parent) {

@@ -38,7 +38,8 @@ impl Lock {
         bound: Option<Duration>,
         voice: Voice,
     ) -> Result<Option<LockGuard>> {
-        let (name, options) = (name.as_str(), options.clone());
+        let name = name.as_str();
+        let options = options.clone();
         let once = bound == Some(Duration::ZERO);
         match self {
             Self::Election => campaign(locker, name, options, voice).await.map(Some),

@@ -254,7 +254,8 @@ impl Turn<'_> {
         // The command does not wait for a word about it.
         let mut beginning = pin!(history.begin(guard));
         let mut is_written = false;
-        let (name, voice) = (self.order.name, self.voice);
+        let name = self.order.name;
+        let voice = self.voice;
         let mut renewals = pin!(shop.store.renewals.report(name, guard, shop.grace, voice));
         let mut others = pin!(warn_of_other_kinds(&shop.store, name, self.order.lock.kind(), voice));
         let ended = loop {

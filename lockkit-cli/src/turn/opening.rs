@@ -65,7 +65,8 @@ pub(super) async fn open(
     if !error.is_temporary() || left().is_zero() {
         return Err(error.into());
     }
-    let (mut pause, mut told) = (SHORTEST, false);
+    let mut pause = SHORTEST;
+    let mut told = false;
     while error.is_temporary() {
         sleep(pause.mul_f64(rand::random_range(0.75..1.25)).min(left())).await;
         pause = (pause * 2).min(LONGEST);

@@ -85,7 +85,9 @@ fn asked() -> Result<(), Failed> {
 /// Catches a signal that comes while the command is being stopped, and counts for the command alone.
 fn ended() -> Result<(), Failed> {
     let place = Place::new();
-    let (leading, stopping, go) = (place.path("leaders"), place.path("stopping"), place.path("go"));
+    let leading = place.path("leaders");
+    let stopping = place.path("stopping");
+    let go = place.path("go");
     let line = format!(
         "trap 'echo now >> {}' TERM; echo \"a $LOCKKIT_TOKEN\" >> {}; until [ -e {} ]; do sleep 0.05; done",
         stopping.display(),

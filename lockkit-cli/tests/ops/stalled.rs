@@ -53,11 +53,14 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State { stalls_at: stalls_at.into(), ..State::default() });
-        let (port, shared) = (place.redis.port(), Arc::clone(&state));
+        let port = place.redis.port();
+        let shared = Arc::clone(&state);
         thread::spawn(move || {
             for client in listener.incoming() {
-                let (client, server) = (client.unwrap(), TcpStream::connect(("127.0.0.1", port)).unwrap());
-                let (to_server, state) = (server.try_clone().unwrap(), Arc::clone(&shared));
+                let client = client.unwrap();
+                let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                let to_server = server.try_clone().unwrap();
+                let state = Arc::clone(&shared);
                 let to_client = client.try_clone().unwrap();
                 thread::spawn(move || pass(client, to_server, || state.wait()));
                 thread::spawn(move || pass(server, to_client, || ()));
@@ -170,7 +173,8 @@ fn once_ends() -> Result<(), Failed> {
             let signaled = |attempt| {
                 let proxy = Proxy::start(&place, stalls_at);
                 // What one leaves held, no other waits for.
-                let (name, before) = (format!("{name}{stalls_at}-{attempt}"), runs(&place));
+                let name = format!("{name}{stalls_at}-{attempt}");
+                let before = runs(&place);
                 let job = ["once", &name, "--slot=v1", "--grace=200ms", "--on-fail", on_fail, "-c", &line];
                 let mut once = Running::start(proxy.lockkit(&place, &job));
                 if !stalls(&proxy, &mut once) {
@@ -199,7 +203,8 @@ fn gives_back() -> Result<(), Failed> {
     // It tries to give back for a moment, in which the store must answer indeed.
     let place = Place::steady();
     let line = line(&place);
-    let (mut stalled, mut tries) = (0, 0);
+    let mut stalled = 0;
+    let mut tries = 0;
     for stalls_at in 1.. {
         loop {
             tries += 1;
@@ -242,7 +247,9 @@ fn run_ends() -> Result<(), Failed> {
 /// How long it took.
 fn run_is_cut_short() -> Duration {
     let place = Place::new();
-    let (proxy, go, up) = (Proxy::start(&place, usize::MAX), place.path("go"), place.path("up"));
+    let proxy = Proxy::start(&place, usize::MAX);
+    let go = place.path("go");
+    let up = place.path("up");
     let line = format!("echo > {}; until [ -e {} ]; do sleep 0.01; done; exit 7", up.display(), go.display());
     let mut lockkit = Running::start(proxy.lockkit(&place, &["run", "job", "-c", &line]));
     // The command does not wait for its history.
@@ -285,7 +292,8 @@ fn outlasts_its_lease(place: &Place, stalls_at: usize) -> bool {
 /// The store is away for longer than the lease, at each moment in turn. The command has ended long before.
 fn late() -> Result<(), Failed> {
     let place = Place::new();
-    let (mut begun, mut stalled) = (0, 0);
+    let mut begun = 0;
+    let mut stalled = 0;
     while stalled == begun {
         let next = begun + 1..=begun + AT_ONCE;
         begun += AT_ONCE;

@@ -51,7 +51,8 @@ fn library_waiter() -> Result<(), Failed> {
     let place = Place::new();
     let mut holder = holder(&place);
     let hearts = Hearts::of(&place);
-    let (runtime, url) = (runtime(), place.url());
+    let runtime = runtime();
+    let url = place.url();
     let waiter = runtime.spawn(async move {
         let locker = lockkit::connect(&url).await.unwrap();
         let guard = locker.mutex("job").unwrap().lock().await.unwrap();

@@ -146,7 +146,8 @@ fn lost_at_the_end() -> Result<(), Failed> {
     place.text("up");
     // Else it is the note of its start that finds it lost. And whoever frees it by force tells its holder, who would stop
     // the command.
-    let (runtime, name) = (runtime(), LockName::new(Kind::Mutex, "job")?);
+    let runtime = runtime();
+    let name = LockName::new(Kind::Mutex, "job")?;
     let locker = runtime.block_on(place.locker());
     until("the note", || (!runtime.block_on(locker.note(&name)).unwrap().text.is_empty()).then_some(()));
     place.redis.ask(["FLUSHALL"])?;

@@ -153,7 +153,8 @@ fn no_watchdog_for_a_moment() -> Result<(), Failed> {
     let began = Instant::now();
     kill_process(Pid::from_raw(watchdog).unwrap(), Signal::STOP)?;
     // It may not have stopped yet at the first looks.
-    let (mut looks, mut stood) = (0, Duration::ZERO);
+    let mut looks = 0;
+    let mut stood = Duration::ZERO;
     until("that it goes on", || {
         looks += 1;
         if state_of(watchdog) == Some('T') {

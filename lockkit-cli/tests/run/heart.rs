@@ -111,7 +111,8 @@ impl<'a> Hearts<'a> {
     /// They end before their deadline, for which whoever kills them has `room`; a machine that is too slow for that is
     /// excused by so much. Yields the deadline, the last beat, and how slow the machine was.
     pub(crate) fn assert_in_time(&self, room: Duration) -> (u64, u64, Pace) {
-        let (mut pace, mut deadline) = (Pace::start(), 0);
+        let mut pace = Pace::start();
+        let mut deadline = 0;
         // What was renewed last may be known a little later.
         let mut is_over = |close| {
             deadline = self.deadline().unwrap_or(0).max(deadline);
@@ -119,7 +120,8 @@ impl<'a> Hearts<'a> {
         };
         pace.calmly_until("the deadline", || is_over(NEAR));
         pace.until("the end of both hearts", || is_over(0).filter(|()| self.are_gone()));
-        let (last, late) = (self.beat(), pace.excess(room));
+        let last = self.beat();
+        let late = pace.excess(room);
         assert!(
             last < deadline + u64::try_from(late.as_nanos()).unwrap(),
             "they lived for {} µs too long, of which {late:?} are the machine's",

@@ -104,7 +104,8 @@ fn died() -> Result<(), Failed> {
 /// A tenth of it is enough for this one.
 fn grace() -> Result<(), Failed> {
     let mut place = Place::new();
-    let (up, clean) = (place.path("up"), place.path("clean"));
+    let up = place.path("up");
+    let clean = place.path("clean");
     let line = format!(
         "trap 'sleep 0.5; echo yes > {}; exit 0' TERM; echo yes > {}; while :; do sleep 0.01; done",
         clean.display(),

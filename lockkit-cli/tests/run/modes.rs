@@ -173,7 +173,8 @@ fn environment() -> Result<(), Failed> {
 
 /// Catches an option that loses against the environment.
 fn url_files() -> Result<(), Failed> {
-    let (place, other) = (Place::new(), Place::new());
+    let place = Place::new();
+    let other = Place::new();
     fs::write(place.path("url"), format!("  {}  \nanother line\n", place.url()))?;
     let file = place.path("url");
     let held = holding(&place, &[]);

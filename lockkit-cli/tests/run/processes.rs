@@ -109,7 +109,8 @@ fn with_stranger(place: &Place, child: &str, command: &str) -> Command {
 
 fn spared_orphan() -> Result<(), Failed> {
     let place = Place::new();
-    let (up, file) = (place.path("up"), place.path("pid"));
+    let up = place.path("up");
+    let file = place.path("pid");
     // The orphan has lockkit for its parent when it says its number.
     let orphan = format!(
         "P=$PPID; until [ $(ps -o ppid= -p $$) != $P ]; do sleep 0.01; done; echo $$ > {}; exec sleep 60",

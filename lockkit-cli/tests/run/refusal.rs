@@ -88,7 +88,8 @@ fn wrong_password() -> Result<(), Failed> {
 fn hidden() -> Result<(), Failed> {
     let redis = RedisServer::start_as(RedisOptions::default().with_password(SECRET))?;
     let place = tempfile::tempdir()?;
-    let (up, go) = (place.path().join("up"), place.path().join("go"));
+    let up = place.path().join("up");
+    let go = place.path().join("go");
     let line = format!("echo up > {}; until [ -e {} ]; do sleep 0.01; done", up.display(), go.display());
     let mut command = bare(["run", "job", "sh", "-c", &line]);
     command.env("LOCKKIT_URL", redis.url().replace("redis://", &format!("redis://:{SECRET}@")));

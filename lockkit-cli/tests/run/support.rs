@@ -127,7 +127,8 @@ impl Running {
     pub(crate) fn output(mut self) -> Output {
         use std::io::Read as _;
         let status = self.end();
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let mut stdout = Vec::new();
+        let mut stderr = Vec::new();
         self.0.stdout.take().map(|mut pipe| pipe.read_to_end(&mut stdout).unwrap());
         self.0.stderr.take().map(|mut pipe| pipe.read_to_end(&mut stderr).unwrap());
         Output { status, stdout, stderr }
@@ -149,7 +150,8 @@ pub(crate) fn run(command: Command) -> Output {
 /// The next line that it says on standard error, which is no part of its output then.
 pub(crate) fn line_of(run: &mut Running) -> String {
     use std::io::Read as _;
-    let (mut line, mut byte) = (Vec::new(), [0]);
+    let mut line = Vec::new();
+    let mut byte = [0];
     // No byte more than that.
     while !line.ends_with(b"\n") && run.0.stderr.as_mut().unwrap().read(&mut byte).unwrap() == 1 {
         line.extend(byte);

@@ -59,8 +59,10 @@ impl Shell {
         command.env("LOCKKIT_URL", place.url()).env("PS1", PROMPT).env("TERM", "dumb");
         command.env("L", env!("CARGO_BIN_EXE_lockkit"));
         let shell = Running::start(command);
-        let (shown, keys) = (Arc::new(Mutex::new(String::new())), File::from(keys));
-        let (mut screen, to) = (keys.try_clone().unwrap(), Arc::clone(&shown));
+        let shown = Arc::new(Mutex::new(String::new()));
+        let keys = File::from(keys);
+        let mut screen = keys.try_clone().unwrap();
+        let to = Arc::clone(&shown);
         thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = screen.read(&mut buffer) {

@@ -56,7 +56,8 @@ fn copy(place: &Place, mode: &str) -> PathBuf {
 fn execute_only() -> Result<(), Failed> {
     let place = Place::new();
     open_to_all(&place);
-    let (program, status) = (copy(&place, "0111"), place.path("status"));
+    let program = copy(&place, "0111");
+    let status = place.path("status");
     let mut command = ordinary(&place, &program);
     command.arg("run").arg("--status-file").arg(&status).args(["job", "true"]);
     let output = run(command);

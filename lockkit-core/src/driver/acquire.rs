@@ -219,7 +219,8 @@ async fn compete(
     race: Race,
     turn: Option<Turn<'_>>,
 ) -> Result<Option<u32>> {
-    let (limits, Race { bound, stop, queued }) = (request.options.limits, race);
+    let limits = request.options.limits;
+    let Race { bound, stop, queued } = race;
     let held = Arc::clone(&pending.held);
     let locker = &held.locker;
     let descriptor = request.backend.descriptor();

@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_the_maximum_and_are_jittered_by_a_quarter() {
-        let (min, max) = (Duration::from_millis(10), Duration::from_millis(35));
+        let min = Duration::from_millis(10);
+        let max = Duration::from_millis(35);
         let mut backoff = Backoff::new(Poll { min, max });
         for expected in [10_000, 20_000, 35_000, 35_000] {
             let drawn: Vec<_> = (0..100).map(|_| backoff.jittered().as_micros()).collect();

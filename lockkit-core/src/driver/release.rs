@@ -189,7 +189,9 @@ fn lives_until(held: &Hold, now: Tick) -> Tick {
 /// The last error of the store. The outcome is unknown then, and the lease ends it, or the backend.
 async fn give_up(claim: &mut LiveClaim, held: &Hold, mut unknown: bool) -> Result<Released> {
     let clock = held.locker.clock;
-    let (mut tries, mut pause, mut lapsed) = (0, FIRST_PAUSE, None);
+    let mut tries = 0;
+    let mut pause = FIRST_PAUSE;
+    let mut lapsed = None;
     loop {
         let error = match claim.release(held.limits().op_timeout).await {
             // C7: an earlier try may have freed it. Before the deadline nothing else can have ended it.

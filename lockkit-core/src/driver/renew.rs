@@ -145,7 +145,8 @@ impl RenewKind {
 
 /// One request for renewal, and what follows from its answer.
 async fn renew_once(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<()> {
-    let (span, margin) = (held.renew_span(), held.remaining());
+    let span = held.renew_span();
+    let margin = held.remaining();
     let outcome = ask(held, claim, kind).instrument(span).await;
     match outcome {
         Ok(round_trip) => {

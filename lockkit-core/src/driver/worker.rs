@@ -28,7 +28,8 @@ pub(crate) fn work(agenda: Arc<Agenda>) -> BoxFuture<'static, ()> {
 impl Attendance {
     async fn work(self) {
         let agenda = &self.0;
-        let (mut renewals, mut cleanups) = (FuturesUnordered::new(), FuturesUnordered::new());
+        let mut renewals = FuturesUnordered::new();
+        let mut cleanups = FuturesUnordered::new();
         loop {
             let Work { due, cleanups: left, rung, next, last } = agenda.take_work();
             for held in rung {

@@ -27,7 +27,8 @@ impl Leader {
     pub(super) fn of(inspection: Inspection) -> Option<Self> {
         inspection.holders.into_iter().find_map(|holder| {
             let Holder { owner, token, label, remaining, .. } = holder;
-            let (owner, term) = (owner?, token?);
+            let owner = owner?;
+            let term = token?;
             let stands = remaining != Some(Duration::ZERO);
             stands.then(|| Self { value: label.unwrap_or_default(), term, owner, remaining })
         })

@@ -294,7 +294,8 @@ async fn look_at(place: &Arc<Place>) -> Result<Look> {
     lock(&place.state).next = Some((asked, place.jittered(place.interval)));
     // Dropped midway, it is finished in the background: a call that is made anew in each turn of a `select!` loop finds
     // what the one before has asked for.
-    let (inspector, name) = (place.handle.locker().inspector(), place.handle.name().clone());
+    let inspector = place.handle.locker().inspector();
+    let name = place.handle.name().clone();
     let mut looking = Finishing::new(keeper.agenda(), ask(inspector, name, Arc::downgrade(place), asked));
     let mut rung = false;
     let seen = loop {
@@ -353,7 +354,8 @@ async fn ask(inspector: Inspector, name: LockName, place: Weak<Place>, asked: Ti
 
 /// What the store says of changes. A backend that panics says nothing.
 fn told(place: &Place) -> BoxFuture<'static, ()> {
-    let (backend, name) = (Arc::clone(&place.handle.locker().backend), place.handle.name().clone());
+    let backend = Arc::clone(&place.handle.locker().backend);
+    let name = place.handle.name().clone();
     async move {
         if AssertUnwindSafe(backend.changed(&name)).catch_unwind().await.is_err() {
             future::pending().await

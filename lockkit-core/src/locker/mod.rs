@@ -66,7 +66,8 @@ impl Locker {
     #[must_use]
     pub fn from_dyn(backend: Arc<dyn Backend>) -> Self {
         let keeper = Keeper::new(Agenda::new(Clock::Boot, backend.descriptor(), Vec::new(), work));
-        let (defaults, closed) = (Arc::default(), Arc::default());
+        let defaults = Arc::default();
+        let closed = Arc::default();
         Self { backend, keeper, token_base: 0, gated: true, defaults, closed }
     }
 
@@ -179,7 +180,8 @@ impl Locker {
         self.keeper.ensure()?;
         let agenda = Arc::clone(self.keeper.agenda());
         agenda.drain();
-        let (backend, closed) = (Arc::clone(&self.backend), Arc::clone(&self.closed));
+        let backend = Arc::clone(&self.backend);
+        let closed = Arc::clone(&self.closed);
         let budget = self.defaults.limits.ttl;
         let ended = Finishing::new(self.keeper.agenda(), async move {
             if !until_quiet(&agenda).await {

@@ -136,7 +136,8 @@ impl MultiGuard {
     /// # Cancel safety
     /// Cancel safe: dropped midway, the rest is given back in the background.
     pub async fn release(mut self) -> Result<AllReleased> {
-        let (mut not_held, mut failed) = (Vec::new(), None);
+        let mut not_held = Vec::new();
+        let mut failed = None;
         let mut unknown = Vec::new();
         while let Some(guard) = self.guards.pop() {
             let name = guard.name().clone();

@@ -161,7 +161,8 @@ impl MutexSet {
         let bound = if let Bound::Within(Duration::ZERO) = bound { Bound::Try } else { bound };
         let clock = self.first().clock();
         let started = clock.now();
-        let (mut taken, mut quickest) = (MultiGuard::with_capacity(self.handles.len()), Duration::MAX);
+        let mut taken = MultiGuard::with_capacity(self.handles.len());
+        let mut quickest = Duration::MAX;
         for handle in &*self.handles {
             let asked = clock.now();
             let left = match bound {

@@ -94,7 +94,8 @@ pub(super) struct Ballot {
 
 impl Ballot {
     pub(super) fn new(owner: OwnerId, votes: Vec<Vote>, need: Need, budget: Budget) -> Self {
-        let (phase, started) = (Phase::Open, budget.clock.now());
+        let phase = Phase::Open;
+        let started = budget.clock.now();
         Self { owner, votes, need, budget, token: None, until: started, phase, call: 0, started, met: None }
     }
 
@@ -186,7 +187,8 @@ impl Ballot {
     /// The largest token of the members that hold it, if they are enough.
     fn largest(&self, now: Tick) -> Option<FencingToken> {
         let tokens = self.votes.iter().filter_map(|vote| vote.valid(now)).map(|part| part.token);
-        let (count, largest) = (tokens.clone().count(), tokens.max());
+        let count = tokens.clone().count();
+        let largest = tokens.max();
         largest.filter(|_| count >= self.need())
     }
 
@@ -194,7 +196,8 @@ impl Ballot {
         let need = self.need();
         let granted = self.count(|vote| vote.valid(now).is_some());
         let open = self.count(|vote| matches!(vote.standing, Standing::Open));
-        let (refused, asking) = (self.count(is_refused), self.count(Vote::is_asking));
+        let refused = self.count(is_refused);
+        let asking = self.count(Vote::is_asking);
         let lost = granted + open < need;
         let reached = granted + refused;
         // Contention, or too many members down? The others can tell.
@@ -249,7 +252,9 @@ impl Ballot {
 
     /// Renews what was won. Breaks with `None` if the answers leave it open.
     pub(super) fn beat(&mut self, lease: Option<Duration>, now: Tick) -> ControlFlow<Option<Pulse>, Tick> {
-        let (call, need, request) = (self.call, self.need(), self.budget.request());
+        let call = self.call;
+        let need = self.need();
+        let request = self.budget.request();
         if now >= self.until {
             return ControlFlow::Break(Some(Pulse::Lost(LossReason::Expired)));
         }
@@ -343,7 +348,8 @@ impl Ballot {
     }
 
     fn release_idle(&mut self) {
-        let (call, request) = (self.call, self.budget.request());
+        let call = self.call;
+        let request = self.budget.request();
         for vote in &mut self.votes {
             if vote.dirty && vote.is_idle() && !vote.is_released_in(call) {
                 vote.release(request, call);

@@ -119,7 +119,8 @@ impl Claim for QuorumClaim {
             self.give_back().await;
             return Ok(Attempt::Busy { queued: false, retry_after });
         }
-        let (need, error) = (ballot.need(), failure::of_attempt(&self.members, ballot, now));
+        let need = ballot.need();
+        let error = failure::of_attempt(&self.members, ballot, now);
         let left = self.give_back().await;
         Err(if left >= need { error.with_outcome_unknown() } else { error })
     }

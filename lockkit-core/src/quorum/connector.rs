@@ -46,7 +46,8 @@ pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Ar
     if texts.is_empty() {
         return Err(invalid("it names no members; write quorum://?member=…&member=…"));
     }
-    let (mut urls, mut bases) = (Vec::<StoreUrl>::new(), Vec::new());
+    let mut urls = Vec::<StoreUrl>::new();
+    let mut bases = Vec::new();
     for (place, text) in texts.iter().enumerate() {
         let (member, token_base) = parse(registry, text).map_err(|error| of_member(place, None, &error))?;
         // One store, whatever is added to its tokens.
@@ -63,7 +64,8 @@ pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Ar
     let connected = future::join_all(connecting).await;
     let known: Vec<_> =
         connected.iter().zip(&urls).filter_map(|(it, url)| Some((it.as_ref().ok()?.clone(), url))).collect();
-    let (enough, count) = (need.of(urls.len()), known.len());
+    let enough = need.of(urls.len());
+    let count = known.len();
     let mut members = Vec::new();
     for (place, (connected, url)) in connected.into_iter().zip(&urls).enumerate() {
         let alike = known.iter().find(|(_, known)| known.scheme() == url.scheme());

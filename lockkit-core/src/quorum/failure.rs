@@ -17,7 +17,8 @@ use crate::{
 /// An error of one member, with its name in it.
 pub(super) fn of_member(member: &Member, error: Error) -> Error {
     let text = format!("{}: {}", member.label, error.context());
-    let (kind, status) = (error.kind(), error.status());
+    let kind = error.kind();
+    let status = error.status();
     let unknown = error.is_outcome_unknown();
     let error = Error::new(kind, text).with_status(status).with_backend(NAME).with_source(error);
     if unknown { error.with_outcome_unknown() } else { error }
@@ -62,7 +63,8 @@ fn error(
     did: &str,
     why: impl Fn(&Vote) -> Option<&'static str>,
 ) -> Error {
-    let (all, need) = (ballot.votes.len(), ballot.need());
+    let all = ballot.votes.len();
+    let need = ballot.need();
     let mut text =
         format!("{count} of {all} members {did}, {need} {} needed", if need == 1 { "is" } else { "are" });
     let mut separator = ": ";

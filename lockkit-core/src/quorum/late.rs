@@ -52,7 +52,9 @@ type Connected = Result<Arc<dyn Backend>, Arc<Error>>;
 
 impl LateMember {
     pub(super) fn new(registry: Registry, url: StoreUrl, descriptor: Descriptor) -> Self {
-        let (backend, connecting, failed) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        let backend = OnceLock::new();
+        let connecting = Mutex::default();
+        let failed = Mutex::default();
         let link = Link { registry, url, expected: descriptor.clone(), backend, connecting, failed };
         Self { link: Arc::new(link), descriptor }
     }

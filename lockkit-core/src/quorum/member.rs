@@ -152,8 +152,10 @@ pub(super) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
 
 /// What `member` has less of than [`describe`] took for granted, if there is something.
 pub(super) fn lacking(expected: &Descriptor, member: &Descriptor) -> Option<&'static str> {
-    let (can, has) = (&expected.capabilities, &member.capabilities);
-    let (known, breaks) = (&expected.exceptions, &member.exceptions);
+    let can = &expected.capabilities;
+    let has = &member.capabilities;
+    let known = &expected.exceptions;
+    let breaks = &member.exceptions;
     let checks = [
         (can.exclusive && !has.exclusive, "no exclusive locks"),
         (can.raise_fence && !has.raise_fence, "tokens that can't be raised"),

@@ -200,7 +200,8 @@ impl Vote {
         let Some(part) = self.part().filter(|part| self.fence == Fence::Lead && part.token < settled) else {
             return;
         };
-        let (own, base) = (part.token, self.base);
+        let own = part.token;
+        let base = self.base;
         if self.caught_up < MOST_CATCHING_UP && self.send(Request::Release, budget) {
             self.standing = Standing::Open;
             self.catching_up = true;

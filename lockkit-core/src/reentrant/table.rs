@@ -72,7 +72,8 @@ impl Table {
             None => {
                 let asking = Arc::new(Asking { bound, ttl, end: SetOnce::new() });
                 entries.insert(name.clone(), Entry::Asked(Arc::clone(&asking)));
-                let (table, name) = (Arc::clone(self), name.clone());
+                let table = Arc::clone(self);
+                let name = name.clone();
                 Part::Ask(Asker { table, name, asking, end: End::Open })
             }
         }

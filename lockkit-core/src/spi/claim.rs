@@ -191,7 +191,10 @@ impl ClaimSpec {
     /// wants its whole lease.
     #[must_use]
     pub fn new(name: LockName, owner: OwnerId, mode: Mode, ttl: Duration, op_timeout: Duration) -> Self {
-        let (label, clock, hint, caller) = (None, Clock::Boot, Hint::none(), Caller::patient());
+        let label = None;
+        let clock = Clock::Boot;
+        let hint = Hint::none();
+        let caller = Caller::patient();
         Self { name, owner, mode, ttl, op_timeout, label, clock, hint, caller, short_lease: false }
     }
 }

@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn c1_only_what_goes_together_is_granted() {
-        let (alone, shared) = (Mode::Exclusive, Mode::Shared);
+        let alone = Mode::Exclusive;
+        let shared = Mode::Shared;
         for (held, wanted, goes) in [
             (&[][..], alone, true),
             (&[alone], alone, false),

@@ -96,7 +96,8 @@ impl StoreUrl {
         if path.contains(char::is_control) {
             return Err(invalid("its path has control characters"));
         }
-        let (scheme, params) = (url.scheme().to_owned(), Params::new(url.query_pairs()));
+        let scheme = url.scheme().to_owned();
+        let params = Params::new(url.query_pairs());
         Ok(Self { scheme, username, password, hosts, path, params })
     }
 

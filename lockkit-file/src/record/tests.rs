@@ -278,7 +278,9 @@ proptest! {
 
     #[test]
     fn c1_c4_whatever_is_asked_the_holders_fit_together_and_tokens_rise(steps in prop::collection::vec(step(), 1..60)) {
-        let (mut record, mut last, mut given) = (Record::new(&name()), 0, HashSet::new());
+        let mut record = Record::new(&name());
+        let mut last = 0;
+        let mut given = HashSet::new();
         for step in steps {
             let (who, share, wait) = match step {
                 Step::Ask(who, share) => (who, share, Wait::Queue),

@@ -130,7 +130,8 @@ async fn c4_a_record_that_was_put_back_in_place_is_read() {
     };
     record.attempt(&asker, Wait::No, &Now { up: 1, wall: far }).unwrap();
     record.release(&[asker.owner]);
-    let (bytes, before) = (record.to_bytes().unwrap(), Stamp::at(&scene.place.record).unwrap());
+    let bytes = record.to_bytes().unwrap();
+    let before = Stamp::at(&scene.place.record).unwrap();
     assert_eq!(bytes.len(), fs::read(&scene.place.record).unwrap().len());
     // The clock of a file system may tick every few milliseconds only.
     while Stamp::at(&scene.place.record).unwrap() == before {

@@ -118,8 +118,10 @@ mod tests {
         let root = TempDir::new().unwrap();
         let folder = Folder::new(root.path().to_owned());
         let place = folder.place(&LockName::new(Kind::Mutex, "a").unwrap());
-        let (store, other) = (Store::new(folder.clone(), Kept::new()), Store::new(folder, Kept::new()));
-        let (mut blind, bell) = (Blind::default(), Arc::new(Notify::new()));
+        let store = Store::new(folder.clone(), Kept::new());
+        let other = Store::new(folder, Kept::new());
+        let mut blind = Blind::default();
+        let bell = Arc::new(Notify::new());
         store.locals.observe(&place, &bell);
         blind.look_at_all(&store);
         assert!(is_told(&bell));

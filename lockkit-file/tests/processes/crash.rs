@@ -39,7 +39,9 @@ fn slowness() -> Result<Duration, Failed> {
 pub(crate) fn holder() -> Result<(), Failed> {
     let store = Store::new()?;
     let mutex = store.mutex()?;
-    let (mut delays, mut slow, mut last) = (Vec::new(), Vec::new(), 0);
+    let mut delays = Vec::new();
+    let mut slow = Vec::new();
+    let mut last = 0;
     for _ in 0..DEATHS {
         let holder = store.client("hold")?;
         let token: u64 = holder.hear()?.parse()?;
@@ -61,7 +63,8 @@ pub(crate) fn holder() -> Result<(), Failed> {
     }
     delays.sort();
     slow.sort();
-    let (median, longest) = (delays[DEATHS / 2], delays[DEATHS - 1]);
+    let median = delays[DEATHS / 2];
+    let longest = delays[DEATHS - 1];
     eprintln!("kill -9 to grant: median {median:?}, longest {longest:?}");
     assert!(median < AT_ONCE + slow[DEATHS / 2], "{delays:?} on a machine as slow as {slow:?}");
     // Only this process's own is left.

@@ -40,7 +40,8 @@ pub(crate) async fn pairs(mut conn: Conn, work: Work, names: Vec<String>, until:
         Work::Statements => (sql::acquire_if_free(), sql::release_in_place()),
         Work::Updates => (sql::TAKE.to_owned(), sql::FREE.to_owned()),
     };
-    let (taken, freed) = (conn.prep(taken).await.unwrap(), conn.prep(freed).await.unwrap());
+    let taken = conn.prep(taken).await.unwrap();
+    let freed = conn.prep(freed).await.unwrap();
     let mut count = 0;
     for name in names.iter().cycle() {
         if Instant::now() >= until {
@@ -64,7 +65,9 @@ pub(crate) async fn pairs(mut conn: Conn, work: Work, names: Vec<String>, until:
 
 /// What [`sql::acquire`] asks for.
 pub(crate) fn acquire_params(name: &str, owner: &str) -> Vec<Value> {
-    let (owner, lease, label) = (|| Value::from(owner), || Value::from(LEASE_US), || Value::from(""));
+    let owner = || Value::from(owner);
+    let lease = || Value::from(LEASE_US);
+    let label = || Value::from("");
     let mut params = vec![KIND.into(), name.into(), owner(), lease(), label(), u64::MAX.into()];
     params.extend([owner(), label(), owner(), owner(), owner(), lease()]);
     params
@@ -72,7 +75,8 @@ pub(crate) fn acquire_params(name: &str, owner: &str) -> Vec<Value> {
 
 /// What [`sql::acquire_by_update`] asks for.
 pub(crate) fn update_params(name: &str, owner: &str) -> Vec<Value> {
-    let (owner, lease) = (|| Value::from(owner), Value::from(LEASE_US));
+    let owner = || Value::from(owner);
+    let lease = Value::from(LEASE_US);
     let mut params = vec![owner(), "".into(), owner(), owner(), owner(), lease];
     params.extend([KIND.into(), name.into(), u64::MAX.into()]);
     params
@@ -80,7 +84,8 @@ pub(crate) fn update_params(name: &str, owner: &str) -> Vec<Value> {
 
 /// What [`sql::acquire_if_free`] asks for.
 pub(crate) fn if_free_params(name: &str, owner: &str) -> Vec<Value> {
-    let (lease, not_after) = (Value::from(LEASE_US), Value::from(u64::MAX));
+    let lease = Value::from(LEASE_US);
+    let not_after = Value::from(u64::MAX);
     let mut params = vec![owner.into(), "".into(), 1.into(), lease];
     params.extend([KIND.into(), name.into(), not_after, owner.into()]);
     params

@@ -31,7 +31,8 @@ pub(crate) async fn compare(stage: &Stage) {
         for round in 0..=stage.rounds(ROUNDS) {
             let mut rates = [0.0; 2];
             for (at, (_, way)) in WAYS.into_iter().enumerate() {
-                let (until, gaps) = (Instant::now() + stage.slice(150), Gaps::start());
+                let until = Instant::now() + stage.slice(150);
+                let gaps = Gaps::start();
                 let works = conns.into_iter().enumerate().map(|(number, conn)| {
                     Contender::new(conn, way, number, until).work(gaps.clone(), contenders > 1)
                 });

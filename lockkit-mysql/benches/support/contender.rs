@@ -90,7 +90,9 @@ impl Contender {
 
     /// False if the time is up.
     async fn lock(&mut self) -> bool {
-        let (mut pause, mut version, mut is_first) = (SHORTEST, 0, true);
+        let mut pause = SHORTEST;
+        let mut version = 0;
+        let mut is_first = true;
         while Instant::now() < self.until {
             let (is_mine, seen) = match self.way {
                 Way::Classic => self.read_then_update().await,

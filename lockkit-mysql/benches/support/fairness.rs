@@ -28,7 +28,8 @@ pub(crate) async fn measure(stage: &Stage) {
             let (_, served) = together(lockers.into_iter().map(|locker| work(locker, held, until))).await;
             let counts: Vec<_> = served.iter().map(|(count, _)| *count).collect();
             let longest = served.iter().map(|(_, longest)| *longest).max().unwrap();
-            let (most, least) = (counts.iter().max().unwrap(), counts.iter().min().unwrap());
+            let most = counts.iter().max().unwrap();
+            let least = counts.iter().min().unwrap();
             println!("{LOCKERS} lockers on {what}, held for {held:?}, {slice:?}:");
             println!(
                 "  {:.0} grants/s; served {counts:?}; most / least {:.2}; longest wait {longest:?}",
@@ -41,7 +42,8 @@ pub(crate) async fn measure(stage: &Stage) {
 
 async fn work(locker: Locker, held: Duration, until: Instant) -> (u64, Duration) {
     let mutex = locker.mutex("fair").unwrap();
-    let (mut count, mut longest) = (0, Duration::ZERO);
+    let mut count = 0;
+    let mut longest = Duration::ZERO;
     loop {
         let asked = Instant::now();
         let guard = mutex.lock().await.unwrap();

@@ -39,7 +39,8 @@ struct Form {
 impl Form {
     fn new(what: &'static str, sql: String, params: Vec<Value>) -> Self {
         let [rate, cpu, rate_ratio, cpu_ratio] = [const { Figures::new() }; 4];
-        let (free, free_params) = (FREE.to_owned(), vec![KIND.into(), NAME.into()]);
+        let free = FREE.to_owned();
+        let free_params = vec![KIND.into(), NAME.into()];
         Self { what, sql, params, free, free_params, rate, cpu, rate_ratio, cpu_ratio }
     }
 }
@@ -117,9 +118,12 @@ pub(crate) async fn compare(stage: &Stage) {
 
 /// Pairs per second, and µs of the server's CPU for each.
 async fn measure(stage: &Stage, conn: &mut Conn, form: &Form) -> (f64, f64) {
-    let (take, free) = (conn.prep(&form.sql).await.unwrap(), conn.prep(&form.free).await.unwrap());
-    let (mut count, mut fence) = (0, 0);
-    let (cpu, start) = (stage.server_cpu(), Instant::now());
+    let take = conn.prep(&form.sql).await.unwrap();
+    let free = conn.prep(&form.free).await.unwrap();
+    let mut count = 0;
+    let mut fence = 0;
+    let cpu = stage.server_cpu();
+    let start = Instant::now();
     let until = start + stage.slice(40).max(Duration::from_millis(20));
     while Instant::now() < until {
         conn.exec_drop(&take, form.params.clone()).await.unwrap();

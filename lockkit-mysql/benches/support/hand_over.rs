@@ -42,7 +42,8 @@ pub(crate) async fn compare(stage: &Stage) {
 }
 
 fn spec() -> ClaimSpec {
-    let (ttl, op_timeout) = (Duration::from_secs(30), Duration::from_secs(3));
+    let ttl = Duration::from_secs(30);
+    let op_timeout = Duration::from_secs(3);
     let name = LockName::new(Kind::Mutex, "handed").unwrap();
     ClaimSpec::new(name, OwnerId::random(), Mode::Exclusive, ttl, op_timeout)
 }
@@ -50,7 +51,8 @@ fn spec() -> ClaimSpec {
 async fn hand_over(backend: &MySql, slice: Duration) -> (f64, u64) {
     let mut claim = backend.claim(spec()).unwrap();
     assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
-    let (start, mut count) = (Instant::now(), 0);
+    let start = Instant::now();
+    let mut count = 0;
     while start.elapsed() < slice {
         let answer = claim.reissue(&spec(), Outsiders::Wait).await.unwrap();
         assert!(matches!(answer, Reissued::Granted(_)));
@@ -62,7 +64,8 @@ async fn hand_over(backend: &MySql, slice: Duration) -> (f64, u64) {
 }
 
 async fn acquire_anew(backend: &MySql, slice: Duration) -> f64 {
-    let (start, mut count) = (Instant::now(), 0);
+    let start = Instant::now();
+    let mut count = 0;
     while start.elapsed() < slice {
         let mut claim = backend.claim(spec()).unwrap();
         assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));

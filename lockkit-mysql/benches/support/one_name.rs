@@ -37,14 +37,17 @@ pub(crate) async fn compare(stage: &Stage) {
     // Makes the row and the connections.
     together((0..TASKS).map(|_| lockkit(locker.clone(), Gaps::start(), Instant::now()))).await;
     for _ in 0..stage.rounds(ROUNDS) {
-        let (before, gaps, slice) = (statements(&mut side).await, Gaps::start(), stage.slice(2_000));
+        let before = statements(&mut side).await;
+        let gaps = Gaps::start();
+        let slice = stage.slice(2_000);
         let until = Instant::now() + slice;
         let (_, counts) = together((0..TASKS).map(|_| lockkit(locker.clone(), gaps.clone(), until))).await;
         let in_time: Vec<_> = counts.iter().map(|count| count.0).collect();
         let all = counts.iter().map(|count| count.1).sum();
         let ours = sides[0].take(&in_time, slice, &gaps, statements(&mut side).await - before - 1, all);
 
-        let (gaps, slice) = (Gaps::start(), stage.slice(1_000));
+        let gaps = Gaps::start();
+        let slice = stage.slice(1_000);
         let until = Instant::now() + slice;
         let works = conns
             .into_iter()
@@ -74,7 +77,8 @@ pub(crate) async fn compare(stage: &Stage) {
 impl Side {
     fn take(&mut self, served: &[u64], slice: Duration, gaps: &Gaps, asked: u64, grants: u64) -> f64 {
         let rate = float(served.iter().sum()) / slice.as_secs_f64();
-        let (most, least) = (served.iter().max().unwrap(), served.iter().min().unwrap());
+        let most = served.iter().max().unwrap();
+        let least = served.iter().min().unwrap();
         self.rate.push(rate);
         self.gap.push(gaps.median());
         self.statements.push(float(asked) / float(grants));

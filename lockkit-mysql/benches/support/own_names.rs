@@ -50,7 +50,8 @@ pub(crate) async fn compare(stage: &Stage) {
             let mut rates = [0.0; 3];
             for (at, side_of) in sides.iter_mut().enumerate() {
                 let before = statements(&mut side).await;
-                let (client, server) = (stage.client_cpu(), stage.server_cpu());
+                let client = stage.client_cpu();
+                let server = stage.server_cpu();
                 let until = Instant::now() + stage.slice(100);
                 let (taken, count) = match at {
                     0 => {

@@ -41,7 +41,8 @@ struct Side {
 impl Side {
     fn show(&self) -> String {
         let each = |used: Duration| used.as_secs_f64() * 1e6 / float(self.pairs);
-        let (client, server) = (each(self.client), each(self.server));
+        let client = each(self.client);
+        let server = each(self.server);
         format!(
             "{} pairs/s; {client:.0} µs of client and {server:.0} µs of server CPU per pair",
             self.rate.show(0)
@@ -60,7 +61,9 @@ pub(crate) async fn compare(stage: &Stage) {
         let mut rates = [0.0; 4];
         for (at, side_of) in sides.iter_mut().enumerate() {
             let before = statements(&mut side).await;
-            let (client, server, start) = (stage.client_cpu(), stage.server_cpu(), Instant::now());
+            let client = stage.client_cpu();
+            let server = stage.server_cpu();
+            let start = Instant::now();
             let until = start + slice;
             let count = match at.checked_sub(1).and_then(|form| FORMS.get(form)) {
                 None => lockkit_pairs(locker.clone(), "own".to_owned(), until).await,

@@ -69,7 +69,8 @@ impl Stage {
         let cores = std::thread::available_parallelism().unwrap();
         let load = fs::read_to_string("/proc/loadavg").unwrap();
         let load = load.split(' ').next().unwrap_or_default();
-        let (flavor, version) = (self.server.flavor(), self.server.version());
+        let flavor = self.server.flavor();
+        let version = self.server.version();
         format!("{flavor} {version}: {settings}; {cores} cores, load {load} at the start")
     }
 

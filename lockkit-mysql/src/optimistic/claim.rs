@@ -48,7 +48,8 @@ pub(crate) struct LeaseClaim {
 impl LeaseClaim {
     pub(crate) fn new(store: Arc<Store>, form: Form, spec: ClaimSpec) -> Self {
         let lease_us = u64::try_from(spec.ttl.as_micros()).unwrap_or(u64::MAX);
-        let (owner, pending) = (spec.owner.to_string(), Pending::default());
+        let owner = spec.owner.to_string();
+        let pending = Pending::default();
         Self {
             store,
             spec,
@@ -74,8 +75,12 @@ impl LeaseClaim {
     }
 
     fn asked(&self, not_after_us: u64, waits: bool) -> Asked<'_> {
-        let (name, label) = (&self.spec.name, self.spec.label.as_deref().unwrap_or(""));
-        let (kind, name, owner, lease_us) = (name.kind().as_str(), name.as_str(), &self.owner, self.lease_us);
+        let name = &self.spec.name;
+        let label = self.spec.label.as_deref().unwrap_or("");
+        let kind = name.kind().as_str();
+        let name = name.as_str();
+        let owner = &self.owner;
+        let lease_us = self.lease_us;
         let client = self.store.client;
         Asked { kind, name, owner, label, lease_us, not_after_us, waits, client }
     }
@@ -118,7 +123,8 @@ impl LeaseClaim {
                     }
                 }
                 (self.fence, self.raised) = (Some(fence), None);
-                let (token, lease) = (FencingToken::new(fence), Lease::For(self.spec.ttl));
+                let token = FencingToken::new(fence);
+                let lease = Lease::For(self.spec.ttl);
                 Ok(Attempt::Granted(Grant::new(token, lease)))
             }
             Answer::Busy { .. } | Answer::Locked => {
@@ -151,7 +157,8 @@ impl LeaseClaim {
         for _ in 0..2 {
             let not_after = self.store.pool.server_time(deadline);
             self.heir = Some(heir.owner.clone());
-            let (former, asked) = (Former { owner: &self.owner, fences }, heir.asked(not_after, false));
+            let former = Former { owner: &self.owner, fences };
+            let asked = heir.asked(not_after, false);
             let answer = self.store.reissue(&mut connection, &former, &asked, outsiders).await;
             // One that was not answered may be applied still, as long as nobody releases it.
             if answer.as_ref().is_ok_and(Option::is_none)
@@ -163,7 +170,8 @@ impl LeaseClaim {
                 Some(Passed::On(fence)) => {
                     heir.fence = Some(fence);
                     *self = heir;
-                    let (token, lease) = (FencingToken::new(fence), Lease::For(self.spec.ttl));
+                    let token = FencingToken::new(fence);
+                    let lease = Lease::For(self.spec.ttl);
                     return Ok(Reissued::Granted(Grant::new(token, lease)));
                 }
                 Some(Passed::Freed) => {
@@ -252,7 +260,8 @@ impl Claim for LeaseClaim {
         }
         let Some((least, highest)) = self.fences() else { return Ok(Noted::NotHeld) };
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
-        let (name, table) = (&self.spec.name, self.store.pool.config().tables().table("lock"));
+        let name = &self.spec.name;
+        let table = self.store.pool.config().tables().table("lock");
         let owner = literal(self.owner.as_bytes());
         let ours = format!("owner={owner} AND fence BETWEEN {least} AND {highest}");
         let held = format!("{ours} AND expires_us>{NOW}");
@@ -293,7 +302,8 @@ impl Claim for LeaseClaim {
         }
         let is_final = self.pending.end(&self.store.pool, self.spec.op_timeout / 2).await;
         let mut connection = self.connection().await?;
-        let (asked, heir) = (self.asked(0, false), self.heir.as_deref());
+        let asked = self.asked(0, false);
+        let heir = self.heir.as_deref();
         let found = self.store.release(&mut connection, self.form, &asked, heir).await?;
         self.store.waiters.call_first(&self.spec.name);
         if !is_final {

@@ -51,7 +51,8 @@ impl Store {
     /// a scan of all holders, as long as they are few, and waits for one of another name that is at work.
     async fn remove(&self, connection: &mut Connection, group: &[String], idle: &str) -> Result<Option<u64>> {
         let tables = self.pool.config().tables();
-        let (lock, holder) = (tables.table("lock"), tables.table("holder"));
+        let lock = tables.table("lock");
+        let holder = tables.table("holder");
         let these = format!("({})", group.join(" OR "));
         let script = format!(
             "SELECT COUNT(*) FROM {lock} FORCE INDEX(PRIMARY) WHERE {these} AND {idle} FOR UPDATE{NOWAIT};\

@@ -35,7 +35,8 @@ pub(crate) struct HoldersSql {
 
 impl HoldersSql {
     pub(crate) fn new(tables: &Tables) -> Self {
-        let (lock, holder) = (tables.table("lock"), tables.table("holder"));
+        let lock = tables.table("lock");
+        let holder = tables.table("holder");
         Self { lock, holder }
     }
 
@@ -64,10 +65,14 @@ impl HoldersSql {
         let Self { lock, holder, .. } = self;
         let terms = Terms::of(mode, asked.waits);
         let Terms { letter, permits, limit, fits, wanted } = &terms;
-        let (kind, name) = (literal(asked.kind.as_bytes()), literal(asked.name.as_bytes()));
-        let (owner, label) = (literal(asked.owner.as_bytes()), literal(asked.label.as_bytes()));
-        let (lease, not_after) = (asked.lease_us, asked.not_after_us);
-        let (this, is_ours) = (format!("kind={kind} AND name={name}"), format!("owner={owner}"));
+        let kind = literal(asked.kind.as_bytes());
+        let name = literal(asked.name.as_bytes());
+        let owner = literal(asked.owner.as_bytes());
+        let label = literal(asked.label.as_bytes());
+        let lease = asked.lease_us;
+        let not_after = asked.not_after_us;
+        let this = format!("kind={kind} AND name={name}");
+        let is_ours = format!("owner={owner}");
         format!(
             "INSERT INTO {lock}(kind,name,fence,touched_us) VALUES({kind},{name},{NOW},{NOW}) \
              ON DUPLICATE KEY UPDATE touched_us=GREATEST(touched_us,{NOW});\
@@ -104,7 +109,8 @@ impl HoldersSql {
         asked: &Asked<'_>,
     ) -> Result<Option<bool>, my::Error> {
         let Self { holder, .. } = self;
-        let (kind, name) = (literal(asked.kind.as_bytes()), literal(asked.name.as_bytes()));
+        let kind = literal(asked.kind.as_bytes());
+        let name = literal(asked.name.as_bytes());
         let ours = format!(
             "FROM {holder} WHERE kind={kind} AND name={name} AND owner={}",
             literal(asked.owner.as_bytes())
@@ -131,7 +137,8 @@ impl HoldersSql {
 
     fn raising(&self, asked: &Asked<'_>, floor: u64) -> String {
         let Self { lock, holder, .. } = self;
-        let (kind, name) = (literal(asked.kind.as_bytes()), literal(asked.name.as_bytes()));
+        let kind = literal(asked.kind.as_bytes());
+        let name = literal(asked.name.as_bytes());
         let this = format!("kind={kind} AND name={name}");
         let ours =
             format!("{this} AND owner={} AND expires_us>@lockkit_now", literal(asked.owner.as_bytes()));
@@ -165,7 +172,8 @@ impl Terms {
         let kept = "wanted_us".to_owned();
         match mode {
             Mode::Permits { count, limit } => {
-                let (permits, limit) = (count.get(), limit.get());
+                let permits = count.get();
+                let limit = limit.get();
                 let fits = format!("@lockkit_used+{permits}<={limit}");
                 Self { letter: 'p', permits, limit, fits, wanted: kept }
             }
@@ -199,7 +207,12 @@ mod tests {
         let sql = HoldersSql::new(&Tables::new("lockkit"));
         let one = NonZeroU32::MIN;
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: one, limit: one }] {
-            let (kind, name, owner, label, lease_us, not_after_us) = ("k", "n", "o", "", 1, 1);
+            let kind = "k";
+            let name = "n";
+            let owner = "o";
+            let label = "";
+            let lease_us = 1;
+            let not_after_us = 1;
             let asked = Asked { kind, name, owner, label, lease_us, not_after_us, waits: true, client: 1 };
             for script in [sql.acquisition(mode, &asked), sql.raising(&asked, 1)] {
                 let words = ["COMMIT", "TRANSACTION", "autocommit"];

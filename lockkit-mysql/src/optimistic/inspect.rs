@@ -21,7 +21,8 @@ impl Store {
     /// What the server says.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let tables = self.pool.config().tables();
-        let (lock, holder) = (tables.table("lock"), tables.table("holder"));
+        let lock = tables.table("lock");
+        let holder = tables.table("holder");
         let columns =
             format!("fence,label,{NOW}-CAST(acquired_us AS SIGNED),CAST(expires_us AS SIGNED)-{NOW}");
         let this = format!("kind=? AND name=? AND expires_us>{NOW}");
@@ -143,7 +144,8 @@ mod tests {
 
         #[test]
         fn c13_a_row_that_makes_no_sense_is_no_holder(values in vec(any_value(), 0..10)) {
-            let (columns, fence) = (values.len(), values.get(1).cloned());
+            let columns = values.len();
+            let fence = values.get(1).cloned();
             if let Some(holder) = seen(&row(values)) {
                 prop_assert!(columns >= 5);
                 if let Some(token) = holder.token {

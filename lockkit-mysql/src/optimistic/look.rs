@@ -35,7 +35,8 @@ pub(crate) type Looks = Vec<Option<Look>>;
 
 impl LookSql {
     pub(crate) fn new(tables: &Tables) -> Self {
-        let (lock, holder) = (tables.table("lock"), tables.table("holder"));
+        let lock = tables.table("lock");
+        let holder = tables.table("holder");
         let of_lock = format!(
             "l.kind,l.name,l.fence,{NOW},CAST(l.wanted_us AS SIGNED)-{NOW},CAST(l.expires_us AS SIGNED)-{NOW}"
         );
@@ -76,7 +77,9 @@ impl LookSql {
     ) -> Result<(), my::Error> {
         let Self { lock, .. } = self;
         let readers = literal(Kind::RwLock.as_str().as_bytes());
-        let (names, until, lately) = (list(names), WANTED.as_micros(), ALMOST_OVER.as_micros());
+        let names = list(names);
+        let until = WANTED.as_micros();
+        let lately = ALMOST_OVER.as_micros();
         let change = format!(
             "UPDATE (SELECT kind,name FROM {lock} FORCE INDEX(PRIMARY) WHERE (kind,name) IN({names}) \
              AND (expires_us>{NOW} OR kind={readers}) AND wanted_us<{NOW}+{lately} \

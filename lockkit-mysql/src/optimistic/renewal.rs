@@ -83,7 +83,8 @@ struct Batch {
 impl Renewals {
     pub(crate) fn new(pool: Arc<Pool>) -> Arc<Self> {
         let tables = pool.config().tables();
-        let (lock, holder) = (tables.table("lock"), tables.table("holder"));
+        let lock = tables.table("lock");
+        let holder = tables.table("holder");
         Arc::new(Self { pool, lock, holder, open: Mutex::default(), alone: Mutex::default() })
     }
 
@@ -236,7 +237,9 @@ async fn renew(
 
 fn row(hold: &Hold) -> String {
     let text = |text: &str| literal(text.as_bytes());
-    let (kind, name, owner) = (text(hold.name.kind().as_str()), text(hold.name.as_str()), text(&hold.owner));
+    let kind = text(hold.name.kind().as_str());
+    let name = text(hold.name.as_str());
+    let owner = text(&hold.owner);
     let (lowest, highest) = hold.fences;
     format!("(kind={kind} AND name={name} AND owner={owner} AND fence BETWEEN {lowest} AND {highest})")
 }

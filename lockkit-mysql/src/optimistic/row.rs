@@ -137,7 +137,8 @@ impl RowSql {
         asked: &Asked<'_>,
         heir: Option<&str>,
     ) -> Result<Option<bool>, my::Error> {
-        let (kind, name) = (asked.kind.into(), asked.name.into());
+        let kind = asked.kind.into();
+        let name = asked.name.into();
         let params = vec![kind, name, asked.owner.into(), heir.unwrap_or(asked.owner).into()];
         Ok(match connection.run(&self.release, params).await?.id {
             FREED => Some(true),
@@ -161,7 +162,9 @@ impl RowSql {
                 (&self.reissue, vec![asked.owner.into(), asked.label.into(), asked.lease_us.into()])
             }
             _ => {
-                let (owner, label, lease) = (asked.owner.into(), asked.label.into(), asked.lease_us.into());
+                let owner = asked.owner.into();
+                let label = asked.label.into();
+                let lease = asked.lease_us.into();
                 let assigned = vec![client(), client(), owner, client(), label, client(), client(), lease];
                 (&self.reissue_or_free, assigned)
             }

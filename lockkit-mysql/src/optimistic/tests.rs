@@ -31,7 +31,8 @@ async fn c5_a_row_that_was_seen_before_is_asked_for_as_any_other_mysql() {
 }
 
 fn asked(owner: &str, not_after_us: u64) -> Asked<'_> {
-    let (label, lease_us) = ("label", LEASE_US);
+    let label = "label";
+    let lease_us = LEASE_US;
     Asked { kind: "mutex", name: "a", owner, label, lease_us, not_after_us, waits: false, client: 7 }
 }
 
@@ -79,7 +80,8 @@ async fn each_answer(flavor: SqlFlavor) {
     let knowing = RowSql::new(pool.config().tables());
     let admin = Conn::new(Opts::from_url(&server.admin_url()).unwrap()).await.unwrap();
     let mut world = World { admin, pool, knowing };
-    let (soon, past) = (u64::MAX, 1);
+    let soon = u64::MAX;
+    let past = 1;
     let mut last = fence(world.acquire(&mut connection, true, &asked("x", soon)).await);
     for knows in [false, true] {
         world.change("UPDATE lockkit_lock SET expires_us=0,wanted_us=5,wanted_by=7").await;

@@ -49,7 +49,8 @@ impl Store {
     ) -> Result<Option<Locked>> {
         let lock = key.lock(&self.sql, patience);
         let session = key.session(patience, connection.session());
-        let (mut script, mut row) = (lock.clone(), ROW);
+        let mut script = lock.clone();
+        let mut row = ROW;
         if session != connection.session() {
             let Session { idle_s, lock_wait_s } = session;
             let set = format!("SET SESSION wait_timeout={idle_s},innodb_lock_wait_timeout={lock_wait_s};");
@@ -161,10 +162,12 @@ struct Last {
 /// `None` if there was no row to lock.
 fn last(steps: &[Step], row: usize) -> Option<Last> {
     let locked = steps.get(row)?.rows.first()?;
-    let (fence, thread) = (value::<Option<u64>>(locked, 1).flatten().unwrap_or(0), value(locked, 2)?);
+    let fence = value::<Option<u64>>(locked, 1).flatten().unwrap_or(0);
+    let thread = value(locked, 2)?;
     let left = steps.get(row + 1).and_then(|step| step.rows.first());
     let open = left.and_then(|left| {
-        let (open_us, free_for) = (value::<u64>(left, 0)?, value::<i64>(left, 1)?);
+        let open_us = value::<u64>(left, 0)?;
+        let free_for = value::<i64>(left, 1)?;
         Some(open_us.saturating_sub(u64::try_from(free_for).unwrap_or(0)))
     });
     Some(Last { fence, thread, open: Duration::from_micros(open.unwrap_or(0)) })

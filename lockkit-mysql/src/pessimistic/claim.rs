@@ -90,7 +90,9 @@ impl RowClaim {
 
     /// `None` if somebody else has it, or if nobody wants to know any more.
     async fn lock(&mut self, wait: Wait) -> Result<Option<Locked>> {
-        let (store, spec, key) = (&self.store, &self.spec, &self.key);
+        let store = &self.store;
+        let spec = &self.spec;
+        let key = &self.key;
         let started = Instant::now();
         let patience = match wait {
             Wait::Block(patience) if patience >= SHORTEST_WAIT => Some(patience),
@@ -234,7 +236,8 @@ impl RowClaim {
             None => hold.ping().await,
         };
         let life = self.store.pool.checked(life, Phase::Read, "asking whether the lock stands")?;
-        let (fence, longest) = (hold.fence(), hold.left());
+        let fence = hold.fence();
+        let longest = hold.left();
         drop(hold);
         Ok(match life {
             Life::Alive { at } => {
@@ -359,7 +362,8 @@ impl Claim for RowClaim {
         let Stage::Held(..) = &self.stage else { return Ok(Noted::NotHeld) };
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
         let owner = literal(self.key.owner.as_bytes());
-        let (name, table) = (&self.spec.name, self.store.sql.fence.clone());
+        let name = &self.spec.name;
+        let table = self.store.sql.fence.clone();
         let proof =
             Proof { name, table, held: format!("owner={owner} AND {}", is_alive()), touch: String::new() };
         let mut side = self.store.pool.get_side(self.patience()).await?;
@@ -373,7 +377,8 @@ impl Claim for RowClaim {
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         let Stage::Held(hold, transaction) = &self.stage else { return Ok(Reissued::NotHeld) };
-        let (hold, transaction) = (Arc::clone(hold), Arc::clone(transaction));
+        let hold = Arc::clone(hold);
+        let transaction = Arc::clone(transaction);
         // A `run` in order ends first; one that nobody wants any more was interrupted when its guard was dropped.
         let mut held = hold.lock().await;
         if held.is_used() && !transaction.is_settled() {
@@ -405,7 +410,8 @@ impl Claim for RowClaim {
         let released = match &mut self.stage {
             Stage::Nothing => return Ok(Released::NotHeld),
             Stage::Held(hold, transaction) => {
-                let (hold, transaction) = (Arc::clone(hold), Arc::clone(transaction));
+                let hold = Arc::clone(hold);
+                let transaction = Arc::clone(transaction);
                 self.finish(&hold, &transaction).await?
             }
             Stage::Open(hold, _) => {

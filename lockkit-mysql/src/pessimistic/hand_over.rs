@@ -29,7 +29,8 @@ impl Store {
         heir: &Arc<Key>,
         op_timeout: Duration,
     ) -> Result<Option<(FencingToken, Tick)>> {
-        let (what, deadline) = ("handing over", Clock::Boot.now().after(op_timeout));
+        let what = "handing over";
+        let deadline = Clock::Boot.now().after(op_timeout);
         let mut side = self.pool.get_side(op_timeout * 3 / 4).await?;
         for _ in 0..2 {
             let not_after = self.pool.server_time(deadline);

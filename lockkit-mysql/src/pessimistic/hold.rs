@@ -323,7 +323,8 @@ impl Hold {
             return Ok(End::Gone);
         }
         let asks = keep && self.fence > 0 && !self.is_used;
-        let (sql, heir) = (self.sql(), self.heir.as_deref());
+        let sql = self.sql();
+        let heir = self.heir.as_deref();
         let script = match (asks, keep) {
             (true, _) => self.key.ping_and_commit(sql, heir),
             (false, true) => self.key.commit(sql, heir),
@@ -445,7 +446,8 @@ mod tests {
     use super::*;
 
     fn end_of(code: u16, is_before_end: bool) -> Option<End> {
-        let (message, state) = (String::new(), "HY000".to_owned());
+        let message = String::new();
+        let state = "HY000".to_owned();
         let error = my::Error::Server(my::ServerError { code, message, state });
         End::of(&Failure { error, is_before_end })
     }

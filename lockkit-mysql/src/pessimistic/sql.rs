@@ -36,12 +36,14 @@ pub(super) struct Sql {
 impl Sql {
     pub(super) fn new(tables: &Tables, database: &str, strict: bool) -> Self {
         let database = format!("`{}`", database.replace('`', "``"));
-        let (row, fence) = (tables.table("row"), tables.table("fence"));
+        let row = tables.table("row");
+        let fence = tables.table("fence");
         // The sign stands while the connection that has the row does. And the fence is still the one that was read under
         // the row's lock: nobody else can have been granted it meanwhile. The name of the sign depends on the row, by
         // nothing of it, so that it is looked for once the row is locked: a constant one is looked for before.
         let signed = |name: &str| format!("IS_USED_LOCK({name})<=>?");
-        let (ours, first) = (signed("CONCAT(?,CONVERT(LEFT(owner,0) USING utf8mb4))"), signed("?"));
+        let ours = signed("CONCAT(?,CONVERT(LEFT(owner,0) USING utf8mb4))");
+        let first = signed("?");
         let bump = format!(
             "UPDATE {fence} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,acquired_us={NOW},open_us=?,server=?,\
              started_us=?,thread=?,label=? WHERE kind=? AND name=? AND fence=? AND {WRITABLE} AND {ours}"
@@ -108,7 +110,8 @@ impl Key {
     /// has the sign, the fence and the connection, which a proxy may have chosen just now; and with strict leases the
     /// third what else the last holder left.
     pub(super) fn lock(&self, sql: &Sql, patience: Option<Duration>) -> String {
-        let (this, sign) = (&self.this, self.sign_name());
+        let this = &self.this;
+        let sign = self.sign_name();
         let nowait = if patience.is_some() { "" } else { " NOWAIT" };
         let Sql { row, fence, strict, .. } = sql;
         // One that was read before the row was locked would be refused with the bump. Not so the end of a lease, which may
@@ -127,7 +130,8 @@ impl Key {
 
     /// Makes the row, before the statements of [`lock`](Self::lock).
     pub(super) fn create(&self, sql: &Sql) -> String {
-        let (kind, name) = (literal(self.kind.as_bytes()), literal(self.name.as_bytes()));
+        let kind = literal(self.kind.as_bytes());
+        let name = literal(self.name.as_bytes());
         format!("ROLLBACK;INSERT IGNORE INTO {}(kind,name) VALUES({kind},{name});", sql.row)
     }
 
@@ -153,7 +157,8 @@ impl Key {
 
     /// Whoever comes after a holder who died waits for so long at least.
     pub(super) fn keep_open(&self, sql: &Sql, lease: Duration) -> String {
-        let (owner, lease_us) = (literal(self.owner.as_bytes()), lease.as_micros());
+        let owner = literal(self.owner.as_bytes());
+        let lease_us = lease.as_micros();
         format!(
             "UPDATE {} SET open_us=GREATEST(open_us,{lease_us}) WHERE {} AND owner={owner}",
             sql.fence, self.this
@@ -217,7 +222,8 @@ impl Key {
     /// Proves that the user's statements have left the transaction open, and undoes what would hurt ours of the things
     /// that they may have set.
     pub(super) fn check_use(&self, sql: &Sql, idle_s: u64) -> String {
-        let (lease_s, database) = (self.lease_s, &sql.database);
+        let lease_s = self.lease_s;
+        let database = &sql.database;
         format!(
             "RELEASE {MARK};{MARK};USE {database};\
              SET SESSION wait_timeout={idle_s},net_write_timeout={lease_s},sql_select_limit=DEFAULT"
@@ -227,7 +233,9 @@ impl Key {
     /// Tells whose the last fence is, as a ping does, and frees the row. With strict leases it may have to wait for that,
     /// or fail: until it is done, the sign says who has the row. Else nothing was written that a `COMMIT` could wait for.
     pub(super) fn ping_and_commit(&self, sql: &Sql, heir: Option<&Self>) -> String {
-        let (sign, Sql { fence, strict, .. }, this) = (self.sign_name(), sql, &self.this);
+        let sign = self.sign_name();
+        let Sql { fence, strict, .. } = sql;
+        let this = &self.this;
         if *strict {
             return format!("{};{}", self.ping(sql), self.commit(sql, heir));
         }
@@ -251,7 +259,8 @@ impl Key {
 
     /// Nobody has to wait for the lease of this grant any more.
     pub(super) fn settle(&self, sql: &Sql, heir: Option<&Self>) -> String {
-        let (owner, heir) = (literal(self.owner.as_bytes()), literal(heir.unwrap_or(self).owner.as_bytes()));
+        let owner = literal(self.owner.as_bytes());
+        let heir = literal(heir.unwrap_or(self).owner.as_bytes());
         format!("UPDATE {} SET open_us=0 WHERE {} AND owner IN({owner},{heir})", sql.fence, self.this)
     }
 

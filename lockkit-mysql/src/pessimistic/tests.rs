@@ -130,7 +130,8 @@ impl World {
 
     async fn token_for(&self, spec: ClaimSpec) -> FencingToken {
         let mut claim = self.backend.claim(spec).unwrap();
-        let (mut refusals, start) = (0, Instant::now());
+        let mut refusals = 0;
+        let start = Instant::now();
         while refusals < 4 {
             match claim.attempt(Wait::No).await {
                 Ok(Attempt::Granted(grant)) => {
@@ -191,7 +192,8 @@ async fn c4_a_connection_that_dies_between_the_row_and_the_fence_gets_no_grant(f
 async fn c4_a_transaction_that_ended_before_the_fence_takes_none_from_the_next(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for _ in 0..2 {
-        let (first_key, second_key) = (key(), key());
+        let first_key = key();
+        let second_key = key();
         let mut first = world.locked(&first_key).await.hold;
         let mut connection = first.lend().await.unwrap();
         connection.script("ROLLBACK").await.unwrap();
@@ -246,7 +248,8 @@ async fn c4_a_server_that_restarts_between_the_steps_grants_nothing(flavor: SqlF
 
 async fn c2_a_late_fence_of_one_who_is_gone_changes_nothing(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
-    let (first_key, second_key) = (key(), key());
+    let first_key = key();
+    let second_key = key();
     let mut first = world.locked(&first_key).await.hold;
     world.kill(first.server().thread).await;
     let mut second = world.locked(&second_key).await.hold;
@@ -273,14 +276,16 @@ async fn c2_a_late_fence_of_one_who_is_gone_changes_nothing(flavor: SqlFlavor) {
 async fn c4_a_fence_that_waits_for_its_row_is_not_given_to_one_who_has_died_meanwhile(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     world.token().await;
-    let (first_key, second_key) = (key(), key());
+    let first_key = key();
+    let second_key = key();
     let before = world.fence().await;
     let mut first = world.locked(&first_key).await.hold;
     let thread = first.server().thread;
     let mut admin = world.admin().await;
     admin.query_drop("BEGIN").await.unwrap();
     admin.query_drop("SELECT * FROM lockkit_fence FOR UPDATE").await.unwrap();
-    let (store, late_key) = (Arc::clone(world.store()), Arc::clone(&first_key));
+    let store = Arc::clone(world.store());
+    let late_key = Arc::clone(&first_key);
     let late = tokio::spawn(async move { store.bump(&late_key, &mut first, OP_TIMEOUT).await });
     world.until_waits(None).await;
     world.kill(thread).await;
@@ -300,7 +305,8 @@ async fn c8_who_has_the_row_is_granted_it_whatever_the_last_one_did_late(flavor:
     let mut admin = world.admin().await;
     let mut last = 0;
     for is_first in [true, false, false] {
-        let (store, key) = (world.store(), key());
+        let store = world.store();
+        let key = key();
         let mut hold = world.locked(&key).await.hold;
         assert_eq!(hold.last_fence(), last);
         let ghost = if is_first {
@@ -340,11 +346,13 @@ async fn the_fence_is_found_by_the_primary_key(flavor: SqlFlavor) {
 async fn c8_who_has_waited_reads_the_fence_that_was_given_meanwhile(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for _ in 0..2 {
-        let (first_key, second_key) = (key(), key());
+        let first_key = key();
+        let second_key = key();
         let mut first = world.locked(&first_key).await.hold;
         let connection = world.store().pool.get(OP_TIMEOUT).await.unwrap();
         let thread = connection.server().thread;
-        let (store, waiting) = (Arc::clone(world.store()), Arc::clone(&second_key));
+        let store = Arc::clone(world.store());
+        let waiting = Arc::clone(&second_key);
         let waiter = tokio::spawn(async move { store.lock(connection, &waiting, Some(OP_TIMEOUT)).await });
         world.until_waits(Some(thread)).await;
         world.store().bump(&first_key, &mut first, OP_TIMEOUT).await.unwrap();
@@ -361,7 +369,8 @@ async fn c8_who_has_waited_reads_the_fence_that_was_given_meanwhile(flavor: SqlF
 async fn no_sign_stays_behind(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     let store = world.store();
-    let (holder, other) = (key(), key());
+    let holder = key();
+    let other = key();
     // The first makes the row.
     let mut hold = world.locked(&holder).await.hold;
     let thread = hold.server().thread;

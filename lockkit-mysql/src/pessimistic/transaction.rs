@@ -54,7 +54,8 @@ pub struct LockTransaction {
 
 impl LockTransaction {
     pub(super) fn new(hold: &Arc<Mutex<Hold>>) -> Self {
-        let (is_wanted, is_dropped) = (AtomicBool::new(false), AtomicBool::new(false));
+        let is_wanted = AtomicBool::new(false);
+        let is_dropped = AtomicBool::new(false);
         Self { hold: Arc::downgrade(hold), is_wanted, is_dropped, interrupt: Notify::new() }
     }
 

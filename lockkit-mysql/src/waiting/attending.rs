@@ -170,7 +170,9 @@ impl State {
             // Those that are due and patient have to wait for an answer.
             return Turn::Wait(if due > now { due } else { Tick::NEVER });
         }
-        let (mut names, mut bytes, mut patience) = (Vec::new(), 0, Duration::ZERO);
+        let mut names = Vec::new();
+        let mut bytes = 0;
+        let mut patience = Duration::ZERO;
         for (_, name) in ripe {
             bytes += name.as_str().len();
             if names.len() >= room.names || (bytes > MOST_BYTES && !names.is_empty()) {

@@ -34,9 +34,11 @@ fn spec(name: &LockName, op_timeout: Duration) -> ClaimSpec {
 
 #[test]
 fn c6_a_call_is_passed_on_by_whoever_leaves_and_reaches_one_at_a_time() {
-    let (waiters, name) = (Arc::<Waiters>::default(), LockName::new(Kind::Mutex, "a").unwrap());
-    let ((first, bell_1), (second, bell_2), (third, bell_3)) =
-        (join(&waiters, &name), join(&waiters, &name), join(&waiters, &name));
+    let waiters = Arc::<Waiters>::default();
+    let name = LockName::new(Kind::Mutex, "a").unwrap();
+    let (first, bell_1) = join(&waiters, &name);
+    let (second, bell_2) = join(&waiters, &name);
+    let (third, bell_3) = join(&waiters, &name);
     waiters.call_first(&name);
     assert!(first.is_called() && !second.is_called());
     drop(first);
@@ -52,7 +54,8 @@ fn c6_a_call_is_passed_on_by_whoever_leaves_and_reaches_one_at_a_time() {
 
 #[test]
 fn c8_a_call_that_comes_while_its_answer_is_under_way_is_not_lost() {
-    let (waiters, name) = (Arc::<Waiters>::default(), LockName::new(Kind::Mutex, "a").unwrap());
+    let waiters = Arc::<Waiters>::default();
+    let name = LockName::new(Kind::Mutex, "a").unwrap();
     let (first, bell) = join(&waiters, &name);
     waiters.call_first(&name);
     waiters.call_first(&name);
@@ -65,10 +68,13 @@ fn c8_a_call_that_comes_while_its_answer_is_under_way_is_not_lost() {
 
 #[test]
 fn c8_one_who_was_called_and_does_not_ask_is_passed_after_a_while() {
-    let (waiters, name) = (Arc::<Waiters>::default(), LockName::new(Kind::Mutex, "a").unwrap());
-    let ((first, _), (second, _), (third, _)) =
-        (join(&waiters, &name), join(&waiters, &name), join(&waiters, &name));
-    let (long, none) = (Duration::from_secs(60), Duration::ZERO);
+    let waiters = Arc::<Waiters>::default();
+    let name = LockName::new(Kind::Mutex, "a").unwrap();
+    let (first, _) = join(&waiters, &name);
+    let (second, _) = join(&waiters, &name);
+    let (third, _) = join(&waiters, &name);
+    let long = Duration::from_secs(60);
+    let none = Duration::ZERO;
     assert!(!second.step_up(none), "the first was not called yet");
     assert!(first.step_up(long) && !second.step_up(long));
     assert!(second.step_up(none) && !third.step_up(long));
@@ -89,7 +95,9 @@ fn runtime() -> Runtime {
 
 #[test]
 fn one_attends_all_lines_and_another_one_after_it_has_gone() {
-    let (waiters, a, b) = (Arc::<Waiters>::default(), name("a"), name("b"));
+    let waiters = Arc::<Waiters>::default();
+    let a = name("a");
+    let b = name("b");
     let runtime = runtime();
     let attend = |name| Some(waiters.attend(name, runtime.handle().id())?.0);
     assert_eq!(attend(&a), None, "nobody waits");
@@ -115,8 +123,10 @@ fn one_attends_all_lines_and_another_one_after_it_has_gone() {
 /// Catches an attendant in a runtime that nobody drives, whose looks are waited for.
 #[test]
 fn c8_whoever_takes_over_looks_at_all_lines_at_once() {
-    let (waiters, a) = (Arc::<Waiters>::default(), name("a"));
-    let (one, other) = (runtime(), runtime());
+    let waiters = Arc::<Waiters>::default();
+    let a = name("a");
+    let one = runtime();
+    let other = runtime();
     let (_place, _) = join(&waiters, &a);
     let first = waiters.attend(&a, one.handle().id()).unwrap().0;
     let now = Clock::Boot.now().after(Duration::from_secs(1));
@@ -157,7 +167,8 @@ fn c8_those_that_do_not_fit_come_next_and_no_look_is_too_long() {
 /// Catches one patience for all who wait, whichever it is.
 #[test]
 fn c8_each_waiter_hears_of_a_silent_server_after_its_own_patience() {
-    let (waiters, a) = (Arc::<Waiters>::default(), name("a"));
+    let waiters = Arc::<Waiters>::default();
+    let a = name("a");
     let [short, long] = [Duration::from_secs(4), Duration::from_secs(40)];
     let [hasty, patient] = [short, long].map(|op_timeout| waiters.join(&spec(&a, op_timeout)));
     let runtime = runtime();

@@ -144,11 +144,13 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let other = bed.locker(QUIET).await;
     let guard = other.mutex("hot").unwrap().lock().await.unwrap();
-    let (locker, mut counter) = (Arc::new(bed.locker(QUIET).await), Counter::on(&bed).await);
+    let locker = Arc::new(bed.locker(QUIET).await);
+    let mut counter = Counter::on(&bed).await;
     let grants = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
-        let (locker, grants) = (Arc::clone(&locker), Arc::clone(&grants));
+        let locker = Arc::clone(&locker);
+        let grants = Arc::clone(&grants);
         tasks.spawn(async move {
             for _ in 0..4 {
                 let guard = locker.mutex("hot").unwrap().lock().await.unwrap();
@@ -187,7 +189,8 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     let start = Instant::now();
     guard.release().await.unwrap();
     within(SOON, "the hot phase", tasks.join_all()).await;
-    let (statements, elapsed) = (counter.statements().await, start.elapsed());
+    let statements = counter.statements().await;
+    let elapsed = start.elapsed();
     let grants = grants.load(Relaxed);
     println!("{:.2} statements a grant, {grants} grants in {elapsed:?}", ratio(statements, grants));
     assert_eq!(grants, 4 * TASKS);
@@ -202,7 +205,8 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
 /// Catches a plain read: a proxy may send that to a replica, which lags and tells a holder that its lease has ended.
 async fn c10_a_renewal_that_found_nothing_asks_again_with_a_locking_read(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
+    let backend = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
     admin.run("SET GLOBAL log_output='TABLE',GLOBAL general_log=1").await;
     for (kind, mode, table) in
         [(Kind::Mutex, Mode::Exclusive, "lock"), (Kind::RwLock, Mode::Shared, "holder")]

@@ -70,7 +70,8 @@ async fn c1_c13_many_connections_race_for_fresh_names(flavor: SqlFlavor) {
     let wins: Arc<Vec<AtomicU32>> = Arc::new((0..ROUNDS).map(|_| AtomicU32::new(0)).collect());
     let mut tasks = JoinSet::new();
     for (index, backend) in crowd(&bed).await.into_iter().enumerate() {
-        let (start, wins) = (Arc::clone(&start), Arc::clone(&wins));
+        let start = Arc::clone(&start);
+        let wins = Arc::clone(&wins);
         tasks.spawn(async move {
             for (round, wins) in wins.iter().enumerate() {
                 start.wait().await;
@@ -100,7 +101,8 @@ async fn c1_c13_writers_and_readers_race_for_fresh_names(flavor: SqlFlavor) {
     let start = Arc::new(Barrier::new(CROWD));
     let mut tasks = JoinSet::new();
     for (index, backend) in crowd(&bed).await.into_iter().enumerate() {
-        let (witnesses, start) = (Arc::clone(&witnesses), Arc::clone(&start));
+        let witnesses = Arc::clone(&witnesses);
+        let start = Arc::clone(&start);
         let locker = locker(backend);
         tasks.spawn(async move {
             for (round, witness) in witnesses.iter().enumerate() {

@@ -33,7 +33,8 @@ on_both!(
 
 /// Polls so often, and drops it then: right after the last poll, or when it would be polled once more.
 pub(crate) async fn cut<F: Future>(future: F, polls: usize, late: bool) -> Option<F::Output> {
-    let (mut future, mut left) = (pin!(future), polls);
+    let mut future = pin!(future);
+    let mut left = polls;
     poll_fn(|context| {
         if left == 0 {
             return Poll::Ready(None);
@@ -59,13 +60,16 @@ async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
         for number in 0..4 {
             let mut spec = spec(&format!("held {size} {number}"));
             spec.label = Some(format!("label {number}").into());
-            let (name, mut claim) = (spec.name.clone(), backend.claim(spec).unwrap());
+            let name = spec.name.clone();
+            let mut claim = backend.claim(spec).unwrap();
             let token = granted(claim.attempt(Wait::No).await).token;
             held.push((name, claim, token, format!("label {number}")));
         }
-        let (mut dropped, mut last) = (0, None);
+        let mut dropped = 0;
+        let mut last = None;
         for round in 0..ROUNDS {
-            let (polls, late) = (rand::random_range(1..6), rand::random());
+            let polls = rand::random_range(1..6);
+            let late = rand::random();
             let mut victim = claim(&backend, &format!("victim {size} {}", round % 5));
             let (name, ..) = &held[round % held.len()];
             let was_dropped = match round % 4 {
@@ -119,11 +123,14 @@ async fn storm(flavor: SqlFlavor, size: usize) {
     const LEAST: [usize; 2] = [1000, 50];
     let bed = Bed::own(flavor, &[]);
     let locker = bed.locker(&format!("pool_size={size}&{QUIET}")).await;
-    let (mut tasks, counts) = (JoinSet::new(), Arc::<[AtomicUsize; 2]>::default());
+    let mut tasks = JoinSet::new();
+    let counts = Arc::<[AtomicUsize; 2]>::default();
     for _ in 0..16 {
-        let (locker, counts) = (locker.clone(), Arc::clone(&counts));
+        let locker = locker.clone();
+        let counts = Arc::clone(&counts);
         tasks.spawn(async move {
-            let (start, [dropped, taken]) = (Instant::now(), &*counts);
+            let start = Instant::now();
+            let [dropped, taken] = &*counts;
             let is_enough = || dropped.load(Relaxed) > LEAST[0] && taken.load(Relaxed) > LEAST[1];
             while start.elapsed() < LENGTH || (!is_enough() && start.elapsed() < SOON) {
                 let name = format!("{}", rand::random_range(0..4));
@@ -189,8 +196,9 @@ async fn assert_clean(bed: &Bed) {
 /// The server would let it wait on, and let it take the row.
 async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin, mut watcher) =
-        (bed.connect("pool_size=1").await, bed.admin().await, bed.admin().await);
+    let backend = bed.connect("pool_size=1").await;
+    let mut admin = bed.admin().await;
+    let mut watcher = bed.admin().await;
     bed.wait_for_rows(&mut admin).await;
     next_token(&backend, "a").await;
     admin.run("START TRANSACTION").await;
@@ -213,7 +221,8 @@ async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFla
 /// Catches a `KILL` with a number that is another client's connection to the proxy.
 async fn c6_nothing_is_killed_through_a_proxy_that_numbers_connections_in_its_own_way(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (mut admin, mut locked) = (bed.admin().await, bed.admin().await);
+    let mut admin = bed.admin().await;
+    let mut locked = bed.admin().await;
     let proxy = numbering_proxy(bed.addr()).await;
     for (url, kills) in [(bed.url_at(proxy, QUIET), 0), (bed.url(QUIET), 1)] {
         let backend = connect(&url).await.unwrap();

@@ -88,7 +88,8 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_and_respected_and_tokens_rise(f
 
 /// Who changes what is stored changes this, and then needs a new format: see docs/stability.md.
 async fn c1_what_is_stored_has_the_form_of_0_1_0(flavor: SqlFlavor) {
-    let (old, new) = (Bed::shared(flavor), Bed::shared(flavor));
+    let old = Bed::shared(flavor);
+    let new = Bed::shared(flavor);
     let mut admin = old.admin().await;
     old.load(&mut admin).await;
     let backend = new.connect(QUIET).await;
@@ -106,7 +107,8 @@ async fn c1_what_is_stored_has_the_form_of_0_1_0(flavor: SqlFlavor) {
         all.push(holder);
     }
     for table in TABLES {
-        let (known, now) = (old.dump(&mut admin, table).await, new.dump(&mut admin, table).await);
+        let known = old.dump(&mut admin, table).await;
+        let now = new.dump(&mut admin, table).await;
         assert!(known.len() > 4, "{known:?}");
         assert_eq!(shapes(&now), shapes(&known));
     }

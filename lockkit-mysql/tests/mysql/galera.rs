@@ -227,7 +227,8 @@ async fn c2_c4_notes_and_raised_tokens_are_whole_on_all_nodes_of_a_galera_cluste
     let end = Instant::now() + usual();
     let mut tasks = JoinSet::new();
     for (number, backend) in backends.into_iter().enumerate() {
-        let (record, (kind, mode)) = (Arc::clone(&records[number / 2 % 2]), sorts[number / 2 % 2]);
+        let record = Arc::clone(&records[number / 2 % 2]);
+        let (kind, mode) = sorts[number / 2 % 2];
         tasks.spawn(async move {
             while Instant::now() < end {
                 let mut claim = claim_in(&backend, kind, "a", mode);

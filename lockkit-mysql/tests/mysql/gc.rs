@@ -26,7 +26,8 @@ const AGED: &str = "touched_us=touched_us-21600000000000,fence=fence-21600000000
 
 async fn c4_tokens_rise_over_garbage_collection(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin) = (bed.connect(RETENTION).await, bed.admin().await);
+    let backend = bed.connect(RETENTION).await;
+    let mut admin = bed.admin().await;
     let before = next_token(&backend, "a").await;
     assert_eq!(backend.collect_garbage().await.unwrap(), 0);
     admin.run(format!("UPDATE {} SET {AGED}", bed.table("lock"))).await;
@@ -38,7 +39,8 @@ async fn c4_tokens_rise_over_garbage_collection(flavor: SqlFlavor) {
 /// Catches each condition that is missing, and a loop over pages that skips or stops.
 async fn c4_garbage_collection_removes_old_rows_only(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin) = (bed.connect(RETENTION).await, bed.admin().await);
+    let backend = bed.connect(RETENTION).await;
+    let mut admin = bed.admin().await;
     let table = bed.table("lock");
     for name in ["young", "touched", "ahead"] {
         next_token(&backend, name).await;
@@ -64,7 +66,8 @@ async fn c4_garbage_collection_removes_old_rows_only(flavor: SqlFlavor) {
 
 async fn c4_a_reader_keeps_the_row_of_its_name(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin) = (bed.connect(RETENTION).await, bed.admin().await);
+    let backend = bed.connect(RETENTION).await;
+    let mut admin = bed.admin().await;
     for (kind, mode) in [(Kind::RwLock, Mode::Shared), (Kind::RwLock, Mode::Exclusive)] {
         let mut holder = claim_in(&backend, kind, "a", mode);
         let token = granted(holder.attempt(Wait::No).await).token;
@@ -83,8 +86,9 @@ async fn c4_a_reader_keeps_the_row_of_its_name(flavor: SqlFlavor) {
 /// What somebody else works on is in use.
 async fn c4_garbage_collection_does_not_wait_for_rows_that_are_locked(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin, mut other) =
-        (bed.connect(RETENTION).await, bed.admin().await, bed.admin().await);
+    let backend = bed.connect(RETENTION).await;
+    let mut admin = bed.admin().await;
+    let mut other = bed.admin().await;
     for name in ["a", "b", "c"] {
         next_token(&backend, name).await;
     }
@@ -119,7 +123,9 @@ async fn c4_a_retention_under_a_minute_is_refused(flavor: SqlFlavor) {
 /// another kind.
 async fn names_go_many_at_a_time(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin, table) = (bed.connect(QUIET).await, bed.admin().await, bed.table("lock"));
+    let backend = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
+    let table = bed.table("lock");
     let mut other = bed.admin().await;
     // In a small table the server prefers a scan.
     for names in [10, 1_000] {
@@ -145,8 +151,11 @@ async fn names_go_many_at_a_time(flavor: SqlFlavor) {
 /// Catches a scan of the holders that waits for one which is at work.
 async fn names_go_without_the_rows_of_holders_of_other_names(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin, mut other) = (bed.connect(QUIET).await, bed.admin().await, bed.admin().await);
-    let (lock, holder) = (bed.table("lock"), bed.table("holder"));
+    let backend = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
+    let mut other = bed.admin().await;
+    let lock = bed.table("lock");
+    let holder = bed.table("holder");
     for (names, holders) in [(10, 2), (10, 1_000), (1_000, 2), (1_000, 3_000)] {
         let rows: Vec<_> = (0..names).map(|n| format!("('semaphore','n{n}',1,1)")).collect();
         admin.run(format!("INSERT INTO {lock}(kind,name,fence,touched_us) VALUES {}", rows.join(","))).await;
@@ -157,7 +166,8 @@ async fn names_go_without_the_rows_of_holders_of_other_names(flavor: SqlFlavor) 
         admin.run(format!("INSERT INTO {holder}({columns}) VALUES {}", rows.join(","))).await;
         other.run("START TRANSACTION").await;
         other.run(format!("SELECT * FROM {holder} WHERE kind='semaphore' AND name='n0m' FOR UPDATE")).await;
-        let (waits, before) = (admin.status("Innodb_row_lock_waits").await, admin.status("Questions").await);
+        let waits = admin.status("Innodb_row_lock_waits").await;
+        let before = admin.status("Questions").await;
         assert_eq!(within(SOON, "cleaning up", backend.collect_garbage()).await.unwrap(), names);
         let statements = admin.status("Questions").await - before;
         let waits = admin.status("Innodb_row_lock_waits").await - waits;
@@ -172,7 +182,8 @@ async fn names_go_without_the_rows_of_holders_of_other_names(flavor: SqlFlavor) 
 
 async fn old_rows_go_by_themselves(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin) = (bed.connect("retention=60s").await, bed.admin().await);
+    let backend = bed.connect("retention=60s").await;
+    let mut admin = bed.admin().await;
     let table = bed.table("lock");
     for name in ["old", "young"] {
         next_token(&backend, name).await;

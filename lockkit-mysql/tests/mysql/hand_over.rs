@@ -48,7 +48,8 @@ async fn row(bed: &Bed, admin: &mut Admin, name: &str) -> (String, u64) {
 /// Catches a release and an acquisition in disguise, a question for the time, and a transaction around a statement.
 async fn a_hand_over_is_one_statement(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
+    let backend = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
     let mut claim = claim(&backend, "a");
     granted(claim.attempt(Wait::No).await);
     // Prepared once, each on the connection that was used last; the sign of life has one of its own.
@@ -90,7 +91,8 @@ async fn c5_a_hand_over_without_an_answer_is_freed_by_its_release(flavor: SqlFla
         let (old, _) = hand_over(&mut *claim, "a").await;
         let former = row(&bed, &mut admin, "a").await.0;
         proxy.set(|toxics| if is_applied { toxics.down.discard = true } else { toxics.up.discard = true });
-        let (to, sent) = (spec("a"), Instant::now());
+        let to = spec("a");
+        let sent = Instant::now();
         let expected = if is_applied { to.owner.to_string() } else { former };
         let is_over = async || match is_applied {
             true => row(&bed, &mut admin, "a").await.0 == expected,
@@ -111,7 +113,8 @@ async fn c5_a_hand_over_without_an_answer_is_freed_by_its_release(flavor: SqlFla
 async fn c5_a_late_hand_over_after_the_release_gives_nothing_to_anybody(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, proxy) = bed.behind_proxy("").await;
-    let (there, mut admin) = (bed.connect("").await, bed.admin().await);
+    let there = bed.connect("").await;
+    let mut admin = bed.admin().await;
     let mut claim = claim(&backend, "a");
     granted(claim.attempt(Wait::No).await);
     // Both connections that are needed are there.
@@ -166,7 +169,9 @@ async fn c5_a_hand_over_that_comes_too_late_is_not_done(flavor: SqlFlavor) {
 /// Another client is at work on the row: for a while, and for too long.
 async fn c1_a_hand_over_waits_for_its_row_and_is_whole_or_not_at_all(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut locked, mut admin) = (bed.connect("").await, bed.admin().await, bed.admin().await);
+    let backend = bed.connect("").await;
+    let mut locked = bed.admin().await;
+    let mut admin = bed.admin().await;
     let lock = format!("SELECT 1 FROM {} WHERE kind='mutex' AND name='a' FOR UPDATE", bed.table("lock"));
     let mut claim = claim(&backend, "a");
     let first = granted(claim.attempt(Wait::No).await).token;
@@ -212,8 +217,12 @@ impl Admin {
 /// Hand-overs that are dropped at any point, and connections that are killed, while others try to get in.
 async fn c6_a_storm_of_dropped_hand_overs_leaves_nothing(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, there, mut admin) = (bed.connect(QUIET).await, bed.connect(QUIET).await, bed.admin().await);
-    let (mut handed, mut dropped, mut last) = (0, 0, FencingToken::new(0));
+    let backend = bed.connect(QUIET).await;
+    let there = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
+    let mut handed = 0;
+    let mut dropped = 0;
+    let mut last = FencingToken::new(0);
     for round in 0..150_u32 {
         let mut claim = claim(&backend, "a");
         let token = match claim.attempt(Wait::No).await {
@@ -231,7 +240,8 @@ async fn c6_a_storm_of_dropped_hand_overs_leaves_nothing(flavor: SqlFlavor) {
             if round % 10 == 0 {
                 admin.kill_all().await;
             }
-            let (polls, late) = (rand::random_range(1..6), rand::random());
+            let polls = rand::random_range(1..6);
+            let late = rand::random();
             match cut(claim.reissue(&spec("a"), Outsiders::Wait), polls, late).await {
                 Some(Ok(Reissued::Granted(grant))) => {
                     assert!(grant.token > last, "{} after {last}", grant.token);
@@ -369,7 +379,9 @@ async fn c4_raised_tokens_of_readers_are_below_the_next_writers(flavor: SqlFlavo
     let backend = bed.connect("").await;
     let name = LockName::new(Kind::RwLock, "a").unwrap();
     let reader = || claim_in(&backend, Kind::RwLock, "a", Mode::Shared);
-    let (mut first, mut second, mut third) = (reader(), reader(), reader());
+    let mut first = reader();
+    let mut second = reader();
+    let mut third = reader();
     let token = granted(first.attempt(Wait::No).await).token;
     let untouched = granted(second.attempt(Wait::No).await).token;
     let floor = FencingToken::new(token.get() + 3_600_000_000);
@@ -416,7 +428,8 @@ async fn c4_a_token_is_not_raised_so_high_that_none_is_left(flavor: SqlFlavor) {
 async fn c14_many_names_are_listed_once_each(flavor: SqlFlavor) {
     const NAMES: usize = 1203;
     let bed = Bed::shared(flavor);
-    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    let backend = bed.connect("").await;
+    let mut admin = bed.admin().await;
     next_token(&backend, "idle").await;
     let mut expected = BTreeSet::from([mutex("job"), mutex("jobs")]);
     expected.extend((0..NAMES).map(|number| mutex(&format!("job%{number}"))));
@@ -461,8 +474,9 @@ async fn c14_many_names_are_listed_once_each(flavor: SqlFlavor) {
 
 async fn c14_a_sign_of_life_needs_no_free_connection(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut locked, mut admin) =
-        (bed.connect("pool_size=1").await, bed.admin().await, bed.admin().await);
+    let backend = bed.connect("pool_size=1").await;
+    let mut locked = bed.admin().await;
+    let mut admin = bed.admin().await;
     bed.wait_for_rows(&mut admin).await;
     next_token(&backend, "a").await;
     locked.run("START TRANSACTION").await;
@@ -480,7 +494,8 @@ async fn c14_a_sign_of_life_needs_no_free_connection(flavor: SqlFlavor) {
 /// On a connection from before, and where a new one is refused.
 async fn c14_a_server_that_was_demoted_is_a_replica(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    let backend = bed.connect("").await;
+    let mut admin = bed.admin().await;
     assert_eq!(backend.probe().await.unwrap(), Role::Primary);
     let switches: &[&str] =
         if flavor == SqlFlavor::MySql { &["read_only", "super_read_only"] } else { &["read_only"] };

@@ -15,7 +15,9 @@ async fn c8_of_a_thousand_names_each_is_looked_at(flavor: SqlFlavor) {
     const NAMES: usize = 1_000;
     const FREED: usize = 20;
     let bed = Bed::shared(flavor);
-    let (mut admin, locker, table) = (bed.admin().await, bed.locker(QUIET).await, bed.table("lock"));
+    let mut admin = bed.admin().await;
+    let locker = bed.locker(QUIET).await;
+    let table = bed.table("lock");
     locker.mutex("tables").unwrap().lock().await.unwrap().release().await.unwrap();
     let names: Vec<_> = (0..NAMES).map(|n| format!("n{n}")).collect();
     for some in names.chunks(500) {
@@ -27,7 +29,8 @@ async fn c8_of_a_thousand_names_each_is_looked_at(flavor: SqlFlavor) {
     let (granted, mut grants) = mpsc::unbounded_channel();
     let mut waiters = JoinSet::new();
     for name in &names {
-        let (mutex, granted) = (locker.mutex(name).unwrap(), granted.clone());
+        let mutex = locker.mutex(name).unwrap();
+        let granted = granted.clone();
         waiters.spawn(async move {
             let guard = mutex.lock().await.unwrap();
             granted.send(()).unwrap();

@@ -68,7 +68,8 @@ async fn c11_names_survive_a_server_that_converts_text(flavor: SqlFlavor) {
 
 /// Holds all names at once, and sees that each is itself only.
 async fn all_at_once(bed: &Bed) {
-    let (here, there) = (bed.connect("").await, bed.connect("").await);
+    let here = bed.connect("").await;
+    let there = bed.connect("").await;
     let mut held = Vec::new();
     for name in names() {
         let mut claim = claim(&here, &name);

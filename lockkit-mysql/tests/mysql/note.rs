@@ -27,7 +27,9 @@ fn note(revision: u64, text: &str) -> Note {
 /// Catches a grant that is read without a lock on its row.
 async fn c2_a_note_waits_for_a_grant_that_is_being_changed(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin, mut other) = (bed.connect(QUIET).await, bed.admin().await, bed.admin().await);
+    let backend = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
+    let mut other = bed.admin().await;
     let mut holder = claim(&backend, "a");
     granted(holder.attempt(Wait::No).await);
     let one = note(1, "one");
@@ -48,7 +50,8 @@ async fn c2_a_note_waits_for_a_grant_that_is_being_changed(flavor: SqlFlavor) {
 
 async fn c2_a_lease_that_has_ended_is_none_though_nobody_took_it_over(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
+    let backend = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
     let mut holder = claim(&backend, "a");
     granted(holder.attempt(Wait::No).await);
     admin.run(format!("UPDATE {} SET expires_us={NOW}", bed.table("lock"))).await;
@@ -60,7 +63,8 @@ async fn c2_a_lease_that_has_ended_is_none_though_nobody_took_it_over(flavor: Sq
 
 async fn c4_garbage_collection_leaves_notes_alone(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin) = (bed.connect("retention=3000h").await, bed.admin().await);
+    let backend = bed.connect("retention=3000h").await;
+    let mut admin = bed.admin().await;
     let mut holder = claim(&backend, "a");
     granted(holder.attempt(Wait::No).await);
     assert_eq!(holder.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
@@ -104,7 +108,8 @@ async fn c5_revisions_are_exact_up_to_the_last(flavor: SqlFlavor) {
 
 async fn c13_a_demoted_primary_tells_neither_a_note_nor_the_time(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
+    let backend = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
     let mut holder = claim(&backend, "a");
     granted(holder.attempt(Wait::No).await);
     assert_eq!(holder.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
@@ -166,7 +171,8 @@ async fn c14_tables_from_before_there_were_notes_get_one(flavor: SqlFlavor) {
     let backend = bed.connect(QUIET).await;
     assert!(next_token(&backend, "a").await > before, "the others stay");
     assert_eq!(backend.note(&mutex("a")).await.unwrap(), Note::default());
-    let (earliest, told) = (SystemTime::now(), backend.time().await.unwrap());
+    let earliest = SystemTime::now();
+    let told = backend.time().await.unwrap();
     let latest = SystemTime::now() + Duration::from_millis(1);
     assert!((earliest - Duration::from_millis(1)..latest).contains(&told), "{earliest:?}, then {told:?}");
 }

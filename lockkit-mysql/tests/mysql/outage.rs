@@ -33,7 +33,8 @@ async fn hold(locker: &Locker, name: &str) -> LockGuard {
 async fn c10_a_killed_connection_is_replaced_at_the_next_renewal(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let locker = with_ttl(bed.connect("").await, SHORT);
-    let (guards, mut admin) = ([hold(&locker, "a").await, hold(&locker, "b").await], bed.admin().await);
+    let guards = [hold(&locker, "a").await, hold(&locker, "b").await];
+    let mut admin = bed.admin().await;
     let waiting = locker.mutex("a").unwrap();
     let waiting = tokio::spawn(async move { waiting.lock().await });
     let ends = format!("SELECT MIN(expires_us) FROM {}", bed.table("lock"));
@@ -58,7 +59,8 @@ async fn c10_a_killed_connection_is_replaced_at_the_next_renewal(flavor: SqlFlav
 
 async fn c3_holders_and_waiters_survive_a_restart_of_the_server(flavor: SqlFlavor) {
     let mut bed = Bed::own(flavor, &[]);
-    let (here, there) = (bed.locker("").await, bed.locker("").await);
+    let here = bed.locker("").await;
+    let there = bed.locker("").await;
     let guard = hold(&here, "a").await;
     let reader = within(SOON, "a lock", here.rw_lock("a").unwrap().read()).await.unwrap();
     let waiting = there.mutex("a").unwrap();
@@ -84,7 +86,8 @@ async fn c3_holders_and_waiters_survive_a_restart_of_the_server(flavor: SqlFlavo
 async fn c3_c9_a_holder_of_a_stopped_server_learns_it_in_time(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     // Who waits bears an outage of its own ttl.
-    let (here, there) = (with_ttl(bed.connect("").await, SHORT), bed.locker("").await);
+    let here = with_ttl(bed.connect("").await, SHORT);
+    let there = bed.locker("").await;
     let guard = hold(&here, "a").await;
     let waiting = there.mutex("a").unwrap();
     let waiting = tokio::spawn(async move { waiting.lock().await });
@@ -107,7 +110,8 @@ async fn c3_c9_a_holder_of_a_stopped_server_learns_it_in_time(flavor: SqlFlavor)
 async fn c3_c9_a_holder_without_a_network_is_lost_before_the_next_grant(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, proxy) = bed.behind_proxy("").await;
-    let (here, there) = (with_ttl(backend, SHORT), bed.locker("").await);
+    let here = with_ttl(backend, SHORT);
+    let there = bed.locker("").await;
     let guard = hold(&here, "a").await;
     let waiting = there.mutex("a").unwrap();
     let waiting = tokio::spawn(async move { (waiting.lock().await.unwrap(), Clock::Boot.now()) });
@@ -127,7 +131,9 @@ async fn c3_c9_a_holder_without_a_network_is_lost_before_the_next_grant(flavor: 
 /// It waited for its row, or in the network, while the lease was made longer.
 async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin, mut other) = (bed.connect("").await, bed.admin().await, bed.admin().await);
+    let backend = bed.connect("").await;
+    let mut admin = bed.admin().await;
+    let mut other = bed.admin().await;
     for kind in [Kind::Mutex, Kind::RwLock] {
         let table = bed.table(if kind == Kind::Mutex { "lock" } else { "holder" });
         let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
@@ -162,7 +168,8 @@ async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
 /// The lease has ended, and nobody has taken the lock yet.
 async fn c2_a_late_renewal_revives_nothing(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    let backend = bed.connect("").await;
+    let mut admin = bed.admin().await;
     for kind in [Kind::Mutex, Kind::RwLock] {
         let table = bed.table(if kind == Kind::Mutex { "lock" } else { "holder" });
         let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
@@ -249,7 +256,8 @@ async fn c5_a_release_that_fails_midway_forgets_nothing(flavor: SqlFlavor) {
     // So long that the attempt comes in time, and the release fails soon.
     spec.op_timeout = SHORT;
     let mut claim = backend.claim(spec.clone()).unwrap();
-    let (mut admin, mut locked) = (bed.admin().await, bed.admin().await);
+    let mut admin = bed.admin().await;
+    let mut locked = bed.admin().await;
     bed.wait_for_rows(&mut admin).await;
     proxy.set(|toxics| toxics.down.discard = true);
     // Dropped once it is applied, and before its reply can come.
@@ -307,11 +315,14 @@ async fn c5_an_unknown_grant_is_released_also_after_refusals(flavor: SqlFlavor) 
 /// Catches a release of two changes, of which the second is refused for certain when the first has freed the lock.
 async fn c5_c7_a_release_that_is_refused_midway_has_freed_nothing_before(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin, mut gate) = (bed.connect(QUIET).await, bed.admin().await, bed.admin().await);
+    let backend = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
+    let mut gate = bed.admin().await;
     let holders = bed.table("holder");
     let trigger = "FOR EACH ROW DO GET_LOCK('gate',60),RELEASE_LOCK('gate')";
     admin.run(format!("CREATE TRIGGER lockkit.gate AFTER DELETE ON {holders} {trigger}")).await;
-    let (one, two) = (NonZeroU32::MIN, NonZeroU32::MIN.saturating_add(1));
+    let one = NonZeroU32::MIN;
+    let two = NonZeroU32::MIN.saturating_add(1);
     for (kind, mode) in [
         (Kind::RwLock, Mode::Exclusive),
         (Kind::RwLock, Mode::Shared),

@@ -91,7 +91,8 @@ async fn c8_a_thousand_waiters_are_a_few_requests(flavor: SqlFlavor) {
     /// For the admin's questions, and whoever comes late.
     const ONCE: f64 = 50.0;
     let bed = Bed::own(flavor, &[]);
-    let (mut admin, locker) = (bed.admin().await, bed.locker(QUIET).await);
+    let mut admin = bed.admin().await;
+    let locker = bed.locker(QUIET).await;
     for (kind, count, waiters) in [("few", 100, 10), ("many", 1_000, 1)] {
         let names: Vec<_> = names(count).iter().map(|name| format!("{kind} {name}")).collect();
         taken(&bed, &mut admin, &names).await;
@@ -104,7 +105,8 @@ async fn c8_a_thousand_waiters_are_a_few_requests(flavor: SqlFlavor) {
         }
         settled(&bed, &mut admin, kind, u64::try_from(count).unwrap()).await;
         let (first, start) = requests(&mut admin).await;
-        let (mut asked, mut elapsed) = (0.0, 0.0);
+        let mut asked = 0.0;
+        let mut elapsed = 0.0;
         // A server that stands still is asked nothing.
         until("somebody looks", async || {
             sleep(Duration::from_secs(4)).await;
@@ -123,7 +125,8 @@ async fn c8_a_thousand_waiters_are_a_few_requests(flavor: SqlFlavor) {
 /// Catches a task that goes on for ever, and one that ends for good.
 async fn c6_nobody_polls_when_nobody_waits(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (mut admin, backend) = (bed.admin().await, bed.connect(QUIET).await);
+    let mut admin = bed.admin().await;
+    let backend = bed.connect(QUIET).await;
     taken(&bed, &mut admin, &names(1)).await;
     for _ in 0..3 {
         let mut waiter = waiting(&backend, "n0", OP_TIMEOUT).await;
@@ -143,14 +146,16 @@ async fn c6_nobody_polls_when_nobody_waits(flavor: SqlFlavor) {
 async fn c1_c8_all_who_wait_for_many_names_get_their_locks(flavor: SqlFlavor) {
     const WAITERS: usize = 10;
     let bed = Bed::shared(flavor);
-    let (mut admin, locker) = (bed.admin().await, bed.locker(QUIET).await);
+    let mut admin = bed.admin().await;
+    let locker = bed.locker(QUIET).await;
     let names = names(30);
     taken(&bed, &mut admin, &names).await;
     let mut waiting = JoinSet::new();
     for name in &names {
         let is_held = Arc::new(AtomicBool::new(false));
         for _ in 0..WAITERS {
-            let (mutex, is_held) = (locker.mutex(name).unwrap(), Arc::clone(&is_held));
+            let mutex = locker.mutex(name).unwrap();
+            let is_held = Arc::clone(&is_held);
             waiting.spawn(async move {
                 let guard = mutex.lock().await.unwrap();
                 assert!(!is_held.swap(true, SeqCst), "C1: two have it");
@@ -174,7 +179,8 @@ fn is_silence(error: &Error) -> bool {
 /// Catches one patience for a whole look: the least of all, so that everybody's fails, or the longest, so that nobody hears.
 async fn c8_a_hasty_waiter_fails_by_itself_on_a_slow_server(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (mut admin, (backend, proxy)) = (bed.admin().await, bed.behind_proxy(QUIET).await);
+    let mut admin = bed.admin().await;
+    let (backend, proxy) = bed.behind_proxy(QUIET).await;
     taken(&bed, &mut admin, &names(2)).await;
     let mut hasty = waiting(&backend, "n0", Duration::from_millis(400)).await;
     let mut patient = waiting(&backend, "n1", Duration::from_secs(60)).await;
@@ -203,7 +209,8 @@ async fn c8_a_hasty_waiter_fails_by_itself_on_a_slow_server(flavor: SqlFlavor) {
 /// A way to the server that forgets all its connections, without a word, when its sender is told to; new ones work.
 async fn forgetful(bed: &Bed) -> (SocketAddr, watch::Sender<u32>) {
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let (addr, server) = (socket.local_addr().unwrap(), bed.addr());
+    let addr = socket.local_addr().unwrap();
+    let server = bed.addr();
     let (forget, _) = watch::channel(0);
     let forgets = forget.clone();
     tokio::spawn(async move {
@@ -227,7 +234,8 @@ async fn forgetful(bed: &Bed) -> (SocketAddr, watch::Sender<u32>) {
 /// patient waiter wants.
 async fn c8_a_patient_waiter_whose_look_is_lost_delays_no_hasty_one(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (mut admin, (addr, forget)) = (bed.admin().await, forgetful(&bed).await);
+    let mut admin = bed.admin().await;
+    let (addr, forget) = forgetful(&bed).await;
     let backend = connect(&bed.url_at(addr, QUIET)).await.unwrap();
     taken(&bed, &mut admin, &names(6)).await;
     let mut patient = Vec::new();
@@ -252,8 +260,10 @@ async fn c8_a_patient_waiter_whose_look_is_lost_delays_no_hasty_one(flavor: SqlF
 /// Catches answers that are told apart by the text of the name alone, and holders that are looked for in one of the tables.
 async fn c8_locks_of_all_kinds_are_waited_for_together(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (here, there) = (bed.connect(QUIET).await, bed.connect(QUIET).await);
-    let (one, two) = (NonZeroU32::MIN, NonZeroU32::MIN.saturating_add(1));
+    let here = bed.connect(QUIET).await;
+    let there = bed.connect(QUIET).await;
+    let one = NonZeroU32::MIN;
+    let two = NonZeroU32::MIN.saturating_add(1);
     let permit = |count| Mode::Permits { count, limit: two };
     // Who has it, and who waits for it.
     let locks: [(Kind, &[Mode], Mode); 6] = [
@@ -300,8 +310,11 @@ async fn c8_locks_of_all_kinds_are_waited_for_together(flavor: SqlFlavor) {
 /// Catches a scan, a lock on what is read, and a word that waits for a row while it has locked others.
 async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (mut admin, mut log, backend) = (bed.admin().await, bed.admin().await, bed.connect(QUIET).await);
-    let (names, table) = (names(20), bed.table("lock"));
+    let mut admin = bed.admin().await;
+    let mut log = bed.admin().await;
+    let backend = bed.connect(QUIET).await;
+    let names = names(20);
+    let table = bed.table("lock");
     taken(&bed, &mut admin, &names).await;
     let mut waiters = Vec::new();
     for name in &names {
@@ -341,7 +354,8 @@ async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlF
     assert_eq!(log.status("Innodb_row_lock_waits").await, before, "C10: somebody waited for a row");
     admin.run("ROLLBACK").await;
     let explain = if flavor == SqlFlavor::MySql { "EXPLAIN FORMAT=TRADITIONAL" } else { "EXPLAIN" };
-    let (looks, words) = (of(&mut log, "SELECT l.kind").await, of(&mut log, "SKIP LOCKED").await);
+    let looks = of(&mut log, "SELECT l.kind").await;
+    let words = of(&mut log, "SKIP LOCKED").await;
     assert!(looks.len() > 1 && !words.is_empty(), "{} {}", looks.len(), words.len());
     for statement in &looks {
         assert!(!statement.contains(" FOR ") && !statement.contains("LOCK IN"), "{statement}");
@@ -352,7 +366,8 @@ async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlF
             let column = |name: &str| row.get::<Option<String>, _>(name).unwrap();
             // One name alone may be found before there is a plan.
             let Some(table) = column("table") else { continue };
-            let (kind, key) = (column("type").unwrap(), column("key"));
+            let kind = column("type").unwrap();
+            let key = column("key");
             // The rows that were found, on their way to the change.
             if table.starts_with("<derived") {
                 continue;
@@ -371,7 +386,8 @@ async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlF
 /// Catches a look that fails for all of its names, and is repeated as it is.
 async fn c8_a_look_that_the_server_refuses_silences_no_name(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &["--max-allowed-packet=8192"]);
-    let (mut admin, backend) = (bed.admin().await, bed.connect(QUIET).await);
+    let mut admin = bed.admin().await;
+    let backend = bed.connect(QUIET).await;
     let names: Vec<_> = (0..60).map(|number| format!("{number:0>250}")).collect();
     for some in names.chunks(5) {
         taken(&bed, &mut admin, some).await;

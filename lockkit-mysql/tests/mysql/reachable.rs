@@ -64,7 +64,8 @@ async fn c8_one_connection_serves_twenty_tasks(flavor: SqlFlavor) {
 
 async fn c13_a_pool_that_is_exhausted_says_so(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin) = (bed.connect("pool_size=1").await, bed.admin().await);
+    let backend = bed.connect("pool_size=1").await;
+    let mut admin = bed.admin().await;
     bed.wait_for_rows(&mut admin).await;
     next_token(&backend, "locked").await;
     admin.run("START TRANSACTION").await;
@@ -103,7 +104,8 @@ async fn sixteen_lockers_make_the_tables_at_once(flavor: SqlFlavor) {
         let start = Arc::new(Barrier::new(16));
         let mut tasks = JoinSet::new();
         for _ in 0..16 {
-            let (url, start) = (bed.url("pool_size=1"), Arc::clone(&start));
+            let url = bed.url("pool_size=1");
+            let start = Arc::clone(&start);
             tasks.spawn(async move {
                 start.wait().await;
                 let backend = connect_in_the_end(&url).await;

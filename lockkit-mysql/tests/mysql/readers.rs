@@ -28,9 +28,12 @@ on_both!(
 async fn c12_readers_do_not_starve_a_writer(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut tasks = JoinSet::new();
-    let (over, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let over = Arc::new(AtomicBool::new(false));
+    let reads = Arc::new(AtomicU64::new(0));
     for reader in 0..12 {
-        let (locker, over, reads) = (bed.locker("").await, Arc::clone(&over), Arc::clone(&reads));
+        let locker = bed.locker("").await;
+        let over = Arc::clone(&over);
+        let reads = Arc::clone(&reads);
         tasks.spawn(async move {
             sleep(Duration::from_millis(10 * reader)).await;
             while !over.load(Relaxed) {
@@ -62,9 +65,12 @@ async fn c12_readers_that_stay_do_not_starve_a_writer(flavor: SqlFlavor) {
     const READERS: u32 = 4;
     let bed = Bed::shared(flavor);
     let mut tasks = JoinSet::new();
-    let (over, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let over = Arc::new(AtomicBool::new(false));
+    let reads = Arc::new(AtomicU64::new(0));
     for reader in 0..READERS {
-        let (locker, over, reads) = (bed.locker("").await, Arc::clone(&over), Arc::clone(&reads));
+        let locker = bed.locker("").await;
+        let over = Arc::clone(&over);
+        let reads = Arc::clone(&reads);
         tasks.spawn(async move {
             sleep(STAY / READERS * reader).await;
             while !over.load(Relaxed) {
@@ -87,7 +93,9 @@ async fn c12_readers_that_stay_do_not_starve_a_writer(flavor: SqlFlavor) {
 
 async fn c12_a_writer_that_gave_up_lets_readers_go_on(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (here, there, writer) = (bed.locker("").await, bed.locker("").await, bed.locker("").await);
+    let here = bed.locker("").await;
+    let there = bed.locker("").await;
+    let writer = bed.locker("").await;
     let first = here.rw_lock("a").unwrap().read().await.unwrap();
     let gave_up = writer.rw_lock("a").unwrap().write_timeout(Duration::from_secs(2)).await.unwrap();
     assert!(gave_up.is_none());
@@ -112,9 +120,11 @@ const BY_LUCK: Duration = Duration::from_secs(180);
 /// Nothing is promised to them; but writers that say again and again that they wait would keep them away for ever.
 async fn writers_do_not_starve_readers(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (mut tasks, over) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));
+    let mut tasks = JoinSet::new();
+    let over = Arc::new(AtomicBool::new(false));
     for _ in 0..4 {
-        let (locker, over) = (bed.locker("").await, Arc::clone(&over));
+        let locker = bed.locker("").await;
+        let over = Arc::clone(&over);
         tasks.spawn(async move {
             while !over.load(Relaxed) {
                 let guard = locker.rw_lock("a").unwrap().write().await.unwrap();
@@ -137,14 +147,17 @@ async fn writers_do_not_starve_readers(flavor: SqlFlavor) {
 /// Catches a reader at the head of the line whom the writer behind it keeps away, so that nobody asks.
 async fn c8_a_reader_and_a_writer_of_one_client_do_not_hold_each_other_up(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (here, there) = (bed.locker("").await, bed.locker("").await);
-    let (mut admin, mut locked) = (bed.admin().await, bed.admin().await);
+    let here = bed.locker("").await;
+    let there = bed.locker("").await;
+    let mut admin = bed.admin().await;
+    let mut locked = bed.admin().await;
     bed.wait_for_rows(&mut admin).await;
     let held = there.rw_lock("a").unwrap().write().await.unwrap();
     // Both ask before either is in line, the reader first.
     locked.run("BEGIN").await;
     locked.run(format!("SELECT 1 FROM {} WHERE name='a' FOR UPDATE", bed.table("lock"))).await;
-    let (reader, writer) = (here.rw_lock("a").unwrap(), here.rw_lock("a").unwrap());
+    let reader = here.rw_lock("a").unwrap();
+    let writer = here.rw_lock("a").unwrap();
     let reader = tokio::spawn(async move { reader.read().await.unwrap() });
     let waits =
         async |admin: &mut Admin, count: u64| admin.status("Innodb_row_lock_current_waits").await == count;

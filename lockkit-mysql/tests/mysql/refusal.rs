@@ -57,7 +57,8 @@ async fn c13_a_read_only_server_is_refused(flavor: SqlFlavor) {
 
 async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (locker, mut admin) = (bed.locker("").await, bed.admin().await);
+    let locker = bed.locker("").await;
+    let mut admin = bed.admin().await;
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     // A release that is refused is repeated for as long as one request may take.
     let manual =
@@ -270,8 +271,9 @@ async fn c1_c11_tables_in_which_two_names_or_owners_could_be_one_are_refused(fla
 /// committed, and somebody else is granted it, too.
 async fn c5_autocommit_is_on_again_after_a_transaction_and_after_a_lost_race(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin, mut locked) =
-        (bed.connect("pool_size=1").await, bed.admin().await, bed.admin().await);
+    let backend = bed.connect("pool_size=1").await;
+    let mut admin = bed.admin().await;
+    let mut locked = bed.admin().await;
     let mut reader = claim_in(&backend, Kind::RwLock, "a", Mode::Shared);
     let mut holder = claim(&backend, "a");
     let committed =

@@ -38,7 +38,8 @@ fn modes() -> [(Kind, Mode); 4] {
 async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
     for (kind, mode) in modes() {
         let bed = Bed::shared(flavor);
-        let (backend, mut admin) = (bed.connect("pool_size=1").await, bed.admin().await);
+        let backend = bed.connect("pool_size=1").await;
+        let mut admin = bed.admin().await;
         bed.wait_for_rows(&mut admin).await;
         let mut held = claim_in(&backend, kind, "locked", mode);
         granted(held.attempt(Wait::No).await);
@@ -72,7 +73,8 @@ async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
 /// The plans of what the server was really sent.
 async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    let backend = bed.connect("").await;
+    let mut admin = bed.admin().await;
     let mut held = Vec::new();
     for (kind, mode) in modes().into_iter().filter(|(_, mode)| *mode != Mode::Exclusive).chain([modes()[0]]) {
         for name in ["a", "b"] {
@@ -100,7 +102,8 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
     if flavor == SqlFlavor::MySql {
         admin.run("SET explain_format='TRADITIONAL'").await;
     }
-    let (mut seen, mut by_key) = (0, 0);
+    let mut seen = 0;
+    let mut by_key = 0;
     for statement in admin.all::<String>(log).await {
         let statement = without_end(&statement);
         // A script is logged as a whole, too.
@@ -153,7 +156,8 @@ async fn c10_a_locked_row_holds_up_no_other_renewal(flavor: SqlFlavor) {
 }
 
 async fn one_row_is_locked(bed: Bed, op_timeout: Duration) {
-    let (backend, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
+    let backend = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
     let options = LockOptions::new().with_ttl(SHORT).with_op_timeout(op_timeout);
     let locker = with_ttl(backend, SHORT).with_defaults(options).unwrap();
     let mut guards = Vec::new();
@@ -181,7 +185,8 @@ async fn one_row_is_locked(bed: Bed, op_timeout: Duration) {
 /// Those who want a lock whose row somebody else has locked may take every connection of the pool.
 async fn c10_a_crowd_before_a_locked_row_holds_up_no_renewal(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin) = (bed.connect(&format!("pool_size=1&{QUIET}")).await, bed.admin().await);
+    let backend = bed.connect(&format!("pool_size=1&{QUIET}")).await;
+    let mut admin = bed.admin().await;
     next_token(&backend, "locked").await;
     let locker = with_ttl(backend, SHORT);
     let guard = locker.mutex("held").unwrap().lock().await.unwrap();
@@ -205,7 +210,8 @@ async fn c10_a_crowd_before_a_locked_row_holds_up_no_renewal(flavor: SqlFlavor) 
 /// No lease is that long, but a row that says so is not free either.
 async fn c1_a_row_that_is_taken_for_ever_is_taken(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    let backend = bed.connect("").await;
+    let mut admin = bed.admin().await;
     for (kind, table) in [(Kind::Mutex, "lock"), (Kind::RwLock, "holder")] {
         let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
         granted(held.attempt(Wait::No).await);
@@ -220,12 +226,14 @@ async fn c1_a_row_that_is_taken_for_ever_is_taken(flavor: SqlFlavor) {
 /// An ALTER that waits for a reader makes everybody else wait for it.
 async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (locker, mut reader, mut admin) = (bed.locker("").await, bed.admin().await, bed.admin().await);
+    let locker = bed.locker("").await;
+    let mut reader = bed.admin().await;
+    let mut admin = bed.admin().await;
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     reader.run("START TRANSACTION").await;
     reader.run(format!("SELECT * FROM {} LIMIT 1", bed.table("lock"))).await;
-    let (alter, table) =
-        (format!("ALTER TABLE {} ADD COLUMN more INT", bed.table("lock")), bed.prefix.clone());
+    let alter = format!("ALTER TABLE {} ADD COLUMN more INT", bed.table("lock"));
+    let table = bed.prefix.clone();
     let altering = tokio::spawn(async move { admin.run(alter).await });
     let mut watcher = bed.admin().await;
     let waits = format!(
@@ -250,7 +258,8 @@ async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
 async fn c8_a_lost_race_between_primaries_is_no_error(flavor: SqlFlavor) {
     const LOST: u16 = 3101;
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
+    let backend = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
     // What a table of this engine counts, a rollback does not take back.
     admin.run("CREATE TABLE lockkit.races (left_over INT) ENGINE=MyISAM").await;
     admin.run("INSERT INTO lockkit.races VALUES (0)").await;
@@ -284,7 +293,8 @@ fn against(held: Mode) -> Mode {
 /// Catches a renewal that promises what is left by the server's clock, and one that then asks for as much again.
 async fn c3_c10_a_clock_that_went_back_promises_no_more_than_was_asked(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (locker, mut admin) = (bed.locker("").await, bed.admin().await);
+    let locker = bed.locker("").await;
+    let mut admin = bed.admin().await;
     let options = LockOptions::new().with_ttl(TTL).with_renewal(Renewal::Manual);
     let mutex = locker.mutex("a").unwrap().with_options(options.clone()).unwrap();
     let readers = locker.rw_lock("a").unwrap().with_options(options).unwrap();

@@ -45,9 +45,11 @@ async fn begin<F: Future>(mut future: Pin<&mut F>) {
 /// Catches waiters that rely on a task of another runtime.
 async fn c8_a_runtime_that_stands_still_holds_up_no_waiter_of_another(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (holder, locker) = (bed.locker("").await, with_ttl(bed.connect("").await, SHORT));
+    let holder = bed.locker("").await;
+    let locker = with_ttl(bed.connect("").await, SHORT);
     let guard = holder.mutex("a").unwrap().lock().await.unwrap();
-    let (stopped, lock) = (idle_runtime(), locker.mutex("a").unwrap());
+    let stopped = idle_runtime();
+    let lock = locker.mutex("a").unwrap();
     let first = Box::pin(async move { lock.lock().await.map(drop) });
     let (stopped, first) = spawn_blocking(move || {
         let mut first = first;
@@ -71,7 +73,8 @@ async fn c8_a_runtime_that_stands_still_holds_up_no_waiter_of_another(flavor: Sq
 async fn c10_a_runtime_that_stands_still_holds_up_no_renewal_of_another(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
-    let (mut one, mut other) = (claim(&backend, "a"), claim(&backend, "b"));
+    let mut one = claim(&backend, "a");
+    let mut other = claim(&backend, "b");
     granted(one.attempt(Wait::No).await);
     granted(other.attempt(Wait::No).await);
     let stopped = idle_runtime();
@@ -103,15 +106,16 @@ async fn each_runtime_uses_its_own_connection_again(flavor: SqlFlavor) {
     const RUNTIMES: u64 = 12;
     const ROUNDS: usize = 20;
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin) =
-        (Arc::new(bed.connect(&format!("pool_size={RUNTIMES}&{QUIET}")).await), bed.admin().await);
+    let backend = Arc::new(bed.connect(&format!("pool_size={RUNTIMES}&{QUIET}")).await);
+    let mut admin = bed.admin().await;
     // With the one that belongs to this runtime there would be one too many.
     let opened = {
         let backend = Arc::clone(&backend);
         let before = admin.status("Connections").await;
         let turn = Arc::new(Barrier::new(usize::try_from(RUNTIMES).unwrap()));
         let working = (0..RUNTIMES).map(|number| {
-            let (backend, turn) = (Arc::clone(&backend), Arc::clone(&turn));
+            let backend = Arc::clone(&backend);
+            let turn = Arc::clone(&turn);
             thread::spawn(move || {
                 let runtime = idle_runtime();
                 for _ in 0..ROUNDS {
@@ -134,14 +138,16 @@ async fn each_runtime_uses_its_own_connection_again(flavor: SqlFlavor) {
 async fn connections_of_ended_runtimes_are_closed_at_the_next_use(flavor: SqlFlavor) {
     const RUNTIMES: u64 = 17;
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin) =
-        (Arc::new(bed.connect(&format!("pool_size=40&{QUIET}")).await), bed.admin().await);
+    let backend = Arc::new(bed.connect(&format!("pool_size=40&{QUIET}")).await);
+    let mut admin = bed.admin().await;
     next_token(&backend, "here").await;
     let connected = admin.status("Threads_connected").await;
-    let (all, turn) = (Arc::clone(&backend), Arc::new(Barrier::new(usize::try_from(RUNTIMES).unwrap())));
+    let all = Arc::clone(&backend);
+    let turn = Arc::new(Barrier::new(usize::try_from(RUNTIMES).unwrap()));
     let work = move || {
         let working = (0..RUNTIMES).map(|number| {
-            let (backend, turn) = (Arc::clone(&all), Arc::clone(&turn));
+            let backend = Arc::clone(&all);
+            let turn = Arc::clone(&turn);
             thread::spawn(move || {
                 let runtime = idle_runtime();
                 pair(&runtime, &backend, &number.to_string());
@@ -168,8 +174,8 @@ async fn a_full_pool_makes_room_for_another_runtime(flavor: SqlFlavor) {
     const SIZE: u64 = 3;
     const RUNTIMES: u64 = 8;
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin) =
-        (Arc::new(bed.connect(&format!("pool_size={SIZE}&{QUIET}")).await), bed.admin().await);
+    let backend = Arc::new(bed.connect(&format!("pool_size={SIZE}&{QUIET}")).await);
+    let mut admin = bed.admin().await;
     let connected = admin.status("Threads_connected").await - 1;
     let one_by_one = Arc::clone(&backend);
     let work = move || {

@@ -47,11 +47,12 @@ async fn c1_c3_the_settings_of_the_server_do_not_matter(flavor: SqlFlavor) {
 
 /// Grants, sees others' grants, renews, and ends leases when it should.
 async fn works(bed: &Bed) {
-    let (here, there) = (bed.connect("pool_size=2").await, bed.connect("pool_size=2").await);
+    let here = bed.connect("pool_size=2").await;
+    let there = bed.connect("pool_size=2").await;
     for (kind, mode) in [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Exclusive)] {
         for _ in 0..3 {
-            let (mut first, mut second) =
-                (claim_in(&here, kind, "a", mode), claim_in(&there, kind, "a", mode));
+            let mut first = claim_in(&here, kind, "a", mode);
+            let mut second = claim_in(&there, kind, "a", mode);
             let token = granted(first.attempt(Wait::No).await).token;
             // A snapshot would show a row of long ago.
             busy(second.attempt(Wait::No).await);
@@ -73,7 +74,8 @@ async fn works(bed: &Bed) {
         assert_eq!(there.note(&mutex("c")).await.unwrap(), note);
     }
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
-    let (before, told) = (SystemTime::now(), here.time().await.unwrap());
+    let before = SystemTime::now();
+    let told = here.time().await.unwrap();
     let after = SystemTime::now() + Duration::from_millis(1);
     assert!((before - Duration::from_millis(1)..after).contains(&told), "{before:?}, then {told:?}");
     // All rows are read, not only the first.
@@ -114,7 +116,8 @@ async fn c3_the_time_zone_of_the_server_does_not_matter(flavor: SqlFlavor) {
 async fn c4_tokens_rise_over_a_clock_that_was_corrected(flavor: SqlFlavor) {
     const DAY: &str = "86400000000";
     let bed = Bed::shared(flavor);
-    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    let backend = bed.connect("").await;
+    let mut admin = bed.admin().await;
     for (kind, mode) in
         [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Exclusive), (Kind::RwLock, Mode::Shared)]
     {
@@ -165,7 +168,8 @@ async fn c3_the_idle_transaction_timeouts_of_mariadb_do_not_matter() {
     let locker = bed.locker("strategy=pessimistic").await;
     let options = LockOptions::new().with_ttl(TTL).with_renewal(Renewal::Manual);
     let lock = async |name| locker.mutex(name).unwrap().with_options(options.clone()).unwrap().lock().await;
-    let (idle, used) = (lock("idle").await.unwrap(), lock("used").await.unwrap());
+    let idle = lock("idle").await.unwrap();
+    let used = lock("used").await.unwrap();
     let mut admin = bed.admin().await;
     admin.run(format!("CREATE TABLE lockkit.{}_counter (n INT) ENGINE=InnoDB", bed.prefix)).await;
     let insert = format!("INSERT INTO {}_counter VALUES (1)", bed.prefix);

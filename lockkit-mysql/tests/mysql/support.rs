@@ -141,7 +141,8 @@ impl Bed {
     /// hide it.
     pub(crate) async fn wait_for_rows(&self, admin: &mut Admin) {
         for table in ["lock", "holder"] {
-            let (trigger, table) = (format!("{}_{table}_waits", self.prefix), self.table(table));
+            let trigger = format!("{}_{table}_waits", self.prefix);
+            let table = self.table(table);
             admin
                 .run(format!(
                     "CREATE TRIGGER lockkit.{trigger} BEFORE INSERT ON lockkit.{table} FOR EACH ROW \

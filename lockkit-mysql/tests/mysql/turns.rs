@@ -45,7 +45,8 @@ async fn someone_waits(bed: &Bed, admin: &mut Admin) {
 /// Catches a lock that is freed on a guess, and a question before the hand-over.
 async fn c12_with_nobody_outside_the_lock_is_handed_over_in_one_statement(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    let (backend, mut admin) = (bed.connect(QUIET).await, bed.admin().await);
+    let backend = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
     let (mut claim, mut last) = holder(&backend).await;
     token(first(&mut *claim).await);
     let mut before = admin.status("Questions").await;
@@ -63,7 +64,9 @@ async fn c12_with_nobody_outside_the_lock_is_handed_over_in_one_statement(flavor
 /// Catches a waiter that says nothing, one that nobody heeds, and one that is heeded after it was served.
 async fn c12_one_who_waits_elsewhere_goes_first(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, there, mut admin) = (bed.connect("").await, bed.locker("").await, bed.admin().await);
+    let backend = bed.connect("").await;
+    let there = bed.locker("").await;
+    let mut admin = bed.admin().await;
     let (mut claim, _) = holder(&backend).await;
     let lock = there.mutex("a").unwrap();
     let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
@@ -89,7 +92,8 @@ async fn c12_one_who_waits_elsewhere_goes_first(flavor: SqlFlavor) {
 /// Catches a client that hands over to itself by way of the store.
 async fn c12_waiters_of_the_same_client_are_not_outsiders(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, mut admin) = (bed.connect("").await, bed.admin().await);
+    let backend = bed.connect("").await;
+    let mut admin = bed.admin().await;
     let (mut holder, _) = holder(&backend).await;
     let mut waiter = claim(&backend, "a");
     busy(waiter.attempt(Wait::Queue).await);
@@ -102,7 +106,9 @@ async fn c12_waiters_of_the_same_client_are_not_outsiders(flavor: SqlFlavor) {
 /// Catches a word that stands for ever, or that a client repeats for nobody.
 async fn c12_one_who_waits_no_more_is_forgotten(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, there, mut admin) = (bed.connect("").await, bed.locker("").await, bed.admin().await);
+    let backend = bed.connect("").await;
+    let there = bed.locker("").await;
+    let mut admin = bed.admin().await;
     let (mut claim, _) = holder(&backend).await;
     let lock = there.mutex("a").unwrap();
     let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
@@ -132,7 +138,8 @@ async fn c5_a_turn_without_an_answer_is_freed_by_its_release(flavor: SqlFlavor) 
         let passed =
             format!("SELECT COUNT(*) FROM {} WHERE name='a' AND owner='{}'", bed.table("lock"), to.owner);
         let is_freed = is_wanted && is_applied;
-        let (sent, request) = (Instant::now(), claim.reissue(&to, Outsiders::First));
+        let sent = Instant::now();
+        let request = claim.reissue(&to, Outsiders::First);
         let is_over = async || match (is_applied, is_wanted) {
             (true, true) => admin.one::<u64>(&held).await == 0,
             (true, false) => admin.one::<u64>(&passed).await == 1,
@@ -152,7 +159,9 @@ async fn c5_a_turn_without_an_answer_is_freed_by_its_release(flavor: SqlFlavor) 
 /// Catches a statement that frees, or passes on, without a look at the owner and the lease.
 async fn c2_c3_a_turn_passes_nothing_on_that_was_lost(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (backend, there, mut admin) = (bed.connect("").await, bed.connect("").await, bed.admin().await);
+    let backend = bed.connect("").await;
+    let there = bed.connect("").await;
+    let mut admin = bed.admin().await;
     for is_wanted in [true, false] {
         let (mut past, _) = holder(&backend).await;
         admin.run(format!("UPDATE {} SET expires_us={NOW}-1 WHERE name='a'", bed.table("lock"))).await;

@@ -109,7 +109,8 @@ async fn c2_what_an_operator_has_freed_is_not_handed_over(flavor: SqlFlavor) {
 /// Catches a session that keeps the timeout of the former owner's lease.
 async fn c3_the_session_fits_the_new_lease(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
-    let (mut longer, mut shorter) = (store.claim_for("longer", SHORT), store.claim("shorter"));
+    let mut longer = store.claim_for("longer", SHORT);
+    let mut shorter = store.claim("shorter");
     granted(longer.attempt(Wait::No).await);
     granted(shorter.attempt(Wait::No).await);
     let grant = hand_over(&mut *longer, "longer", TTL).await;
@@ -131,7 +132,9 @@ async fn c6_a_storm_of_dropped_hand_overs_leaves_nothing(flavor: SqlFlavor) {
     for strict in ["", "&strict_lease=true"] {
         let store = Store::start_with(flavor, strict).await;
         let there = store.another().await;
-        let (mut handed, mut dropped, mut last) = (0, 0, FencingToken::new(0));
+        let mut handed = 0;
+        let mut dropped = 0;
+        let mut last = FencingToken::new(0);
         for round in 0..120_u32 {
             let mut claim = store.claim_for("a", BRIEF);
             let start = Instant::now();
@@ -203,7 +206,8 @@ async fn c6_a_storm_of_dropped_hand_overs_leaves_nothing(flavor: SqlFlavor) {
 
 /// Polls so often, and drops it then.
 async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
-    let (mut future, mut left) = (std::pin::pin!(future), polls);
+    let mut future = std::pin::pin!(future);
+    let mut left = polls;
     std::future::poll_fn(|context| {
         if left == 0 {
             return std::task::Poll::Ready(None);
@@ -312,7 +316,8 @@ async fn c9_an_extended_strict_lease_is_waited_for(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&strict_lease=true").await;
     let mut claim = store.claim_for("a", SHORT);
     granted(claim.attempt(Wait::No).await);
-    let (asked, long) = (Instant::now(), SHORT * 2);
+    let asked = Instant::now();
+    let long = SHORT * 2;
     assert!(matches!(claim.renew(Some(long)).await.unwrap(), Pulse::Alive(_)));
     store.admin.kill(store.admin.thread("a").await).await;
     let mut next = store.claim("a");
@@ -380,8 +385,9 @@ async fn c14_names_are_listed_while_their_holders_live(flavor: SqlFlavor) {
         names.sort();
         names
     };
-    let (mut killed, mut freed, mut held) =
-        (store.claim("killed"), store.claim("freed"), store.claim("held"));
+    let mut killed = store.claim("killed");
+    let mut freed = store.claim("freed");
+    let mut held = store.claim("held");
     for claim in [&mut killed, &mut freed, &mut held] {
         granted(claim.attempt(Wait::No).await);
     }
@@ -408,7 +414,8 @@ async fn c14_names_are_listed_while_their_holders_live(flavor: SqlFlavor) {
 
 async fn c14_a_sign_of_life_needs_no_free_connection(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&pool_size=2").await;
-    let (mut claim, mut other) = (store.claim("a"), store.claim("b"));
+    let mut claim = store.claim("a");
+    let mut other = store.claim("b");
     granted(claim.attempt(Wait::No).await);
     granted(other.attempt(Wait::No).await);
     let asking = async {

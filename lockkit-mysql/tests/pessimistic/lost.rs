@@ -37,7 +37,8 @@ async fn c1_a_demoted_server_keeps_no_row_lock_and_grants_none(flavor: SqlFlavor
     let store = Store::start(flavor).await;
     let url = format!("{}?strategy=pessimistic&connect_timeout=20s", store.server.admin_url());
     let mighty = MySql::connect(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap()).await.unwrap();
-    let (mut first, mut second) = (store.claim("a"), mighty.claim(spec_for("b", TTL)).unwrap());
+    let mut first = store.claim("a");
+    let mut second = mighty.claim(spec_for("b", TTL)).unwrap();
     granted(first.attempt(Wait::No).await);
     let token = granted(second.attempt(Wait::No).await).token;
     store.admin.run("SET GLOBAL read_only=1").await;

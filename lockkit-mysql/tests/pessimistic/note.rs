@@ -20,7 +20,8 @@ fn note(revision: u64, text: &str) -> Note {
 async fn c2_a_note_is_seen_at_once_and_not_undone_with_the_transaction(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     store.admin.run("CREATE TABLE data(id INT PRIMARY KEY)").await;
-    let (locker, name) = (store.locker().await, mutex("a"));
+    let locker = store.locker().await;
+    let name = mutex("a");
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     let transaction = LockTransaction::of(&guard).unwrap();
     let written = transaction.run(async |conn| {

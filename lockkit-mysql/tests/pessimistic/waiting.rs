@@ -23,7 +23,8 @@ on_both! {
 
 async fn c8_a_wait_of_300_ms_takes_300_ms(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
-    let (mut holder, mut warm) = (store.claim("a"), store.claim("b"));
+    let mut holder = store.claim("a");
+    let mut warm = store.claim("b");
     granted(holder.attempt(Wait::No).await);
     // Both connections that are needed are there.
     granted(warm.attempt(Wait::No).await);
@@ -39,7 +40,8 @@ async fn c8_a_wait_of_300_ms_takes_300_ms(flavor: SqlFlavor) {
     assert!(started.elapsed() >= bound, "{:?}", started.elapsed());
     store.server.resume().unwrap();
     until("the query is gone", || async { store.admin.waiting().await == 0 }).await;
-    let (locker, bound) = (store.locker().await, Duration::from_secs(2));
+    let locker = store.locker().await;
+    let bound = Duration::from_secs(2);
     let started = Instant::now();
     let answer =
         timeout(SOON, locker.mutex("a").unwrap().lock_timeout(bound)).await.expect("it waits for ever");
@@ -51,7 +53,8 @@ async fn c8_a_wait_of_300_ms_takes_300_ms(flavor: SqlFlavor) {
 
 async fn c6_the_query_of_a_cancelled_waiter_is_killed_on_the_server(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
-    let (holder, locker) = (store.locker().await, store.locker().await);
+    let holder = store.locker().await;
+    let locker = store.locker().await;
     let guard = holder.mutex("a").unwrap().lock().await.unwrap();
     let waiter = locker.clone();
     let waiting = tokio::spawn(async move { drop(waiter.mutex("a").unwrap().lock().await) });
@@ -70,7 +73,8 @@ async fn c6_the_query_of_a_cancelled_waiter_is_killed_on_the_server(flavor: SqlF
 
 async fn c6_one_waiter_of_a_process_asks_and_passes_it_on(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&pool_size=2").await;
-    let (holder, locker) = (store.locker().await, store.locker().await);
+    let holder = store.locker().await;
+    let locker = store.locker().await;
     let guard = holder.mutex("a").unwrap().lock().await.unwrap();
     let mut waiting = Vec::new();
     for _ in 0..8 {
@@ -147,9 +151,10 @@ async fn c8_a_waiter_that_comes_late_stands_behind_the_others(flavor: SqlFlavor)
     let mut holder = store.claim("a");
     granted(holder.attempt(Wait::No).await);
     let other = store.another().await;
-    let (mut first, mut second) =
-        (other.claim(spec_for("a", TTL)).unwrap(), other.claim(spec_for("a", TTL)).unwrap());
-    let (begun, killed) = (store.admin.status("Com_begin").await, store.admin.status("Com_kill").await);
+    let mut first = other.claim(spec_for("a", TTL)).unwrap();
+    let mut second = other.claim(spec_for("a", TTL)).unwrap();
+    let begun = store.admin.status("Com_begin").await;
+    let killed = store.admin.status("Com_kill").await;
     busy(first.attempt(Wait::Block(Duration::from_millis(20))).await);
     // A server that was busy may read the query after that, unless it was told to end the connection.
     let is_read = async || {

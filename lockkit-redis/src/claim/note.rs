@@ -58,7 +58,8 @@ impl RedisClaim {
         note: &Note,
         deadline: Tick,
     ) -> RedisResult<(Written, Option<Waited>)> {
-        let (key, revision) = (self.keys.note(), note.revision.to_string());
+        let key = self.keys.note();
+        let revision = note.revision.to_string();
         let args = [
             Arg::Text(&self.owner),
             Arg::Number(stop.link.clock().at(deadline)),

@@ -44,7 +44,8 @@ fn hash_tag(key: &str) -> &str {
 /// As `stringmatchlen` of Redis, for what our patterns are made of.
 fn matches(pattern: &str, key: &str) -> bool {
     let Some(start) = pattern.strip_suffix('*') else { return false };
-    let (mut literal, mut escaped) = (String::new(), false);
+    let mut literal = String::new();
+    let mut escaped = false;
     for c in start.chars() {
         if !escaped && c == '\\' {
             escaped = true;

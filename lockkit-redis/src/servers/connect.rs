@@ -32,7 +32,8 @@ pub(crate) fn listener(
     number: u64,
     ended: &Arc<AtomicBool>,
 ) -> (impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static, Driver) {
-    let (ended, rooms) = (Arc::clone(ended), Arc::clone(&shared.rooms));
+    let ended = Arc::clone(ended);
+    let rooms = Arc::clone(&shared.rooms);
     let driven = Arc::new(());
     let driver = Arc::downgrade(&driven);
     let listener = move |push: PushInfo| {

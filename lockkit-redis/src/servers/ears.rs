@@ -98,7 +98,8 @@ impl Ears {
             due
         });
         if begins {
-            let (shared, ended) = (Arc::clone(&self.shared), Arc::clone(&self.ended));
+            let shared = Arc::clone(&self.shared);
+            let ended = Arc::clone(&self.ended);
             let opening = open(shared, self.address.clone(), self.number, ended, self.state.clone());
             #[expect(
                 clippy::disallowed_methods,

@@ -39,7 +39,8 @@ impl Sentinels {
     pub(crate) async fn primary(&self) -> Result<(ConnectionAddr, bool), OpenError> {
         let mut answers: FuturesUnordered<_> =
             self.addresses.iter().map(|address| self.told_by(address)).collect();
-        let (mut votes, mut trouble) = (HashMap::new(), OpenError::Silent);
+        let mut votes = HashMap::new();
+        let mut trouble = OpenError::Silent;
         let mut end = None;
         while let Some(answer) = next_before(end, &mut answers).await {
             match answer {

@@ -34,8 +34,9 @@ impl Handover {
         let mut words = std::str::from_utf8(message).ok()?.split(' ');
         let owner = words.next()?.parse().ok()?;
         let Some(fence) = words.next() else { return Some((owner, None)) };
-        let (fence, at, window) =
-            (fence.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let fence = fence.parse().ok()?;
+        let at = words.next()?.parse().ok()?;
+        let window = words.next()?.parse().ok()?;
         Some((owner, Some(Self { fence, at, window: Duration::from_millis(window), link })))
     }
 

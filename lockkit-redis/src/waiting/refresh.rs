@@ -211,7 +211,8 @@ mod tests {
         let config = Config::new("127.0.0.1", server.port()).with_connect_timeout(patience).unwrap();
         let keys = Arc::new(config.keyspace().keys(&LockName::new(Kind::Mutex, "a").unwrap()).unwrap());
         let store = Store::new(config);
-        let (rooms, link) = (store.rooms(), store.route(0).next().await.unwrap().link);
+        let rooms = store.rooms();
+        let link = store.route(0).next().await.unwrap().link;
         let waiter = Waiter::new("c:3000:me".into(), Duration::from_secs(3), Hint::none());
         let mut place = Place::take(rooms, &keys, keys.family(), OwnerId::random(), waiter);
         let sent = Clock::Boot.now();

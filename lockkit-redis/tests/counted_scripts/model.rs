@@ -35,7 +35,8 @@ impl Model {
 
     fn give(&mut self, claim: &Claim, lease: u64) -> u64 {
         self.last_fence = self.now.max(self.last_fence + 1);
-        let (owner, deadline) = (claim.owner.clone(), self.now + lease * 1000);
+        let owner = claim.owner.clone();
+        let deadline = self.now + lease * 1000;
         let holder = Holder { owner: owner.clone(), deadline, count: claim.count, fence: self.last_fence };
         assert!(self.holders.insert(owner, holder).is_none());
         self.last_fence
@@ -63,7 +64,8 @@ impl Model {
 
     /// Answers whether a live waiter who hears stays first, and who was served.
     fn serve(&mut self, asking: &[&Claim]) -> (bool, Vec<String>) {
-        let (now, limit) = (self.now, self.limit.unwrap());
+        let now = self.now;
+        let limit = self.limit.unwrap();
         let asks = |claim: &Claim| asking.iter().any(|other| other.owner == claim.owner);
         let mut served = Vec::new();
         for claim in self.queue.clone() {
@@ -100,7 +102,8 @@ impl Model {
     fn acquire(&mut self, claim: &Claim, lease: u64, wanted: u64) -> Answer {
         self.lapse();
         self.settle();
-        let (mut stopped, mut waited) = (false, false);
+        let mut stopped = false;
+        let mut waited = false;
         if !self.holders.contains_key(&claim.owner) {
             waited = self.asks(claim);
             self.limit.get_or_insert(wanted);
@@ -210,11 +213,15 @@ fn walks(seeds: Range<u64>, limit: u64, new_claim: fn(&mut Chance, u64) -> Claim
 }
 
 fn walk(seed: u64, limit: u64, new_claim: fn(&mut Chance, u64) -> Claim) {
-    let (mut store, mut chance) = (Store::new(limit), Chance(seed));
+    let mut store = Store::new(limit);
+    let mut chance = Chance(seed);
     let mut model = Model::default();
     let mut numbers = 1..;
     let mut claims: Vec<Claim> = (0..7).map(|_| new_claim(&mut chance, numbers.next().unwrap())).collect();
-    let (mut granted, mut tokens, mut busy, mut limits) = (0_u64, BTreeMap::new(), 0_u64, 0_u64);
+    let mut granted = 0_u64;
+    let mut tokens = BTreeMap::new();
+    let mut busy = 0_u64;
+    let mut limits = 0_u64;
     for step in 0..STEPS {
         store.advance_micros(1 + chance.below(2) * chance.below(300_000));
         model.now = store.now;

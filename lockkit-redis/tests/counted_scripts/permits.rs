@@ -7,7 +7,9 @@ use crate::support::{Answer, Claim, DAY, LEASE, LIVENESS, NEVER, START, Store, W
 #[test]
 fn c1_permits_add_up_to_the_limit_and_not_beyond() {
     let mut store = Store::new(3);
-    let (heavy, light, other) = (Claim::new(1, 2), Claim::new(2, 1), Claim::new(3, 1).impatient());
+    let heavy = Claim::new(1, 2);
+    let light = Claim::new(2, 1);
+    let other = Claim::new(3, 1).impatient();
     store.acquire(&heavy).fence();
     store.acquire(&light).fence();
     assert!(store.acquire(&other).is_busy());
@@ -24,7 +26,8 @@ fn c1_permits_add_up_to_the_limit_and_not_beyond() {
 #[test]
 fn c5_a_retry_gets_its_own_token_and_a_lease_that_starts_again() {
     let mut store = Store::new(2);
-    let (claim, other) = (Claim::new(1, 1), Claim::new(2, 1));
+    let claim = Claim::new(1, 1);
+    let other = Claim::new(2, 1);
     let fence = store.acquire(&claim).fence();
     store.acquire(&other).fence();
     store.advance(LEASE - 1);
@@ -54,7 +57,10 @@ fn c5_an_attempt_that_comes_too_late_does_nothing() {
 #[test]
 fn c12_a_heavy_head_is_not_overtaken_by_a_light_newcomer() {
     let mut store = Store::new(3);
-    let (a, b, heavy, light) = (Claim::new(1, 1), Claim::new(2, 1), Claim::new(3, 3), Claim::new(4, 1));
+    let a = Claim::new(1, 1);
+    let b = Claim::new(2, 1);
+    let heavy = Claim::new(3, 3);
+    let light = Claim::new(4, 1);
     let newcomer = Claim::new(5, 1).impatient();
     store.acquire(&a).fence();
     store.acquire(&b).fence();
@@ -105,7 +111,9 @@ fn c8_one_release_serves_all_waiters_that_fit_and_tells_each() {
 #[test]
 fn c8_a_waiter_without_a_connection_is_passed_over_fully_and_keeps_its_place() {
     let mut store = Store::new(2);
-    let (holder, gone, next) = (Claim::new(1, 2), Claim::new(2, 2).of("nobody"), Claim::new(3, 1).of("a"));
+    let holder = Claim::new(1, 2);
+    let gone = Claim::new(2, 2).of("nobody");
+    let next = Claim::new(3, 1).of("a");
     store.acquire(&holder).fence();
     assert!(store.acquire(&gone).is_busy());
     store.release(&holder);
@@ -135,7 +143,9 @@ fn c8_a_waiter_without_a_connection_is_passed_over_fully_and_keeps_its_place() {
 #[test]
 fn c8_the_dead_are_passed_and_their_limit_goes_with_them() {
     let mut store = Store::new(1);
-    let (holder, dead, other) = (Claim::new(1, 1), Claim::new(2, 1), Claim::new(3, 4));
+    let holder = Claim::new(1, 1);
+    let dead = Claim::new(2, 1);
+    let other = Claim::new(3, 4);
     store.acquire(&holder).fence();
     assert!(store.acquire(&dead).is_busy());
     assert_eq!(store.acquire_with(&other, LEASE, NEVER, 5), Answer::Limit(1));
@@ -153,7 +163,9 @@ fn c8_the_dead_are_passed_and_their_limit_goes_with_them() {
 #[test]
 fn c6_who_leaves_the_queue_lets_those_behind_pass_and_passes_on_what_it_got() {
     let mut store = Store::new(2);
-    let (holder, heavy, light) = (Claim::new(1, 1), Claim::new(2, 2), Claim::new(3, 1).of("a"));
+    let holder = Claim::new(1, 1);
+    let heavy = Claim::new(2, 2);
+    let light = Claim::new(3, 1).of("a");
     store.acquire(&holder).fence();
     assert!(store.acquire(&heavy).is_busy());
     assert!(store.acquire(&light).is_busy());
@@ -173,7 +185,8 @@ fn c6_who_leaves_the_queue_lets_those_behind_pass_and_passes_on_what_it_got() {
 #[test]
 fn c6_the_last_waiter_to_leave_takes_the_limit_along() {
     let mut store = Store::new(1);
-    let (holder, gone) = (Claim::new(1, 1), Claim::new(2, 1).of("nobody"));
+    let holder = Claim::new(1, 1);
+    let gone = Claim::new(2, 1).of("nobody");
     store.acquire(&holder).fence();
     assert!(store.acquire(&gone).is_busy());
     store.release(&holder);
@@ -184,7 +197,8 @@ fn c6_the_last_waiter_to_leave_takes_the_limit_along() {
 #[test]
 fn c2_a_renewal_never_shortens_and_never_re_creates() {
     let mut store = Store::new(2);
-    let (claim, other) = (Claim::new(1, 1), Claim::new(2, 1));
+    let claim = Claim::new(1, 1);
+    let other = Claim::new(2, 1);
     assert_eq!(store.extend(&claim, LEASE), -1);
     store.acquire(&claim).fence();
     assert_eq!(store.extend(&claim, 1), 10_000);
@@ -200,7 +214,8 @@ fn c2_a_renewal_never_shortens_and_never_re_creates() {
 fn c14_force_release_frees_the_grant_with_the_token_alone() {
     let mut store = Store::new(2);
     let (a, b, waiter) = (Claim::new(1, 1), Claim::new(2, 1), Claim::new(3, 1).of("a"));
-    let (token, other) = (store.acquire(&a).fence(), store.acquire(&b).fence());
+    let token = store.acquire(&a).fence();
+    let other = store.acquire(&b).fence();
     assert!(store.acquire(&waiter).is_busy());
     assert_eq!(store.force_release(token - 1), 0);
     assert_eq!(store.force_release(token), 1);
@@ -216,7 +231,8 @@ fn c14_force_release_frees_the_grant_with_the_token_alone() {
 #[test]
 fn c4_tokens_rise_though_the_clock_is_set_back_and_end_with_an_answer() {
     let mut store = Store::new(2);
-    let (a, b) = (Claim::new(1, 1), Claim::new(2, 1));
+    let a = Claim::new(1, 1);
+    let b = Claim::new(2, 1);
     let token = store.acquire(&a).fence();
     assert_eq!(token, START);
     store.now -= 3_600_000_000;
@@ -234,8 +250,10 @@ fn c4_tokens_rise_though_the_clock_is_set_back_and_end_with_an_answer() {
 #[test]
 fn c8_a_heavy_waiter_without_a_connection_does_not_hold_light_ones_up() {
     let mut store = Store::new(2);
-    let (holder, heavy) = (Claim::new(1, 1), Claim::new(2, 2).of("nobody"));
-    let (light, newcomer) = (Claim::new(3, 1).of("a"), Claim::new(4, 1).impatient());
+    let holder = Claim::new(1, 1);
+    let heavy = Claim::new(2, 2).of("nobody");
+    let light = Claim::new(3, 1).of("a");
+    let newcomer = Claim::new(4, 1).impatient();
     store.acquire(&holder).fence();
     assert!(store.acquire(&heavy).is_busy());
     // It is passed over by who queues behind it, and by who does not wait.
@@ -253,8 +271,10 @@ fn c12_a_newcomer_is_the_last_though_waiters_are_set_aside_and_the_clock_goes_ba
     let order = |store: &mut Store| store.connection.zrange::<_, Vec<String>>("queue", 0, -1).unwrap();
     for waits_on in [&[][..], &[Claim::new(4, 1)]] {
         let mut store = Store::new(1);
-        let (holder, first) = (Claim::new(1, 1), Claim::new(2, 1));
-        let (gone, newcomer) = (Claim::new(3, 1).of("nobody"), Claim::new(5, 1));
+        let holder = Claim::new(1, 1);
+        let first = Claim::new(2, 1);
+        let gone = Claim::new(3, 1).of("nobody");
+        let newcomer = Claim::new(5, 1);
         store.acquire(&holder).fence();
         for claim in [&gone, &first].into_iter().chain(waits_on) {
             store.advance(1);

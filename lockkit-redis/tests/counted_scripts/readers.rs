@@ -5,7 +5,9 @@ use crate::support::{Answer, Claim, EVERYTHING, LEASE, LIVENESS, NEVER, Store, W
 #[test]
 fn c1_readers_share_and_a_writer_excludes_all() {
     let mut store = Store::new(EVERYTHING);
-    let (a, b, w) = (Claim::reader(1), Claim::reader(2), Claim::writer(3).impatient());
+    let a = Claim::reader(1);
+    let b = Claim::reader(2);
+    let w = Claim::writer(3).impatient();
     let first = store.acquire(&a).fence();
     let second = store.acquire(&b).fence();
     assert!(second > first, "two readers, two tokens");
@@ -42,7 +44,9 @@ fn c12_a_waiting_writer_is_not_starved_by_readers() {
 #[test]
 fn c12_the_intent_of_a_dead_writer_lasts_no_longer_than_its_liveness() {
     let mut store = Store::new(EVERYTHING);
-    let (a, b, w) = (Claim::reader(1), Claim::reader(2).impatient(), Claim::writer(3));
+    let a = Claim::reader(1);
+    let b = Claim::reader(2).impatient();
+    let w = Claim::writer(3);
     store.acquire(&a).fence();
     assert!(store.acquire(&w).is_busy());
     store.advance(LIVENESS);
@@ -85,7 +89,8 @@ fn c8_a_writer_that_gives_up_lets_the_readers_in() {
 #[test]
 fn c6_a_reader_that_gives_up_leaves_nothing() {
     let mut store = Store::new(EVERYTHING);
-    let (w, b) = (Claim::writer(1), Claim::reader(2).of("a"));
+    let w = Claim::writer(1);
+    let b = Claim::reader(2).of("a");
     store.acquire(&w).fence();
     assert!(store.acquire(&b).is_busy());
     assert_eq!(store.inspect().waiters, 1);
@@ -99,7 +104,9 @@ fn c6_a_reader_that_gives_up_leaves_nothing() {
 #[test]
 fn c8_a_refresh_tells_the_readers_that_a_writer_has_lapsed() {
     let mut store = Store::new(EVERYTHING);
-    let (w, a, b) = (Claim::writer(1), Claim::reader(2).of("a"), Claim::reader(3).of("nobody"));
+    let w = Claim::writer(1);
+    let a = Claim::reader(2).of("a");
+    let b = Claim::reader(3).of("nobody");
     store.acquire_with(&w, WINDOW, NEVER, EVERYTHING).fence();
     let lapse = i64::try_from(WINDOW).unwrap();
     assert_eq!(store.acquire(&a), Answer::Busy { lapse });
@@ -117,7 +124,9 @@ fn c8_a_refresh_tells_the_readers_that_a_writer_has_lapsed() {
 #[test]
 fn c8_a_writer_without_a_connection_does_not_keep_readers_out() {
     let mut store = Store::new(EVERYTHING);
-    let (a, b, w) = (Claim::writer(1), Claim::reader(2), Claim::writer(3).of("nobody"));
+    let a = Claim::writer(1);
+    let b = Claim::reader(2);
+    let w = Claim::writer(3).of("nobody");
     store.acquire(&a).fence();
     assert!(store.acquire(&w).is_busy());
     store.release(&a);
@@ -129,7 +138,9 @@ fn c8_a_writer_without_a_connection_does_not_keep_readers_out() {
 #[test]
 fn c8_a_killed_writer_in_the_queue_does_not_keep_readers_from_sharing() {
     let mut store = Store::new(EVERYTHING);
-    let (a, b, w) = (Claim::reader(1), Claim::reader(2), Claim::writer(3).of("nobody"));
+    let a = Claim::reader(1);
+    let b = Claim::reader(2);
+    let w = Claim::writer(3).of("nobody");
     store.acquire(&a).fence();
     assert!(store.acquire(&w).is_busy());
     store.acquire(&b).fence();

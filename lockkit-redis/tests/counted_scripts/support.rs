@@ -297,7 +297,8 @@ impl Store {
     /// The counter, and what it must be equal to.
     pub(crate) fn used(&mut self) -> (u64, u64) {
         let grants: Vec<(String, String)> = self.connection.hgetall("grants").unwrap();
-        let (mut used, mut sum) = (0, 0);
+        let mut used = 0;
+        let mut sum = 0;
         for (field, value) in grants {
             match field.as_str() {
                 "used" => used = value.parse().unwrap(),

@@ -7,7 +7,9 @@ use crate::support::{Claim, DAY, LEASE, LIVENESS, NEVER, Store};
 #[test]
 fn c9_nothing_is_kept_for_ever_and_nothing_ends_before_the_longest_lease() {
     let mut store = Store::new(2);
-    let (long, short, waiter) = (Claim::new(1, 1), Claim::new(2, 1), Claim::new(3, 1));
+    let long = Claim::new(1, 1);
+    let short = Claim::new(2, 1);
+    let waiter = Claim::new(3, 1);
     let hours = 48 * 3_600_000;
     store.acquire_with(&long, hours, NEVER, 2).fence();
     store.acquire_with(&short, 10, NEVER, 2).fence();
@@ -33,7 +35,8 @@ fn c9_nothing_is_kept_for_ever_and_nothing_ends_before_the_longest_lease() {
 #[test]
 fn c9_a_waiter_keeps_the_keys_that_it_needs() {
     let mut store = Store::new(1);
-    let (holder, waiter) = (Claim::new(1, 1), Claim::new(2, 1).of("a"));
+    let holder = Claim::new(1, 1);
+    let waiter = Claim::new(2, 1).of("a");
     store.acquire_with(&holder, 10, NEVER, 1).fence();
     for ask in ["acquire", "refresh"] {
         let _: () = store.connection.hset("asked", "grants", 10).unwrap();
@@ -69,7 +72,8 @@ fn a_key_of_another_type_leaves_no_grant_behind() {
 fn an_evicted_key_costs_the_holders_their_permits_but_does_not_block_the_name() {
     for key in ["holders", "grants"] {
         let mut store = Store::new(1);
-        let (holder, next) = (Claim::new(1, 1), Claim::new(2, 1));
+        let holder = Claim::new(1, 1);
+        let next = Claim::new(2, 1);
         let token = store.acquire(&holder).fence();
         let _: () = store.connection.del(key).unwrap();
         assert!(store.acquire(&next).fence() > token);
@@ -84,7 +88,8 @@ fn an_evicted_key_costs_the_holders_their_permits_but_does_not_block_the_name() 
 #[test]
 fn on_the_servers_own_clock() {
     let mut store = Store::on_the_servers_clock(1);
-    let (holder, next) = (Claim::new(1, 1), Claim::new(2, 1));
+    let holder = Claim::new(1, 1);
+    let next = Claim::new(2, 1);
     let token = store.acquire_with(&holder, 50, NEVER, 1).fence();
     let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut store.connection).unwrap();
     let now = seconds * 1_000_000 + micros;

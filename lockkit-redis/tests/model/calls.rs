@@ -213,7 +213,8 @@ impl Redis {
         let [owner, waiter] = self.names[who].clone();
         let next = || self.names[who + CLIENTS][0].clone();
         let text = |number: i64| Text::from(number.to_string());
-        let (lease, until) = (|lease: Tick| text(i64::from(lease) * TICK), |at: Tick| text(ms(at) * 1000));
+        let lease = |lease: Tick| text(i64::from(lease) * TICK);
+        let until = |at: Tick| text(ms(at) * 1000);
         let liveness = lease(2 * self.rules.window);
         let [publish, channels] = ["PUBLISH", CHANNELS].map(Text::from);
         let (script, args) = match call {
@@ -303,12 +304,14 @@ fn read(call: Call, raw: &Raw) -> Answer {
         Raw::List(items) => items.clone(),
         number => vec![number.clone()],
     };
-    let (all, last) = (items(raw), items(items(raw).last().expect("an answer")));
+    let all = items(raw);
+    let last = items(items(raw).last().expect("an answer"));
     let number = |items: &[Raw], at: usize| match items[at] {
         Raw::Int(number) => number,
         ref other => panic!("{call:?} answered {other:?}"),
     };
-    let (first, now) = (number(&all, 0), |at| tick(number(&all, at) / 1000));
+    let first = number(&all, 0);
+    let now = |at| tick(number(&all, at) / 1000);
     match (call, first) {
         (Call::Acquire { .. }, 0) => Answer::Busy { now: now(1) },
         (Call::Acquire { .. }, 1) => {

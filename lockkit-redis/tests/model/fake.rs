@@ -189,7 +189,8 @@ impl Server {
     fn zadd(&mut self, key: &str, options: &[&str], score: i64, member: &str) -> Answer {
         let mut members = self.store.zset(key)?.to_vec();
         let old = members.iter().position(|(_, other)| &**other == member);
-        let (add, change) = (!options.contains(&"XX"), !options.contains(&"NX"));
+        let add = !options.contains(&"XX");
+        let change = !options.contains(&"NX");
         let count = match old {
             Some(at) if change => {
                 let changed = members[at].0 != score;
@@ -221,7 +222,8 @@ impl Server {
         let members = self.store.zset(key)?;
         let count = i64::try_from(members.len()).expect("a short set");
         let place = |word: &str| integer(word).map(|at| if at < 0 { at + count } else { at });
-        let (first, last) = (place(first)?.max(0), place(last)?.min(count - 1));
+        let first = place(first)?.max(0);
+        let last = place(last)?.min(count - 1);
         Ok((first..=last).map(|at| members[usize::try_from(at).expect("inside")].clone()).collect())
     }
 }

@@ -131,7 +131,8 @@ impl Change<'_> {
 
     /// A new grant. `top` is the highest fence so far.
     fn granted(&self, holder: usize, rules: &Rules) -> Check {
-        let (new, inside) = (holder % CLIENTS, holder == self.by + CLIENTS);
+        let new = holder % CLIENTS;
+        let inside = holder == self.by + CLIENTS;
         ensure(self.after.fence > self.top, "a grant didn't raise the fence")?;
         let lease = self.after.until.map(|until| until - self.moment.now);
         let asked = self.by == holder && matches!(self.call, Call::Acquire { .. });
@@ -172,7 +173,8 @@ impl Change<'_> {
     /// Nobody loses a place, or gets a better one than that of the order in which they came.
     fn places(&self) -> Check {
         self.set_aside()?;
-        let (before, after) = (&self.before.queue, &self.after.queue);
+        let before = &self.before.queue;
+        let after = &self.after.queue;
         let stayed: Vec<_> = before.iter().filter(|waiter| after.contains(waiter)).collect();
         let first: Vec<_> = after.iter().take(stayed.len()).collect();
         ensure(stayed == first, "the order of the queue changed")?;

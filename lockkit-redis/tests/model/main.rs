@@ -101,14 +101,16 @@ fn ended(what: &str, redis: &Redis, began: Instant, result: Result<Report, Found
 }
 
 fn every_order(what: &str, setting: &Setting) {
-    let (began, mut redis) = (Instant::now(), Redis::new(&setting.rules, &[]));
+    let began = Instant::now();
+    let mut redis = Redis::new(&setting.rules, &[]);
     let result = exhaust(setting, &mut redis, 10_000_000, 32);
     assert!(ended(what, &redis, began, result).complete, "{what}: there are more states than expected");
 }
 
 fn walks(what: &str, setting: &Setting, seeds: Range<u64>, steps: usize) {
     for seed in seeds {
-        let (began, mut redis) = (Instant::now(), Redis::new(&setting.rules, &[]));
+        let began = Instant::now();
+        let mut redis = Redis::new(&setting.rules, &[]);
         let result = walk(setting, &mut redis, seed, steps);
         ended(&format!("{what}, seed {seed}"), &redis, began, result);
     }

@@ -234,7 +234,8 @@ impl World {
     ) -> Result<Answer, &'static str> {
         let moment = Moment { now: self.server_now(), heard: self.heard(rules), full };
         let (store, answer, told) = redis.run(self.store, by, call, moment);
-        let (before, after) = (redis.view(self.store), redis.view(store));
+        let before = redis.view(self.store);
+        let after = redis.view(store);
         let change = invariants::Change { before: &before, after: &after, by, call, moment, top: self.top };
         change.check(rules)?;
         let grows = matches!(call, Call::Acquire { .. }) && !before.knows(by % CLIENTS);

@@ -126,7 +126,8 @@ async fn crowd(locker: &Locker, waiters: u64) -> Result<(), Failed> {
     let mut tasks = JoinSet::new();
     let go = Arc::new(tokio::sync::Semaphore::new(0));
     for waiter in 0..waiters {
-        let (mutex, go) = (mutex(locker)?, Arc::clone(&go));
+        let mutex = mutex(locker)?;
+        let go = Arc::clone(&go);
         tasks.spawn(async move {
             let patience = async {
                 let _ = go.acquire().await;

@@ -29,7 +29,8 @@ fn behind(
         &mut dyn FnMut() -> Result<(LockGuard, Duration), Failed>,
     ) -> Result<(), Failed>,
 ) -> Result<(), Failed> {
-    let (store, runtime) = (Store::start()?, Runtime::new()?);
+    let store = Store::start()?;
+    let runtime = Runtime::new()?;
     let locker = runtime.block_on(connect(&store.0.url()))?;
     let holder = runtime.block_on(mutex(&locker)?.lock())?;
     let mut client = store.client(&format!("wait {waiters}"))?;
@@ -38,9 +39,11 @@ fn behind(
     let ours = mutex(&locker)?;
     let ours: JoinHandle<lockkit_core::Result<LockGuard>> = runtime.spawn(async move { ours.lock().await });
     store.wait_for_waiters(waiters + 1)?;
-    let (mut holder, mut ours) = (Some(holder), Some(ours));
+    let mut holder = Some(holder);
+    let mut ours = Some(ours);
     let mut release = || {
-        let (holder, ours) = (holder.take().ok_or("released twice")?, ours.take().ok_or("released twice")?);
+        let holder = holder.take().ok_or("released twice")?;
+        let ours = ours.take().ok_or("released twice")?;
         runtime.block_on(async {
             let start = Instant::now();
             holder.release().await?;
@@ -113,9 +116,11 @@ fn passed(
     role: &str,
     take: impl AsyncFn(&Locker) -> Result<LockGuard, Failed>,
 ) -> Result<(), Failed> {
-    let (store, runtime) = (Store::start()?, Runtime::new()?);
+    let store = Store::start()?;
+    let runtime = Runtime::new()?;
     let locker = runtime.block_on(connect(&store.0.url()))?;
-    let (queue, live) = (format!("{base}:queue"), format!("{base}:live"));
+    let queue = format!("{base}:queue");
+    let live = format!("{base}:live");
     let holder = runtime.block_on(take(&locker))?;
     let client = store.client(role)?;
     client.hear()?;

@@ -47,7 +47,8 @@ async fn crowd(store: &Store, kind: Kind, permits: &str, processes: u64, lives: 
         end
         redis.call('PEXPIRE', KEYS[1], 600000)
         redis.call('PEXPIRE', KEYS[2], 600000)";
-    let (queue, live) = (key(kind, "queue"), key(kind, "live"));
+    let queue = key(kind, "queue");
+    let live = key(kind, "live");
     let numbers = [CROWD.to_string(), processes.to_string(), lives.to_string()];
     let words = ["EVAL", script, "2", &queue, &live, &numbers[0], permits, &numbers[1], &numbers[2]];
     store.admin.ask::<()>(&words).await;
@@ -74,7 +75,8 @@ async fn c8_c9_a_crowd_of_the_dead_costs_no_request_more_than_a_bounded_amount()
 
             store.admin.reset_calls().await;
             assert_eq!(holder.release().await.unwrap(), Released::Freed, "{what}");
-            let (all, told) = (commands(&store).await, store.admin.calls("publish").await);
+            let all = commands(&store).await;
+            let told = store.admin.calls("publish").await;
             assert!(all <= MOST_COMMANDS, "{what}: a release ran {all} commands");
             assert!(told <= 64, "{what}: a release published {told} messages");
 
@@ -217,7 +219,8 @@ async fn c8_hundreds_of_readers_behind_a_writer_are_served_by_requests_that_are_
     }
     store.admin.reset_calls().await;
     assert_eq!(writer.release().await.unwrap(), Released::Freed);
-    let (all, told) = (commands(&store).await, store.admin.calls("publish").await);
+    let all = commands(&store).await;
+    let told = store.admin.calls("publish").await;
     assert!(all <= MOST_COMMANDS, "a release ran {all} commands");
     // Those who have it, and the next one, who is to ask.
     assert_eq!(told, 64 + 1);

@@ -20,7 +20,8 @@ struct Case {
 
 fn cases() -> [Case; 5] {
     let one = Mode::Permits { count: NonZeroU32::MIN, limit: NonZeroU32::MIN };
-    let (exclusive, shared) = (Mode::Exclusive, Mode::Shared);
+    let exclusive = Mode::Exclusive;
+    let shared = Mode::Shared;
     [
         Case { kind: Kind::Mutex, held: exclusive, wanted: exclusive },
         Case { kind: Kind::Election, held: exclusive, wanted: exclusive },
@@ -101,7 +102,8 @@ async fn c13_a_demoted_primary_tells_nobody_that_a_name_is_taken_or_free() {
     lockers.demote().await;
     let mut wrong = Wrong::default();
     for case in cases() {
-        let (kind, name) = (case.kind, case.name("held"));
+        let kind = case.kind;
+        let name = case.name("held");
         for wait in [Wait::No, Wait::Queue] {
             let mut claim = lockers.next().claim(case.claim("held", case.wanted)).unwrap();
             wrong.check(claim.attempt(wait).await, &case, "attempt");
@@ -161,7 +163,8 @@ async fn c13_a_demoted_primary_tells_no_holder_that_somebody_else_has_the_lock()
         held.push((call, holder));
     }
     lockers.demote().await;
-    let ([case, ..], mut wrong) = (cases(), Wrong::default());
+    let [case, ..] = cases();
+    let mut wrong = Wrong::default();
     for (call, mut holder) in held {
         match call {
             "release" => wrong.check(holder.release().await, &case, call),

@@ -184,7 +184,8 @@ async fn c11_names_that_look_alike_never_meet() {
 #[tokio::test]
 async fn what_redis_cannot_do_yet_is_refused() {
     let store = Store::start().await;
-    let (mut spec, one) = (spec("a"), std::num::NonZeroU32::MIN);
+    let mut spec = spec("a");
+    let one = std::num::NonZeroU32::MIN;
     for mode in [lockkit_core::spi::Mode::Shared, lockkit_core::spi::Mode::Permits { count: one, limit: one }]
     {
         spec.mode = mode;

@@ -308,10 +308,13 @@ async fn c4_a_hand_over_rises_above_a_raised_token_that_the_server_has_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_c6_hand_overs_in_a_storm_keep_one_holder_and_leave_nothing() {
     let store = Arc::new(Store::start().await);
-    let (holders, top) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+    let holders = Arc::new(AtomicUsize::new(0));
+    let top = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     for task in 0..6_u64 {
-        let (store, holders, top) = (Arc::clone(&store), Arc::clone(&holders), Arc::clone(&top));
+        let store = Arc::clone(&store);
+        let holders = Arc::clone(&holders);
+        let top = Arc::clone(&top);
         tasks.spawn(async move {
             // What may still arrive is waited for so long; whatever fails is tried again.
             let spec = || spec_for("a", TTL, PERIOD);

@@ -20,8 +20,12 @@ async fn unanswered(store: &Store, claim: &mut Box<dyn Claim>) {
 async fn c5_a_request_that_comes_after_its_time_does_nothing() {
     let store = Store::start().await;
     let send = async |not_after: i64| {
-        let (lock, fence, queue, live) = (lock_key("a"), fence_key("a"), queue_key("a"), live_key("a"));
-        let (not_after, waiter) = (not_after.to_string(), "client:3000:me");
+        let lock = lock_key("a");
+        let fence = fence_key("a");
+        let queue = queue_key("a");
+        let live = live_key("a");
+        let not_after = not_after.to_string();
+        let waiter = "client:3000:me";
         let keys = ["EVAL", ACQUIRE, "4", &lock, &fence, &queue, &live];
         let args = ["me", "30000", &not_after, waiter, "1", "6000", "PUBLISH", "lockkit:wake:"];
         store.admin.ask::<Vec<i64>>(&[&keys[..], &args].concat()).await

@@ -50,7 +50,8 @@ async fn c1_c4_tasks_that_compete_are_served_one_by_one_with_rising_tokens() {
     let last = std::sync::Arc::new(tokio::sync::Mutex::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..64 {
-        let (mutex, last) = (locker.mutex("a").unwrap(), last.clone());
+        let mutex = locker.mutex("a").unwrap();
+        let last = last.clone();
         tasks.spawn(async move {
             for _ in 0..10 {
                 let guard = mutex.lock().await.unwrap();

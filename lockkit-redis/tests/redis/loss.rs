@@ -105,7 +105,8 @@ async fn c8_no_wake_up_is_lost_when_connections_break_all_the_time() {
     let releases = Arc::new(Mutex::new(JoinSet::new()));
     let mut tasks = JoinSet::new();
     for _ in 0..8 {
-        let (store, holders) = (Arc::clone(&store), Arc::clone(&holders));
+        let store = Arc::clone(&store);
+        let holders = Arc::clone(&holders);
         let releases = Arc::clone(&releases);
         tasks.spawn(async move {
             let mut last = 0;
@@ -379,7 +380,8 @@ async fn c8_waiters_on_a_connection_that_fell_silent_move_to_a_new_one() {
         redis.claim(spec).unwrap()
     };
     let bells = [Arc::new(Bell::default()), Arc::new(Bell::default())];
-    let (mut first, mut second) = (waiter(&bells[0]), waiter(&bells[1]));
+    let mut first = waiter(&bells[0]);
+    let mut second = waiter(&bells[1]);
     busy(first.attempt(Wait::Queue).await);
     busy(second.attempt(Wait::Queue).await);
     proxy.hold.store(true, Ordering::SeqCst);

@@ -104,7 +104,8 @@ async fn c14_a_replica_tells_neither_a_note_nor_the_time() {
     let store = Store::start().await;
     let mut claim = holder(&store, "a").await;
     assert_eq!(claim.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
-    let (before, told) = (SystemTime::now(), store.redis.time().await.unwrap());
+    let before = SystemTime::now();
+    let told = store.redis.time().await.unwrap();
     let after = SystemTime::now() + Duration::from_millis(1);
     assert!((before - Duration::from_millis(1)..after).contains(&told), "{before:?}, then {told:?}");
     // Of a primary that is not there: it keeps what it has.

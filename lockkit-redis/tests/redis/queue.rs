@@ -37,7 +37,8 @@ async fn c12_readers_and_writers_of_all_clients_are_served_in_the_order_of_their
     let other = connect(&store.server.url()).await.unwrap();
     let name = LockName::new(Kind::RwLock, "a").unwrap();
     let spec_of = |mode| ClaimSpec::new(name.clone(), OwnerId::random(), mode, TTL, OP_TIMEOUT);
-    let (write, read) = (Mode::Exclusive, Mode::Shared);
+    let write = Mode::Exclusive;
+    let read = Mode::Shared;
     let mut writer = store.redis.claim(spec_of(write)).unwrap();
     granted(writer.attempt(Wait::No).await);
     let mut waiters = Vec::new();
@@ -90,7 +91,8 @@ async fn c8_a_release_sends_one_message_to_one_client() {
     };
     let start = heard(1).await;
     let answer = heard(1).await - start;
-    let (before, others_before) = (heard(0).await, heard(1).await);
+    let before = heard(0).await;
+    let others_before = heard(1).await;
     store.admin.reset_calls().await;
     holder.release().await.unwrap();
     first.1.heard().await;
@@ -314,7 +316,8 @@ async fn c8_a_thousand_waiters_of_one_client_are_kept_alive_by_two_requests_a_pe
     let mut requests = 0;
     for _ in 0..3 {
         store.admin.reset_calls().await;
-        let (start, before) = (Instant::now(), store.lives(&mutex("a")).await);
+        let start = Instant::now();
+        let before = store.lives(&mutex("a")).await;
         let kept = async {
             while !store.live_longer(&mutex("a"), &before).await {
                 sleep(PERIOD / 4).await;

@@ -76,7 +76,8 @@ async fn c4_no_two_permits_share_a_raised_token() {
     let store = Store::start().await;
     let spec = specs().pop().unwrap();
     let claim = || store.redis.claim(another(&spec)).unwrap();
-    let (mut first, mut second) = (claim(), claim());
+    let mut first = claim();
+    let mut second = claim();
     let low = granted(first.attempt(Wait::No).await).token;
     let high = granted(second.attempt(Wait::No).await).token;
     assert!(low < high);

@@ -14,7 +14,8 @@ const QUERIES: [(&str, &str); 2] = [("escaped", "?keys=escaped"), ("raw", "?keys
 #[tokio::test]
 async fn c1_a_prefix_with_raw_keys_is_refused_to_lockers_with_escaped_ones_and_the_other_way_round() {
     for (ours, other) in [(0, 1), (1, 0)] {
-        let ((first, query), (second, refused)) = (QUERIES[ours], QUERIES[other]);
+        let (first, query) = QUERIES[ours];
+        let (second, refused) = QUERIES[other];
         let store = Store::start_with(&[], query).await;
         let mut held = store.claim("a");
         granted(held.attempt(Wait::No).await);

@@ -157,7 +157,8 @@ async fn c13_a_helper_key_of_another_type_stops_the_waiters_of_its_name_alone() 
 #[tokio::test]
 async fn c13_waiters_of_a_broken_name_hear_of_it_though_others_look_first() {
     let store = Store::start().await;
-    let (_a, _b) = (holder(&store, "a").await, holder(&store, "b").await);
+    let _a = holder(&store, "a").await;
+    let _b = holder(&store, "b").await;
     let others = queue(&store, "b", 3).await;
     let (mut waiter, bell) = queue(&store, "a", 1).await.remove(0);
     store.admin.ask::<()>(&["DEL", &live_key("a")]).await;

@@ -126,7 +126,8 @@ async fn c6_a_hand_over_is_not_spent_by_an_attempt_without_an_answer() {
 async fn c1_a_message_that_nobody_should_have_sent_makes_the_waiter_ask_and_no_more() {
     let store = Store::start().await;
     let spec = spec("a");
-    let (mut holder, owner) = (holder(&store, "a").await, spec.owner.to_string());
+    let mut holder = holder(&store, "a").await;
+    let owner = spec.owner.to_string();
     let (mut waiter, bell) = ring_for(&store, spec);
     busy(waiter.attempt(Wait::Queue).await);
     let channel = store.client_channel().await;
@@ -287,7 +288,8 @@ async fn c8_contended_grants_cost_a_constant_number_of_requests() {
     let store = Arc::new(Store::start().await);
     granted(store.claim("warm").attempt(Wait::No).await);
     store.admin.reset_calls().await;
-    let (tasks, rounds) = (64, 10);
+    let tasks = 64;
+    let rounds = 10;
     let mut running = JoinSet::new();
     for _ in 0..tasks {
         let store = Arc::clone(&store);

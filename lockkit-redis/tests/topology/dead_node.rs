@@ -125,10 +125,14 @@ async fn c13_requests_for_a_dead_node_open_no_connections_to_the_others() {
     nodes.cluster.node_mut(DEAD).kill().unwrap();
     let counts = |node: &RedisServer| (connections(node), map_requests(node));
     let before: Vec<_> = nodes.cluster.nodes()[..DEAD].iter().map(counts).collect();
-    let (redis, refused, start) = (Arc::new(nodes.redis), Arc::new(AtomicUsize::new(0)), Instant::now());
+    let redis = Arc::new(nodes.redis);
+    let refused = Arc::new(AtomicUsize::new(0));
+    let start = Instant::now();
     let mut tasks = JoinSet::new();
     for _ in 0..50 {
-        let (redis, name, refused) = (Arc::clone(&redis), name.clone(), Arc::clone(&refused));
+        let redis = Arc::clone(&redis);
+        let name = name.clone();
+        let refused = Arc::clone(&refused);
         tasks.spawn(async move {
             let mut claim = redis.claim(spec(&name)).unwrap();
             for _ in 0..20 {

@@ -105,11 +105,14 @@ async fn migrate(nodes: &Arc<Nodes>, slot: u16, to: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_answers_reach_those_who_asked_while_slots_with_waiters_move() {
     let nodes = Arc::new(Nodes::start().await);
-    let (slot, stop, grants) =
-        (nodes.slot("moves"), Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let slot = nodes.slot("moves");
+    let stop = Arc::new(AtomicBool::new(false));
+    let grants = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
     for number in 0..8 {
-        let (nodes, stop, grants) = (Arc::clone(&nodes), Arc::clone(&stop), Arc::clone(&grants));
+        let nodes = Arc::clone(&nodes);
+        let stop = Arc::clone(&stop);
+        let grants = Arc::clone(&grants);
         tasks.push(tokio::spawn(async move {
             let name = format!("stays {number}");
             let mut last = None;
@@ -190,7 +193,8 @@ async fn compete(
 async fn c1_a_slot_moves_under_load() {
     let nodes = Arc::new(Nodes::start().await);
     let slot = nodes.slot("moves");
-    let (stop, held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let stop = Arc::new(AtomicBool::new(false));
+    let held = Arc::new(AtomicBool::new(false));
     let newest = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..8)
         .map(|_| {

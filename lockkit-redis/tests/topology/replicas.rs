@@ -130,7 +130,8 @@ async fn note_without_confirmation(options: RedisOptions) {
     let replica = RedisServer::start_as(options.with_primary(store.server.port())).unwrap();
     replica.wait_in_sync().unwrap();
     in_sync(&store).await;
-    let (mut claim, first) = (store.claim("a"), Note::default().next("a"));
+    let mut claim = store.claim("a");
+    let first = Note::default().next("a");
     let text = |server: &RedisServer| server.ask(["HGET", "lockkit:mutex:{a}:note", "text"]).unwrap().text();
     granted(claim.attempt(Wait::No).await);
     assert_eq!(claim.write_note(&first).await.unwrap(), Noted::Written);
@@ -227,8 +228,8 @@ async fn c5_a_grant_that_is_not_confirmed_and_can_not_be_given_back_is_unknown()
 async fn c13_a_primary_that_is_demoted_while_replicas_are_waited_for_is_a_temporary_trouble() {
     let (store, replica) = replicated("?wait_replicas=1&wait_timeout=60s").await;
     let spec = || spec_for("a", TTL, SOON);
-    let (mut holder, mut other) =
-        (store.redis.claim(spec()).unwrap(), store.redis.claim(spec_for("b", TTL, SOON)).unwrap());
+    let mut holder = store.redis.claim(spec()).unwrap();
+    let mut other = store.redis.claim(spec_for("b", TTL, SOON)).unwrap();
     granted(holder.attempt(Wait::No).await);
     replica.pause().unwrap();
     let demote = async {

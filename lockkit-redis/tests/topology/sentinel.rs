@@ -90,7 +90,8 @@ async fn c1_the_right_primary_is_not_left_because_of_a_single_sentinel() {
     let group = SentinelGroup::start_with(calm()).unwrap();
     replace_primary(&group);
     let [cut_off, others @ ..] = group.sentinels() else { panic!("no sentinels") };
-    let (former, right) = (&group.servers()[0], &group.servers()[1]);
+    let former = &group.servers()[0];
+    let right = &group.servers()[1];
     cut_off.ask(["SENTINEL", "REMOVE", group.service_name()]).unwrap();
     let port = former.port().to_string();
     cut_off.ask(["SENTINEL", "MONITOR", group.service_name(), "127.0.0.1", &port, "2"]).unwrap();
@@ -173,7 +174,8 @@ async fn c13_a_primary_that_was_demoted_is_left_for_the_one_that_the_sentinels_n
 #[tokio::test]
 async fn c13_a_try_on_a_primary_that_was_demoted_is_answered_by_the_new_primary() {
     let group = SentinelGroup::start_with(calm()).unwrap();
-    let (holds, tries) = (connect(&group.url()).await.unwrap(), connect(&group.url()).await.unwrap());
+    let holds = connect(&group.url()).await.unwrap();
+    let tries = connect(&group.url()).await.unwrap();
     granted(holds.claim(spec("a")).unwrap().attempt(Wait::No).await);
     replicated(&group, "a").await;
     replace_primary(&group);

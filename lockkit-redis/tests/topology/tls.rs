@@ -17,7 +17,8 @@ fn trusting(tls: &RedisTls) -> String {
 }
 
 fn trusted(tls: &RedisTls) -> String {
-    let (certificate, key) = (tls.client_certificate(), tls.client_key());
+    let certificate = tls.client_certificate();
+    let key = tls.client_key();
     format!("{}&cert={}&key={}", trusting(tls), certificate.display(), key.display())
 }
 

@@ -67,7 +67,8 @@ fn c12_an_exclusive_waiter_waits_for_the_one_before_it() {
 
 #[test]
 fn c12_the_order_survives_the_overflow_of_the_counter() {
-    let (last, first) = ("_c_a-lock--2147483648", "_c_z-lock-2147483647");
+    let last = "_c_a-lock--2147483648";
+    let first = "_c_z-lock-2147483647";
     for names in [[last, first], [first, last]] {
         let queue = queue(Kind::Mutex, &names);
         assert_eq!(queue.turn(first), Turn::Granted);
@@ -77,13 +78,11 @@ fn c12_the_order_survives_the_overflow_of_the_counter() {
 
 #[test]
 fn c12_a_reader_waits_for_the_nearest_writer_before_it_and_a_writer_for_anybody() {
-    let (r1, w2, r3, w4, r5) = (
-        "_c_a-__READ__0000000001",
-        "_c_b-__WRIT__0000000002",
-        "_c_c-__READ__0000000003",
-        "_c_d-__WRIT__0000000004",
-        "_c_e-__READ__0000000005",
-    );
+    let r1 = "_c_a-__READ__0000000001";
+    let w2 = "_c_b-__WRIT__0000000002";
+    let r3 = "_c_c-__READ__0000000003";
+    let w4 = "_c_d-__WRIT__0000000004";
+    let r5 = "_c_e-__READ__0000000005";
     let queue = queue(Kind::RwLock, &[r5, w4, r3, w2, r1]);
     assert_eq!(queue.turn(r1), Turn::Granted);
     assert_eq!(queue.turn(w2), Turn::After(Obstacle::Next(r1.to_owned())));
@@ -122,8 +121,10 @@ fn a_semaphore_with_weights_that_do_not_fit_in_32_bits_is_no_trap() {
 
 #[test]
 fn c1_a_read_lock_that_java_takes_under_its_write_lock_is_held_beside_it() {
-    let (write, read) = ("_c_z-__WRIT__0000000003", "_c_a-__READ__0000000003");
-    let (waiter, behind) = ("_c_b-__WRIT__0000000004", "_c_c-__READ__0000000005");
+    let write = "_c_z-__WRIT__0000000003";
+    let read = "_c_a-__READ__0000000003";
+    let waiter = "_c_b-__WRIT__0000000004";
+    let behind = "_c_c-__READ__0000000005";
     for names in [[read, write, behind, waiter], [waiter, write, behind, read]] {
         let queue = queue(Kind::RwLock, &names);
         let (holders, waiters) = queue.holders();

@@ -82,7 +82,8 @@ impl Debt {
 
 /// Looks for the name that begins with `stem`. A server that lags behind would hide it: sync first.
 async fn look_for(client: &Client, folder: &str, stem: &str) -> Result<Option<String>, Error> {
-    let (synced, listed) = (client.sync(folder), client.list_children(folder));
+    let synced = client.sync(folder);
+    let listed = client.list_children(folder);
     let children = match synced.await {
         Ok(()) => listed.await,
         Err(error) => Err(error),

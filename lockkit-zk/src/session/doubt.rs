@@ -32,7 +32,8 @@ struct Doubtful {
 impl Doubts {
     pub(super) fn add(&mut self, debt: Debt) {
         let now = Clock::Boot.now();
-        let (due, pause) = (now.after(*PAUSES.start()), *PAUSES.start());
+        let due = now.after(*PAUSES.start());
+        let pause = *PAUSES.start();
         let folder = debt.folder().to_owned();
         let doubtful = self.0.entry(folder).or_insert_with(|| Doubtful { debts: Vec::new(), due, pause });
         doubtful.debts.push((debt, now.after(LONGEST)));
@@ -134,7 +135,8 @@ mod tests {
         let server = start();
         let session = session(&server).await;
         let client = session.client().unwrap();
-        let (late, other) = (Single::new(FOLDER), Single::new(FOLDER));
+        let late = Single::new(FOLDER);
+        let other = Single::new(FOLDER);
         owe(&session, [Debt::Single(late.clone())]).await;
         late.make(&client, b"", Acls::anyone_all()).await.unwrap();
         becomes_empty(&session).await;

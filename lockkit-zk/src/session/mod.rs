@@ -240,7 +240,8 @@ impl Shared {
     /// Why the session is not proven, and what follows from that.
     fn unproven(&self, consequence: &str) -> Error {
         let now = Clock::Boot.now();
-        let (timeout, left) = (self.timeout, self.remaining());
+        let timeout = self.timeout;
+        let left = self.remaining();
         let why = match *lock(&self.beat) {
             None => "no heartbeat was answered yet".to_owned(),
             Some((answered, took)) if answered.until(now) > timeout / STALE => {

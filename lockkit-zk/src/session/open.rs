@@ -43,7 +43,8 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     checked?;
     let pulse = pulse?;
     let shared = Arc::new(Shared::new(client.session_timeout(), connecting));
-    let (id, timeout) = (client.session_id().0, client.session_timeout());
+    let id = client.session_id().0;
+    let timeout = client.session_timeout();
     let client = Arc::new(client);
     let actor = actor::run(Arc::clone(&shared), Arc::clone(&client), pulse, connecting);
     #[expect(
@@ -51,7 +52,8 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
         reason = "a session has one task of its own, for all of its claims"
     )]
     runtime.spawn(actor);
-    let (client, watched_bytes) = (Some(client).into(), 0.into());
+    let client = Some(client).into();
+    let watched_bytes = 0.into();
     let chroot_bytes = config.chroot().map_or(0, str::len);
     Ok(Session { client, id, timeout, watched_bytes, chroot_bytes, shared })
 }
@@ -179,7 +181,8 @@ async fn pulse(client: &Client, config: &Config) -> Result<Pulse> {
         return Ok(Pulse::Sync);
     }
     let folder = config.layout().sessions();
-    let (acl, path) = (config.acl, format!("{folder}/{:032x}", rand::random::<u128>()));
+    let acl = config.acl;
+    let path = format!("{folder}/{:032x}", rand::random::<u128>());
     let ephemeral = CreateMode::Ephemeral.with_acls(acl.acls());
     let mut made = client.create(&path, b"", &ephemeral).await;
     if matches!(made, Err(ZkError::NoNode)) {

@@ -58,7 +58,8 @@ impl Place {
     /// # Errors
     /// Temporary; it is still unknown.
     pub(crate) async fn adopt(&mut self, hint: Hint) -> Result<bool> {
-        let (session, client) = (Arc::clone(&self.session), self.session.client()?);
+        let session = Arc::clone(&self.session);
+        let client = self.session.client()?;
         let Some(debt) = &mut self.debt else { return Ok(false) };
         let found = debt.find(&client).await;
         let found = found
@@ -100,7 +101,8 @@ impl Place {
     /// # Errors
     /// Temporary; it is unknown.
     pub(crate) async fn proofs(&mut self) -> Result<Option<[(String, i32); 3]>> {
-        let (session, client) = (Arc::clone(&self.session), self.session.client()?);
+        let session = Arc::clone(&self.session);
+        let client = self.session.client()?;
         let Some(Debt::Single(single)) = &mut self.debt else { return Ok(None) };
         let proofs = single.proofs(&client).await;
         proofs.map_err(|error| session.failed(error, Phase::Read, "looking into", single.folder()))

@@ -206,7 +206,8 @@ mod tests {
     fn c3_c10_a_lease_of_half_the_timeout_is_left_at_any_time_and_less_with_slow_answers() {
         for (round_trip, least) in [(0, 500), (1, 499), (45, 450), (90, 280), (110, 220)] {
             let round_trip = T / 1_000 * round_trip;
-            let (mut proof, mut sent) = (proof(true), s(0.0));
+            let mut proof = proof(true);
+            let mut sent = s(0.0);
             for beat in 0..100 {
                 let answered = sent.after(round_trip);
                 let left = answered.until(proof.at().after(T));
@@ -250,10 +251,15 @@ mod tests {
     /// Sends heartbeats by way of a follower, after these pauses, until the last one is answered. Calls `check` at each
     /// answer with when the leader last restarted the timer.
     fn simulate(pauses: &[u64], delays: &[u64], mut check: impl FnMut(u64, u64, u64)) {
-        let (mut up, mut down) = (Wire::default(), Wire::default());
-        let (mut pauses, mut delays) = (pauses.iter(), delays.iter().copied().cycle());
-        let (mut sent, mut send, mut ping) = (0, 0, 0);
-        let (mut active, mut touched) = (false, 0);
+        let mut up = Wire::default();
+        let mut down = Wire::default();
+        let mut pauses = pauses.iter();
+        let mut delays = delays.iter().copied().cycle();
+        let mut sent = 0;
+        let mut send = 0;
+        let mut ping = 0;
+        let mut active = false;
+        let mut touched = 0;
         loop {
             let now = send.min(ping).min(up.next()).min(down.next());
             let delay = delays.next().unwrap();

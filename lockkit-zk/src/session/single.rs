@@ -99,8 +99,9 @@ impl Single {
     pub(super) async fn find(&mut self, client: &Client) -> Result<Option<(String, Stat)>, Error> {
         let held = self.held();
         // In this order: a grant that comes between the two reads shows in the second.
-        let (synced, folder, node) =
-            (client.sync(&self.folder), client.check_stat(&self.folder), client.get_data(&held));
+        let synced = client.sync(&self.folder);
+        let folder = client.check_stat(&self.folder);
+        let node = client.get_data(&held);
         synced.await?;
         let version = folder.await?.map(|folder| folder.version);
         self.version = None;

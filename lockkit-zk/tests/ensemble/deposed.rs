@@ -36,7 +36,8 @@ pub(crate) async fn reconnect() -> Result<(), Failed> {
 
 async fn depose(heartbeat: Heartbeat) -> Result<(), Failed> {
     let mut ensemble = NamespacedEnsemble::start(3, ZooKeeperOptions::default().with_config(PATIENCE))?;
-    let (leader, followers) = (ensemble.leader()?, ensemble.followers());
+    let leader = ensemble.leader()?;
+    let followers = ensemble.followers();
     let proxy = Proxy::start(ensemble.node(leader).addr()).await?;
     let holding = locker_by(&[proxy.addr()], SESSION, heartbeat).await?;
     let vigil = Vigil::over(vec![mutex(&holding, "held")?.lock().await?]);

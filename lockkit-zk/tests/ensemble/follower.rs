@@ -17,7 +17,8 @@ const MOST_CONNECTS: usize = 30;
 
 pub(crate) async fn cut() -> Result<(), Failed> {
     let mut ensemble = NamespacedEnsemble::start(3, ZooKeeperOptions::default())?;
-    let (leader, follower) = (ensemble.leader()?, ensemble.followers()[0]);
+    let leader = ensemble.leader()?;
+    let follower = ensemble.followers()[0];
     let admin = Admin::on(ensemble.node(leader).addr()).await?;
 
     let bound = locker(&[ensemble.node(follower).addr()], SESSION).await?;

@@ -22,10 +22,13 @@ const SESSION: Duration = Duration::from_secs(8);
 
 pub(crate) async fn killed() -> Result<(), Failed> {
     let mut ensemble = ZooKeeperEnsemble::start(3, ZooKeeperOptions::default())?;
-    let (mut lockers, mut guards, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut lockers = Vec::new();
+    let mut guards = Vec::new();
+    let mut nodes = Vec::new();
     let admin = Admin::on(ensemble.node(0).addr()).await?;
     for index in 0..LOCKERS {
-        let (locker, name) = (locker(&all(&ensemble), LONG).await?, format!("held {index}"));
+        let locker = locker(&all(&ensemble), LONG).await?;
+        let name = format!("held {index}");
         guards.push(mutex(&locker, &name)?.lock().await?);
         nodes.push(admin.node(&name).await?);
         lockers.push(locker);
@@ -90,9 +93,11 @@ async fn pause(ensemble: &ZooKeeperEnsemble, resume_early: bool) -> Result<(), F
     let next = locker(&others, SESSION).await?;
     let guards = vec![mutex(&bound, "bound")?.lock().await?, mutex(&free, "free")?.lock().await?];
     let vigil = Vigil::over(guards);
-    let (waiter, other_waiter) = (contend(&next, "bound")?, contend(&next, "free")?);
+    let waiter = contend(&next, "bound")?;
+    let other_waiter = contend(&next, "free")?;
     let queued = async || {
-        let (bound, free) = (mutex(&next, "bound")?.inspect().await?, mutex(&next, "free")?.inspect().await?);
+        let bound = mutex(&next, "bound")?.inspect().await?;
+        let free = mutex(&next, "free")?.inspect().await?;
         Ok::<_, Failed>((bound.waiters == Some(1) && free.waiters == Some(1)).then_some(()))
     };
     crate::support::until("both are waited for", async || queued().await.ok().flatten()).await?;
@@ -126,7 +131,8 @@ async fn pause(ensemble: &ZooKeeperEnsemble, resume_early: bool) -> Result<(), F
     let seen = vigil.seen(0);
     let tokens = [vigil.guard(0).fencing_token(), vigil.guard(1).fencing_token()];
     let mut guards = vigil.end();
-    let (free_guard, bound_guard) = (guards.pop().expect("two"), guards.pop().expect("two"));
+    let free_guard = guards.pop().expect("two");
+    let bound_guard = guards.pop().expect("two");
     let still = bound_guard.is_held();
     let last = if still { Instant::now() } else { seen.held };
     assert_eq!(free_guard.release().await?, Released::Freed);

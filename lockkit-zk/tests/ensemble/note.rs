@@ -12,7 +12,8 @@ const SESSION: Duration = Duration::from_secs(6);
 
 pub(crate) async fn old() -> Result<(), Failed> {
     let mut ensemble = NamespacedEnsemble::start(3, ZooKeeperOptions::default())?;
-    let (leader, follower) = (ensemble.leader()?, ensemble.followers()[0]);
+    let leader = ensemble.leader()?;
+    let follower = ensemble.followers()[0];
     let reader = locker(&[ensemble.node(follower).addr()], SESSION).await?;
     let writer = locker(&[ensemble.node(leader).addr()], SESSION).await?;
     let guard = mutex(&writer, "a")?.lock().await?;

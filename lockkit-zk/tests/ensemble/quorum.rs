@@ -22,7 +22,8 @@ const PATIENCE: &str = "syncLimit=20";
 /// followers elect nobody, nobody else can hold the lock in this test.
 pub(crate) async fn frozen_followers() -> Result<(), Failed> {
     let ensemble = ZooKeeperEnsemble::start(3, ZooKeeperOptions::default().with_config(PATIENCE))?;
-    let (leader, followers) = (ensemble.leader()?, ensemble.followers());
+    let leader = ensemble.leader()?;
+    let followers = ensemble.followers();
     let server = ensemble.node(leader).addr();
     let admin = Admin::on(server).await?;
     for heartbeat in [Heartbeat::Sync, Heartbeat::Write] {

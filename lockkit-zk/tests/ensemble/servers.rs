@@ -28,9 +28,13 @@ pub(crate) async fn dead_and_silent() -> Result<(), Failed> {
     ensemble.node_mut(dead).kill()?;
 
     let admin = Admin::on(ensemble.node(alive[0]).addr()).await?;
-    let (mut lockers, mut guards, mut nodes, mut times) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut lockers = Vec::new();
+    let mut guards = Vec::new();
+    let mut nodes = Vec::new();
+    let mut times = Vec::new();
     for index in 0..LOCKERS {
-        let (name, start) = (format!("held {index}"), Instant::now());
+        let name = format!("held {index}");
+        let start = Instant::now();
         let locker = locker(&servers, SESSION).await?;
         guards.push(mutex(&locker, &name)?.lock().await?);
         times.push(start.elapsed());

@@ -52,12 +52,17 @@ pub(crate) async fn stalled() -> Result<(), Failed> {
 
 /// For how many holders the leader freed the node within two thirds of the timeout from the answered heartbeat.
 async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
-    let (leader, follower) = (ensemble.leader()?, ensemble.followers()[0]);
+    let leader = ensemble.leader()?;
+    let follower = ensemble.followers()[0];
     let admin = Admin::on(ensemble.node(leader).addr()).await?;
-    let (mut lockers, mut taps, mut guards, mut freed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut lockers = Vec::new();
+    let mut taps = Vec::new();
+    let mut guards = Vec::new();
+    let mut freed = Vec::new();
     for index in 0..HOLDERS {
         let tap = Tap::on(ensemble.node(follower).addr())?;
-        let (locker, name) = (locker(&[tap.addr()], SESSION).await?, format!("held {index}"));
+        let locker = locker(&[tap.addr()], SESSION).await?;
+        let name = format!("held {index}");
         guards.push(Arc::new(mutex(&locker, &name)?.lock().await?));
         freed.push(admin.freed(&admin.node(&name).await?).await?);
         lockers.push(locker);
@@ -92,7 +97,9 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
     // Of one that has noticed the stall, nothing is at stake either.
     let unaware: Vec<_> = taps.iter().map(|tap| tap.connections() == 1).collect();
 
-    let (mut sprung, mut least, mut earliest) = (0, SESSION, SESSION);
+    let mut sprung = 0;
+    let mut least = SESSION;
+    let mut earliest = SESSION;
     for (index, (freed, beat)) in freed.into_iter().zip(beats).enumerate() {
         let freed = within(SOON, "the leader frees the node", freed).await??;
         let seen = vigil.seen(index);

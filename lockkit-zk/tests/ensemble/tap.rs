@@ -39,7 +39,8 @@ pub(crate) struct Sync {
 impl Tap {
     pub(crate) fn on(server: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let (addr, line) = (listener.local_addr()?, Arc::new(Mutex::new(Line::default())));
+        let addr = listener.local_addr()?;
+        let line = Arc::new(Mutex::new(Line::default()));
         let shared = Arc::clone(&line);
         thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
@@ -91,14 +92,17 @@ impl Line {
 fn serve(client: TcpStream, server: TcpStream, shared: &Arc<Mutex<Line>>) -> io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let (mut from_client, mut pongs) = (client.try_clone()?, client.try_clone()?);
-    let (mut from_server, mut to_client) = (server.try_clone()?, client);
+    let mut from_client = client.try_clone()?;
+    let mut pongs = client.try_clone()?;
+    let mut from_server = server.try_clone()?;
+    let mut to_client = client;
     {
         let mut line = lock(shared);
         line.connections += 1;
         line.to_server = Some(server);
     }
-    let (up, down) = (Arc::clone(shared), Arc::clone(shared));
+    let up = Arc::clone(shared);
+    let down = Arc::clone(shared);
     thread::spawn(move || {
         while let Ok(frame) = read(&mut from_client) {
             let mut line = lock(&up);

@@ -47,11 +47,15 @@ impl Vigil {
         let seen = Arc::new(Mutex::new(vec![Seen { held: Instant::now(), lost: None }; guards.len()]));
         let over = Arc::new(AtomicBool::new(false));
         let thread = thread::spawn({
-            let (guards, seen, over) = (guards.clone(), Arc::clone(&seen), Arc::clone(&over));
+            let guards = guards.clone();
+            let seen = Arc::clone(&seen);
+            let over = Arc::clone(&over);
             move || {
                 while !over.load(Relaxed) {
                     for (index, guard) in guards.iter().enumerate() {
-                        let (before, held, after) = (Instant::now(), guard.is_held(), Instant::now());
+                        let before = Instant::now();
+                        let held = guard.is_held();
+                        let after = Instant::now();
                         let mut seen = lock(&seen);
                         if held {
                             assert!(seen[index].lost.is_none(), "C3: once false, is_held() stays false");

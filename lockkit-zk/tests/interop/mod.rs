@@ -80,7 +80,8 @@ impl Both {
         let shared = tokio::task::spawn_blocking(Shared::get).await.unwrap();
         let prefix = format!("interop-{:032x}", rand::random::<u128>());
         let url = StoreUrl::parse(&shared.server.url).unwrap();
-        let (hosts, chroot) = (hosts(&url), url.path().trim_end_matches('/').to_owned());
+        let hosts = hosts(&url);
+        let chroot = url.path().trim_end_matches('/').to_owned();
         let admin = Client::connect(&format!("{hosts}{chroot}")).await.unwrap();
         let java = Arc::new(Java::start(&shared, &format!("{hosts}{chroot}"), SESSION_TIMEOUT).await);
         let locker = locker(&shared, &prefix).await;

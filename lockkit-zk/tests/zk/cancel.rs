@@ -33,7 +33,8 @@ fn patience(round: u64, task: u64) -> Duration {
 async fn c6_claims_dropped_at_any_time_leave_no_node_and_no_watch() {
     let bed = Bed::shared();
     let zk = std::sync::Arc::new(bed.connect("").await);
-    let (one, three) = (NonZeroU32::MIN, NonZeroU32::new(3).unwrap());
+    let one = NonZeroU32::MIN;
+    let three = NonZeroU32::new(3).unwrap();
     let modes = [
         (Kind::Mutex, Mode::Exclusive),
         (Kind::RwLock, Mode::Shared),
@@ -73,7 +74,8 @@ async fn c6_claims_dropped_at_any_time_leave_no_node_and_no_watch() {
 async fn c6_claims_that_are_used_on_after_dropped_calls_leave_nothing() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
-    let (one, two) = (NonZeroU32::MIN, NonZeroU32::new(2).unwrap());
+    let one = NonZeroU32::MIN;
+    let two = NonZeroU32::new(2).unwrap();
     for (kind, modes) in [
         (Kind::Mutex, [Mode::Exclusive; 3]),
         (Kind::RwLock, [Mode::Exclusive, Mode::Shared, Mode::Shared]),

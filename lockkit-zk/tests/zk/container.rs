@@ -13,7 +13,8 @@ use crate::support::*;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_tokens_rise_over_the_deletion_of_an_idle_name() {
     let bed = Bed::eager();
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
     for query in ["", "fair=false"] {
         let bed = Bed { prefix: format!("{}{}", bed.prefix, query.len()), ..bed.clone() };
         let folder = bed.folder(Kind::Mutex, "a");

@@ -73,7 +73,8 @@ async fn a_contended_grant_costs_at_most_five_requests_and_a_refused_try_one_rea
     let kinds: [(Kind, MakeClaim); 2] =
         [(Kind::Mutex, claim), (Kind::RwLock, |zk, name| rw(zk, name, Mode::Exclusive))];
     for (kind, claim) in kinds {
-        let (mut holder, mut waiter) = (claim(&zk, "a"), claim(&zk, "a"));
+        let mut holder = claim(&zk, "a");
+        let mut waiter = claim(&zk, "a");
         granted(holder.attempt(Wait::Queue).await);
         let before = meter.changed(kind, "a").await;
         for _ in 0..2 {
@@ -96,7 +97,8 @@ async fn a_contended_grant_costs_at_most_five_requests_and_a_refused_try_one_rea
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_try_through_the_driver_writes_nothing() {
     let bed = Bed::shared();
-    let (holding, trying) = (bed.locker("").await, bed.locker("").await);
+    let holding = bed.locker("").await;
+    let trying = bed.locker("").await;
     let guard = holding.mutex("a").unwrap().lock().await.unwrap();
     let meter = Meter::on(&bed).await;
     let mutex = trying.mutex("a").unwrap();
@@ -126,7 +128,8 @@ async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
         // Each waits by itself, and comes forward with its grant.
         let (forward, mut granted) = tokio::sync::mpsc::unbounded_channel();
         for _ in 0..200 {
-            let (mut waiter, forward) = (claim(&zk, name), forward.clone());
+            let mut waiter = claim(&zk, name);
+            let forward = forward.clone();
             assert!(busy(waiter.attempt(Wait::Queue).await).0);
             tokio::spawn(async move {
                 woken(&mut waiter).await;

@@ -76,7 +76,8 @@ async fn drain(waiters: Vec<Box<dyn Claim>>, holders: Vec<Box<dyn Claim>>) {
 async fn c8_waiters_that_one_session_can_not_watch_get_another_and_all_survive_a_reconnect() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy("").await;
-    let (zk, name) = (Arc::new(zk), long_name(0));
+    let zk = Arc::new(zk);
+    let name = long_name(0);
     assert_eq!(name.len(), 255);
     assert_eq!(bed.connections(), 1);
     let mut holder = claim(&zk, &name);
@@ -98,10 +99,13 @@ async fn c8_waiters_that_one_session_can_not_watch_get_another_and_all_survive_a
 async fn c8_waiters_without_a_queue_survive_a_reconnect_as_well() {
     let bed = Bed::shared();
     let query = "fair=false";
-    let ((zk, proxy), steady) = (bed.behind_proxy(query).await, bed.connect(query).await);
-    let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+    let (zk, proxy) = bed.behind_proxy(query).await;
+    let steady = bed.connect(query).await;
+    let mut holders = Vec::new();
+    let mut waiters = Vec::new();
     for number in 0..WAITERS {
-        let (mut holder, mut waiter) = (claim(&steady, &long_name(number)), claim(&zk, &long_name(number)));
+        let mut holder = claim(&steady, &long_name(number));
+        let mut waiter = claim(&zk, &long_name(number));
         granted(holder.attempt(Wait::Queue).await);
         assert!(!attempt(&mut waiter).await.0);
         holders.push(holder);
@@ -169,7 +173,8 @@ async fn c6_sessions_without_a_connection_are_closed_at_once() {
 #[tokio::test]
 async fn who_gives_up_and_who_holds_takes_no_room_from_the_waiters() {
     let bed = Bed::shared();
-    let (zk, name) = (bed.connect("").await, long_name(WAITERS));
+    let zk = bed.connect("").await;
+    let name = long_name(WAITERS);
     let mut holder = claim(&zk, &name);
     granted(holder.attempt(Wait::Queue).await);
     for _ in 0..WAITERS {

@@ -22,7 +22,8 @@ struct Java {
 
 impl Java {
     async fn write(bed: &Bed, zk: &ZooKeeper) -> Self {
-        let (admin, folder) = (bed.admin().await, bed.folder(Kind::RwLock, "a"));
+        let admin = bed.admin().await;
+        let folder = bed.folder(Kind::RwLock, "a");
         // This makes the folder.
         let mut first = rw(zk, "a", Mode::Shared);
         granted(first.attempt(Wait::Queue).await);
@@ -82,7 +83,8 @@ async fn c1_a_reader_that_ends_before_its_write_lock_lets_nobody_in() {
     let zk = bed.connect("").await;
     let java = Java::write(&bed, &zk).await;
     java.read().await;
-    let (mut writer, mut reader) = (rw(&zk, "a", Mode::Exclusive), rw(&zk, "a", Mode::Shared));
+    let mut writer = rw(&zk, "a", Mode::Exclusive);
+    let mut reader = rw(&zk, "a", Mode::Shared);
     assert!(!busy(reader.attempt(Wait::No).await).0, "Java writes");
     assert!(busy(writer.attempt(Wait::Queue).await).0);
     java.admin.delete(&java.read).await;

@@ -39,7 +39,8 @@ async fn c3_a_holder_whose_node_is_deleted_is_told_within_a_heartbeat() {
 async fn c12_a_waiter_whose_node_is_deleted_queues_up_anew() {
     let bed = Bed::shared();
     let zk = bed.connect(&session(HEARTBEATS_S)).await;
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
     let (mut waiter, bell) = waiter(&zk, "a");
@@ -62,8 +63,10 @@ async fn c12_a_waiter_whose_node_is_deleted_queues_up_anew() {
 async fn c8_a_waiter_whose_node_went_together_with_the_holders_gets_a_new_one() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
-    let (mut holder, mut waiter) = (claim(&zk, "a"), claim(&zk, "a"));
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
+    let mut holder = claim(&zk, "a");
+    let mut waiter = claim(&zk, "a");
     let before = granted(holder.attempt(Wait::Queue).await).token;
     assert!(busy(waiter.attempt(Wait::Queue).await).0);
     let nodes = admin.children(&folder).await;
@@ -87,7 +90,8 @@ async fn c8_a_waiter_whose_node_went_together_with_the_holders_gets_a_new_one() 
 async fn c14_force_release_leaves_a_foreign_clients_node_alone_even_by_its_zxid() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
     let mut ours = claim(&zk, "a");
     granted(ours.attempt(Wait::Queue).await);
     let foreign = format!("{folder}/_c_00112233-4455-6677-8899-aabbccddeeff-lock-");

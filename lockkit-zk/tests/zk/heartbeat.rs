@@ -20,7 +20,8 @@ fn query() -> String {
 async fn c10_heartbeats_by_write_keep_a_lock_and_their_node_goes_with_the_session() {
     let bed = Bed::shared();
     let locker = bed.locker(&query()).await;
-    let (admin, folder) = (bed.admin().await, format!("/{}/session", bed.prefix));
+    let admin = bed.admin().await;
+    let folder = format!("/{}/session", bed.prefix);
     let nodes = admin.children(&folder).await;
     let [node] = &nodes[..] else { panic!("{nodes:?}") };
     let node = format!("{folder}/{node}");
@@ -46,7 +47,8 @@ async fn c10_heartbeats_by_write_keep_a_lock_and_their_node_goes_with_the_sessio
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c10_heartbeats_by_write_survive_the_deletion_of_their_folder() {
     let bed = Bed::shared();
-    let (zk, admin) = (bed.connect(&query()).await, bed.admin().await);
+    let zk = bed.connect(&query()).await;
+    let admin = bed.admin().await;
     let folder = format!("/{}/session", bed.prefix);
     admin.delete_all(&format!("/{}", bed.prefix)).await;
     until("the folder and the node are made anew", async || !admin.children(&folder).await.is_empty()).await;
@@ -85,14 +87,17 @@ async fn c10_heartbeats_and_renewals_cost_the_same_for_one_lock_and_for_thousand
     const BEATS: u64 = 5;
     let bed = Bed::shared();
     let locker = bed.locker(&session(SESSION_OF_MANY.as_secs())).await;
-    let (admin, folder) = (bed.admin().await, format!("/{}/session", bed.prefix));
+    let admin = bed.admin().await;
+    let folder = format!("/{}/session", bed.prefix);
     let node = format!("{folder}/{}", admin.children(&folder).await[0]);
     let beats = async || admin.0.check_stat(&node).await.unwrap().unwrap().version.cast_unsigned();
     let guards = hold_many(&locker, LOCKS).await;
 
-    let (before, first) = (bed.received(), beats().await);
+    let before = bed.received();
+    let first = beats().await;
     until("there were some heartbeats", async || u64::from(beats().await - first) >= BEATS).await;
-    let (requests, beats) = (bed.received() - before, u64::from(beats().await - first));
+    let requests = bed.received() - before;
+    let beats = u64::from(beats().await - first);
     println!("{requests} requests for {beats} heartbeats and {LOCKS} locks");
     // A write and a look each. The rest: pings, and the beat at the edge.
     assert!(requests <= beats * 3 + 20, "{requests} requests for {beats} heartbeats");

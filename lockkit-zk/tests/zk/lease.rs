@@ -75,7 +75,8 @@ async fn c3_a_lease_counts_from_before_the_session_was_asked_for() {
 async fn c3_a_new_connection_counts_from_before_the_old_one_was_lost() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy("").await;
-    let (mut holder, mut other) = (claim(&zk, "a"), claim(&zk, "b"));
+    let mut holder = claim(&zk, "a");
+    let mut other = claim(&zk, "b");
     let (before, _) = proven(granted(holder.attempt(Wait::Queue).await).lease);
     granted(other.attempt(Wait::Queue).await);
     // The server takes the session up again, and the client does not hear of it for a while.
@@ -107,8 +108,10 @@ async fn c3_a_new_connection_counts_from_before_the_old_one_was_lost() {
 async fn c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_a_third_left() {
     let bed = Bed::shared();
     let admin = bed.admin().await;
-    let (zk, steady) = (bed.connect(&session(24)).await, bed.connect("").await);
-    let (mut holder, mut waiter) = (claim(&steady, "a"), claim(&zk, "a"));
+    let zk = bed.connect(&session(24)).await;
+    let steady = bed.connect("").await;
+    let mut holder = claim(&steady, "a");
+    let mut waiter = claim(&zk, "a");
     let mut own = claim(&zk, "b");
     granted(holder.attempt(Wait::Queue).await);
     granted(own.attempt(Wait::Queue).await);
@@ -143,7 +146,8 @@ async fn c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_
 async fn c8_an_attempt_on_an_idle_session_that_has_expired_ends_and_the_next_one_succeeds() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy(&session(6)).await;
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
     let mut old = claim(&zk, "a");
     granted(Ok(persistently(async || old.attempt(Wait::Queue).await).await));
     proxy.set(|toxics| toxics.refuse = true);

@@ -13,7 +13,8 @@ use crate::support::*;
 
 /// Runs the first attempt of a claim with its reply lost: the node is there, and the attempt does not know.
 async fn lose_the_reply(bed: &Bed, proxy: &Proxy, claim: &mut Box<dyn Claim>) {
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
     let before = admin.children(&folder).await.len();
     let made = until("the node is made", async || admin.children(&folder).await.len() > before);
     unanswered(proxy, claim.attempt(Wait::Queue), made).await;
@@ -23,7 +24,8 @@ async fn lose_the_reply(bed: &Bed, proxy: &Proxy, claim: &mut Box<dyn Claim>) {
 async fn c5_a_node_whose_create_was_not_answered_is_adopted_with_its_token() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy("").await;
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
     // Once for a brand-new folder, then for a known one.
     for _ in 0..2 {
         let mut claim = claim(&zk, "a");
@@ -43,7 +45,9 @@ async fn c5_a_waiter_keeps_its_place_when_its_create_was_not_answered() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy("").await;
     let steady = bed.connect("").await;
-    let (mut holder, mut second, mut third) = (claim(&steady, "a"), claim(&zk, "a"), claim(&steady, "a"));
+    let mut holder = claim(&steady, "a");
+    let mut second = claim(&zk, "a");
+    let mut third = claim(&steady, "a");
     granted(holder.attempt(Wait::Queue).await);
     lose_the_reply(&bed, &proxy, &mut second).await;
     assert!(busy(third.attempt(Wait::Queue).await).0);
@@ -173,8 +177,10 @@ async fn c8_a_try_after_an_unanswered_attempt_leaves_the_queue() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy("").await;
     let steady = bed.connect("").await;
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
-    let (mut holder, mut second) = (claim(&steady, "a"), claim(&zk, "a"));
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
+    let mut holder = claim(&steady, "a");
+    let mut second = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
     lose_the_reply(&bed, &proxy, &mut second).await;
     assert!(!busy(Ok(persistently(async || second.attempt(Wait::No).await).await)).0);

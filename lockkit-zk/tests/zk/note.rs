@@ -34,7 +34,8 @@ async fn c11_a_note_outlasts_the_folder_of_its_lock_and_is_no_part_of_it() {
     let admin = bed.admin().await;
     for query in BOTH {
         let bed = bed.with(query);
-        let (zk, folder) = (bed.connect(query).await, bed.folder(Kind::Mutex, "a%2Fb"));
+        let zk = bed.connect(query).await;
+        let folder = bed.folder(Kind::Mutex, "a%2Fb");
         let mut holder = claim(&zk, "a/b");
         granted(holder.attempt(Wait::Queue).await);
         let before = admin.children(&folder).await;
@@ -66,7 +67,8 @@ async fn c2_who_waits_writes_no_note() {
     for query in BOTH {
         let bed = bed.with(query);
         let zk = bed.connect(query).await;
-        let (mut holder, mut waiter) = (claim(&zk, "a"), claim(&zk, "a"));
+        let mut holder = claim(&zk, "a");
+        let mut waiter = claim(&zk, "a");
         granted(holder.attempt(Wait::Queue).await);
         busy(waiter.attempt(Wait::Queue).await);
         assert_eq!(waiter.write_note(&note(1, "early")).await.unwrap(), Noted::NotHeld);
@@ -85,7 +87,8 @@ async fn c2_a_node_that_an_operator_deletes_takes_the_right_to_the_note_with_it(
     let admin = bed.admin().await;
     for query in BOTH {
         let bed = bed.with(query);
-        let (one, two) = (bed.connect(query).await, bed.connect(query).await);
+        let one = bed.connect(query).await;
+        let two = bed.connect(query).await;
         let folder = bed.folder(Kind::Mutex, "a");
         let mut holder = claim(&one, "a");
         granted(holder.attempt(Wait::Queue).await);
@@ -111,9 +114,12 @@ async fn c2_a_node_that_an_operator_deletes_takes_the_right_to_the_note_with_it(
 #[tokio::test]
 async fn c2_a_note_of_an_unfair_mutex_survives_a_write_to_its_folder_and_not_its_next_owner() {
     let bed = Bed::shared();
-    let (one, two) = (bed.connect(UNFAIR).await, bed.connect(UNFAIR).await);
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
-    let (mut first, mut second) = (claim(&one, "a"), claim(&two, "a"));
+    let one = bed.connect(UNFAIR).await;
+    let two = bed.connect(UNFAIR).await;
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
+    let mut first = claim(&one, "a");
+    let mut second = claim(&two, "a");
     granted(first.attempt(Wait::Queue).await);
     for revision in 1..4 {
         admin.0.set_data(&folder, b"stranger", None).await.unwrap();
@@ -131,7 +137,8 @@ async fn c2_a_note_of_an_unfair_mutex_survives_a_write_to_its_folder_and_not_its
 #[tokio::test]
 async fn c5_a_note_that_was_deleted_by_hand_begins_anew() {
     let bed = Bed::shared();
-    let (zk, admin) = (bed.connect("").await, bed.admin().await);
+    let zk = bed.connect("").await;
+    let admin = bed.admin().await;
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
     for path in [bed.note("a"), format!("/{}/note", bed.prefix)] {
@@ -151,7 +158,8 @@ async fn c5_a_note_that_was_deleted_by_hand_begins_anew() {
 #[tokio::test]
 async fn c13_what_is_no_note_is_an_error_that_names_the_node_and_is_left_alone() {
     let bed = Bed::shared();
-    let (zk, admin) = (bed.connect("").await, bed.admin().await);
+    let zk = bed.connect("").await;
+    let admin = bed.admin().await;
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -172,9 +180,11 @@ async fn c13_what_is_no_note_is_an_error_that_names_the_node_and_is_left_alone()
 #[tokio::test]
 async fn c14_the_time_is_told_after_somebody_deleted_the_clock() {
     let bed = Bed::shared();
-    let (zk, admin) = (bed.connect("").await, bed.admin().await);
+    let zk = bed.connect("").await;
+    let admin = bed.admin().await;
     for _ in 0..3 {
-        let (before, told) = (SystemTime::now(), zk.time().await.unwrap());
+        let before = SystemTime::now();
+        let told = zk.time().await.unwrap();
         // It tells whole milliseconds.
         let after = SystemTime::now() + Duration::from_millis(2);
         assert!((before - Duration::from_millis(2)..after).contains(&told), "{before:?}, then {told:?}");

@@ -13,7 +13,8 @@ const SESSION: Duration = Duration::from_secs(16);
 async fn c3_a_pause_shorter_than_the_lease_is_survived_and_a_longer_one_is_told_in_time() {
     let bed = Bed::own();
     let query = session(SESSION.as_secs());
-    let (holding, waiting) = (bed.locker(&query).await, bed.locker(&query).await);
+    let holding = bed.locker(&query).await;
+    let waiting = bed.locker(&query).await;
     let holder = holding.mutex("a").unwrap().lock().await.unwrap();
     let before = holder.fencing_token();
     let next = tokio::spawn({
@@ -60,7 +61,8 @@ async fn c3_a_restart_inside_the_session_timeout_is_survived_by_holder_and_waite
     let server = lockkit_fixture::ZooKeeperServer::start_with(options()).unwrap();
     // A busy machine starts a JVM for many seconds.
     let url = server.url() + "?session_timeout=5m&connect_timeout=60s";
-    let (holding, waiting) = (locker(connect_in_the_end(&url).await), locker(connect_in_the_end(&url).await));
+    let holding = locker(connect_in_the_end(&url).await);
+    let waiting = locker(connect_in_the_end(&url).await);
     let holder = holding.mutex("a").unwrap().lock().await.unwrap();
     let next = tokio::spawn({
         let mutex = waiting.mutex("a").unwrap();

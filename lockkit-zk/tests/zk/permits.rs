@@ -29,12 +29,15 @@ async fn polled(claim: &mut Box<dyn Claim>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_waiter_behind_one_that_was_granted_before_its_watch_gets_its_permit() {
     let bed = Bed::shared();
-    let ((slow, proxy), fast) = (bed.behind_proxy("").await, bed.connect("").await);
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Semaphore, "a"));
+    let (slow, proxy) = bed.behind_proxy("").await;
+    let fast = bed.connect("").await;
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Semaphore, "a");
     let mut holder = permits(&fast, "a", 2, 2);
     granted(holder.attempt(Wait::Queue).await);
     proxy.set(|toxics| toxics.down.hold = true);
-    let (mut first, mut second) = (permits(&slow, "a", 1, 2), permits(&fast, "a", 1, 2));
+    let mut first = permits(&slow, "a", 1, 2);
+    let mut second = permits(&fast, "a", 1, 2);
     let released = async {
         // It was sent together with the look, whose answer is held back: the first does not watch yet.
         until("the first stands in the queue", async || admin.children(&folder).await.len() == 2).await;
@@ -54,11 +57,14 @@ async fn c8_a_waiter_behind_one_that_was_granted_before_its_watch_gets_its_permi
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_waiter_whose_first_look_grants_tells_the_one_behind_it() {
     let bed = Bed::shared();
-    let ((slow, proxy), fast) = (bed.behind_proxy("").await, bed.connect("").await);
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Semaphore, "a"));
+    let (slow, proxy) = bed.behind_proxy("").await;
+    let fast = bed.connect("").await;
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Semaphore, "a");
     let mut holder = permits(&fast, "a", 2, 2);
     granted(holder.attempt(Wait::Queue).await);
-    let (mut first, mut second) = (permits(&slow, "a", 1, 2), permits(&fast, "a", 1, 2));
+    let mut first = permits(&slow, "a", 1, 2);
+    let mut second = permits(&fast, "a", 1, 2);
     // Its node is made, and the answer, the list with it, is lost: the next look is its first.
     let behind = async {
         until("the first stands in the queue", async || admin.children(&folder).await.len() == 2).await;
@@ -77,11 +83,14 @@ async fn c8_a_waiter_whose_first_look_grants_tells_the_one_behind_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_grant_that_nobody_was_told_of_is_found_by_a_poll() {
     let bed = Bed::shared();
-    let ((slow, proxy), fast) = (bed.behind_proxy("").await, bed.connect("").await);
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Semaphore, "a"));
+    let (slow, proxy) = bed.behind_proxy("").await;
+    let fast = bed.connect("").await;
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Semaphore, "a");
     let mut holder = permits(&fast, "a", 2, 2);
     granted(holder.attempt(Wait::Queue).await);
-    let (mut first, mut second) = (permits(&slow, "a", 1, 2), permits(&fast, "a", 1, 2));
+    let mut first = permits(&slow, "a", 1, 2);
+    let mut second = permits(&fast, "a", 1, 2);
     assert!(busy(first.attempt(Wait::Queue).await).0);
     assert!(busy(second.attempt(Wait::Queue).await).0);
     let nodes = admin.children(&folder).await;

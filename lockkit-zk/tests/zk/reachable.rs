@@ -37,7 +37,8 @@ async fn unreachable(hosts: &str) -> Error {
 
 #[tokio::test]
 async fn c13_each_server_that_gives_no_session_is_named_with_its_reason() {
-    let (closed, (_listener, silent)) = (closed(), silent());
+    let closed = closed();
+    let (_listener, silent) = silent();
     let error = unreachable(&closed.to_string()).await;
     assert!(error.to_string().contains(&format!("{closed}: Connection refused")), "{error}");
 
@@ -78,7 +79,9 @@ async fn c13_what_is_no_zookeeper_gives_no_session() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c13_a_black_hole_in_the_list_costs_no_more_than_its_connect_timeout() {
     let bed = Bed::shared();
-    let (closed, (_listener, silent), server) = (closed(), silent(), bed.server.addr());
+    let closed = closed();
+    let (_listener, silent) = silent();
+    let server = bed.server.addr();
     for hosts in [
         format!("{silent},{server}"),
         format!("{server},{silent}"),

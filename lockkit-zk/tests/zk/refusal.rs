@@ -14,7 +14,8 @@ use crate::support::*;
 #[tokio::test]
 async fn c13_a_chroot_must_exist_and_is_where_all_paths_start() {
     let bed = Bed::shared();
-    let (admin, chroot) = (bed.admin().await, bed.prefix.clone());
+    let admin = bed.admin().await;
+    let chroot = bed.prefix.clone();
     let url = format!("zk://{}/{chroot}?prefix=locks&{}", bed.server.addr(), session(60));
     let error = refused(&url).await;
     assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{error}");
@@ -22,7 +23,8 @@ async fn c13_a_chroot_must_exist_and_is_where_all_paths_start() {
     let anyone = zk::Acls::anyone_all();
     admin.0.create(&format!("/{chroot}"), b"", &zk::CreateMode::Persistent.with_acls(anyone)).await.unwrap();
     let zk = connect_in_the_end(&url).await;
-    let (mut holder, mut waiter) = (claim(&zk, "a"), claim(&zk, "a"));
+    let mut holder = claim(&zk, "a");
+    let mut waiter = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
     assert!(busy(waiter.attempt(Wait::Queue).await).0);
     assert_eq!(admin.children(&format!("/{chroot}/locks/mutex/a")).await.len(), 2);
@@ -127,7 +129,8 @@ async fn c13_two_numbers_of_permits_for_one_name_are_refused_with_both() {
 #[tokio::test]
 async fn c13_a_folder_that_is_not_a_locks_is_wrong_type_and_is_left_alone() {
     let bed = Bed::shared();
-    let (zk, admin) = (bed.connect("").await, bed.admin().await);
+    let zk = bed.connect("").await;
+    let admin = bed.admin().await;
     let options = |mode: zk::CreateMode| mode.with_acls(zk::Acls::anyone_all());
     // Nodes of another program in the folder: to try, to wait and to inspect end with the same words.
     for (name, theirs) in

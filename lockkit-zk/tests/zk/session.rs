@@ -21,7 +21,8 @@ fn runtime() -> Runtime {
 #[test]
 fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
     let bed = Bed::shared();
-    let (first, second) = (runtime(), runtime());
+    let first = runtime();
+    let second = runtime();
     let (zk, (mut holder, bell), before) = first.block_on(async {
         let zk = bed.connect(&session(12)).await;
         let (mut holder, bell) = waiter(&zk, "a");
@@ -32,7 +33,8 @@ fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
     drop(first);
     second.block_on(async {
         bell.heard().await;
-        let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+        let admin = bed.admin().await;
+        let folder = bed.folder(Kind::Mutex, "a");
         let old = admin.children(&folder).await;
         assert_eq!(old.len(), 1, "the server can't know yet");
         assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::SessionLost));
@@ -55,7 +57,8 @@ fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
 async fn c4_an_unanswered_create_of_a_session_that_expired_is_not_adopted_by_the_next() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy(&session(6)).await;
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
     let mut claim = claim(&zk, "a");
     proxy.set(|toxics| (toxics.down.discard, toxics.refuse) = (true, true));
     let made = async {
@@ -84,7 +87,8 @@ async fn c4_an_unanswered_create_of_a_session_that_expired_is_not_adopted_by_the
 async fn c3_a_holder_that_is_cut_off_knows_before_the_server_lets_the_next_one_in() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy(&session(9)).await;
-    let (cut_off, other) = (locker(zk), bed.locker("").await);
+    let cut_off = locker(zk);
+    let other = bed.locker("").await;
     let holder = cut_off.mutex("a").unwrap().lock().await.unwrap();
     let before = holder.fencing_token();
     let waiting = tokio::spawn({

@@ -16,9 +16,12 @@ async fn refused(url: String) -> Error {
 async fn c13_zks_needs_a_certificate_that_it_trusts() {
     let server = ZooKeeperServer::start_with(options().with_tls()).unwrap();
     let other = ZooKeeperServer::start_with(options().with_tls()).unwrap();
-    let (plain, secure) = (server.addr().port(), server.tls_addr().port());
-    let (right, wrong) = (server.tls_certificate(), other.tls_certificate());
-    let (right, wrong) = (right.to_str().unwrap(), wrong.to_str().unwrap());
+    let plain = server.addr().port();
+    let secure = server.tls_addr().port();
+    let right = server.tls_certificate();
+    let wrong = other.tls_certificate();
+    let right = right.to_str().unwrap();
+    let wrong = wrong.to_str().unwrap();
     let url = |host: &str, port: u16, query: &str| {
         format!("zks://ann:hunter2@{host}:{port}/?session_timeout=4s&{query}")
     };

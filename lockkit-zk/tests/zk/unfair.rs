@@ -13,7 +13,8 @@ const QUERY: &str = "fair=false";
 #[tokio::test]
 async fn c1_two_clients_exclude_each_other_and_the_loser_is_woken() {
     let bed = Bed::shared();
-    let (one, two) = (bed.connect(QUERY).await, bed.connect(QUERY).await);
+    let one = bed.connect(QUERY).await;
+    let two = bed.connect(QUERY).await;
     assert!(!one.descriptor().capabilities.fair);
     let (mut a, mut b) = (claim(&one, "a"), claim(&two, "a"));
     let first = granted(a.attempt(Wait::Queue).await).token;
@@ -36,7 +37,8 @@ async fn c1_c4_clients_that_race_are_served_one_by_one_with_rising_tokens() {
     let last = std::sync::Arc::new(tokio::sync::Mutex::new(0));
     let mut tasks = JoinSet::new();
     for task in 0..6 {
-        let (mutex, last) = (lockers[task % 2].mutex("a").unwrap(), last.clone());
+        let mutex = lockers[task % 2].mutex("a").unwrap();
+        let last = last.clone();
         tasks.spawn(async move {
             for _ in 0..25 {
                 let guard = mutex.lock().await.unwrap();
@@ -62,8 +64,10 @@ async fn c1_c4_clients_that_race_are_served_one_by_one_with_rising_tokens() {
 #[tokio::test]
 async fn c2_a_past_owner_changes_nothing_for_the_present_one() {
     let bed = Bed::shared();
-    let (one, two) = (bed.connect(QUERY).await, bed.connect(QUERY).await);
-    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
+    let one = bed.connect(QUERY).await;
+    let two = bed.connect(QUERY).await;
+    let admin = bed.admin().await;
+    let node = bed.folder(Kind::Mutex, "a") + "/held";
     let (mut a, mut b) = (claim(&one, "a"), claim(&two, "a"));
     granted(a.attempt(Wait::Queue).await);
     admin.delete(&node).await;
@@ -75,7 +79,8 @@ async fn c2_a_past_owner_changes_nothing_for_the_present_one() {
     assert!(matches!(b.renew(None).await.unwrap(), Pulse::Alive(_)));
 
     // The same by a drop, which leaves it to the session, and on one's own session.
-    let (mut c, mut d) = (claim(&one, "b"), claim(&one, "b"));
+    let mut c = claim(&one, "b");
+    let mut d = claim(&one, "b");
     let node = bed.folder(Kind::Mutex, "b") + "/held";
     granted(c.attempt(Wait::Queue).await);
     admin.delete(&node).await;
@@ -115,7 +120,8 @@ async fn c1_queues_and_their_absence_don_t_mix_under_one_prefix() {
 #[tokio::test]
 async fn c1_a_prefix_that_is_made_anew_keeps_the_strategy_of_its_live_locker() {
     let bed = Bed::shared();
-    let (zk, admin) = (bed.connect(QUERY).await, bed.admin().await);
+    let zk = bed.connect(QUERY).await;
+    let admin = bed.admin().await;
     let mut before = claim(&zk, "before");
     granted(before.attempt(Wait::Queue).await);
     before.release().await.unwrap();
@@ -138,8 +144,10 @@ async fn c2_a_holder_whose_node_is_replaced_at_once_is_told_by_a_heartbeat() {
     let bed = Bed::shared();
     let one = bed.connect(&format!("{QUERY}&{}", session(24))).await;
     let two = bed.connect(QUERY).await;
-    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
-    let ((mut first, bell), mut second) = (waiter(&one, "a"), claim(&two, "a"));
+    let admin = bed.admin().await;
+    let node = bed.folder(Kind::Mutex, "a") + "/held";
+    let (mut first, bell) = waiter(&one, "a");
+    let mut second = claim(&two, "a");
     granted(first.attempt(Wait::Queue).await);
     admin.delete(&node).await;
     granted(second.attempt(Wait::Queue).await);
@@ -155,7 +163,8 @@ async fn c2_a_holder_whose_node_is_replaced_at_once_is_told_by_a_heartbeat() {
 async fn c2_a_holder_that_asks_again_after_its_node_was_deleted_gets_no_grant_of_the_past() {
     let bed = Bed::shared();
     let zk = bed.connect(QUERY).await;
-    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
+    let admin = bed.admin().await;
+    let node = bed.folder(Kind::Mutex, "a") + "/held";
     let mut holder = claim(&zk, "a");
     let before = granted(holder.attempt(Wait::Queue).await).token;
     admin.delete(&node).await;
@@ -170,7 +179,8 @@ async fn c2_a_holder_that_asks_again_after_its_node_was_deleted_gets_no_grant_of
 #[tokio::test]
 async fn c1_nobody_is_granted_beside_a_queue_that_was_there_first() {
     let bed = Bed::shared();
-    let (unfair, admin) = (bed.connect(QUERY).await, bed.admin().await);
+    let unfair = bed.connect(QUERY).await;
+    let admin = bed.admin().await;
     admin.delete_all(&format!("/{}", bed.prefix)).await;
     let fair = bed.connect("fair=true").await;
     let mut holder = claim(&fair, "a");

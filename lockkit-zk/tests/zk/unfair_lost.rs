@@ -16,9 +16,11 @@ const QUERY: &str = "fair=false";
 async fn c2_c7_a_release_that_arrives_late_does_not_free_the_next_owners_lock() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy(QUERY).await;
-    let (steady, admin) = (bed.connect(QUERY).await, bed.admin().await);
+    let steady = bed.connect(QUERY).await;
+    let admin = bed.admin().await;
     let node = bed.folder(Kind::Mutex, "a") + "/held";
-    let (mut first, mut second) = (claim(&zk, "a"), claim(&steady, "a"));
+    let mut first = claim(&zk, "a");
+    let mut second = claim(&steady, "a");
     granted(first.attempt(Wait::Queue).await);
     proxy.set(|toxics| toxics.up.hold = true);
     assert!(timeout(Duration::from_millis(100), first.release()).await.is_err());
@@ -41,8 +43,10 @@ async fn c2_c7_a_release_that_arrives_late_does_not_free_the_next_owners_lock() 
 async fn c2_a_repeated_release_does_not_free_the_lock_of_another_task_of_the_session() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy(QUERY).await;
-    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
-    let (mut first, mut second) = (claim(&zk, "a"), claim(&zk, "a"));
+    let admin = bed.admin().await;
+    let node = bed.folder(Kind::Mutex, "a") + "/held";
+    let mut first = claim(&zk, "a");
+    let mut second = claim(&zk, "a");
     granted(first.attempt(Wait::Queue).await);
     let freed = until("it is freed", async || !admin.exists(&node).await);
     unanswered(&proxy, first.release(), freed).await;
@@ -58,7 +62,8 @@ async fn c2_a_repeated_release_does_not_free_the_lock_of_another_task_of_the_ses
 async fn c5_a_grant_that_was_not_answered_is_adopted_with_its_token_or_undone() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy(QUERY).await;
-    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
+    let admin = bed.admin().await;
+    let node = bed.folder(Kind::Mutex, "a") + "/held";
     for adopt in [true, false, true, false] {
         let mut claim = claim(&zk, "a");
         let made = until("the node is made", async || admin.exists(&node).await);
@@ -80,8 +85,11 @@ async fn c5_a_grant_that_was_not_answered_is_adopted_with_its_token_or_undone() 
 async fn c2_c7_a_release_asked_again_after_its_folder_was_reaped_spares_the_next_owner() {
     let bed = Bed::eager();
     let (zk, proxy) = bed.behind_proxy(QUERY).await;
-    let (steady, third, admin) = (bed.connect(QUERY).await, bed.connect(QUERY).await, bed.admin().await);
-    let (mut first, mut second) = (claim(&zk, "a"), claim(&steady, "a"));
+    let steady = bed.connect(QUERY).await;
+    let third = bed.connect(QUERY).await;
+    let admin = bed.admin().await;
+    let mut first = claim(&zk, "a");
+    let mut second = claim(&steady, "a");
     granted(first.attempt(Wait::Queue).await);
     let taken = async {
         let folder = bed.folder(Kind::Mutex, "a");
@@ -100,9 +108,11 @@ async fn c2_c7_a_release_asked_again_after_its_folder_was_reaped_spares_the_next
 async fn c1_c2_an_attempt_that_was_lost_on_its_way_neither_takes_over_nor_frees_what_another_task_holds() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy(QUERY).await;
-    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
+    let admin = bed.admin().await;
+    let node = bed.folder(Kind::Mutex, "a") + "/held";
     for give_up in [false, true] {
-        let (mut first, mut second) = (claim(&zk, "a"), claim(&zk, "a"));
+        let mut first = claim(&zk, "a");
+        let mut second = claim(&zk, "a");
         until("an attempt is lost", async || {
             proxy.set(|toxics| toxics.up.hold = true);
             let lost = async {
@@ -135,7 +145,8 @@ async fn c1_c2_an_attempt_that_was_lost_on_its_way_neither_takes_over_nor_frees_
 async fn c7_a_release_after_an_unanswered_attempt_frees_it_and_does_not_say_that_it_was_held() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy(QUERY).await;
-    let (admin, node) = (bed.admin().await, bed.folder(Kind::Mutex, "a") + "/held");
+    let admin = bed.admin().await;
+    let node = bed.folder(Kind::Mutex, "a") + "/held";
     let mut claim = claim(&zk, "a");
     let made = until("the node is made", async || admin.exists(&node).await);
     unanswered(&proxy, claim.attempt(Wait::Queue), made).await;

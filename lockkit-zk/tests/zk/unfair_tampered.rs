@@ -13,10 +13,14 @@ const QUERY: &str = "fair=false";
 #[tokio::test]
 async fn c2_a_release_after_the_folder_was_made_anew_spares_the_next_owner() {
     let bed = Bed::shared();
-    let (one, two, three) = (bed.connect(QUERY).await, bed.connect(QUERY).await, bed.connect(QUERY).await);
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let one = bed.connect(QUERY).await;
+    let two = bed.connect(QUERY).await;
+    let three = bed.connect(QUERY).await;
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
     for drops in [false, true] {
-        let (mut first, mut second) = (claim(&one, "a"), claim(&two, "a"));
+        let mut first = claim(&one, "a");
+        let mut second = claim(&two, "a");
         granted(first.attempt(Wait::Queue).await);
         admin.delete_all(&folder).await;
         granted(second.attempt(Wait::Queue).await);
@@ -38,8 +42,10 @@ async fn c2_a_release_after_the_folder_was_made_anew_spares_the_next_owner() {
 #[tokio::test]
 async fn c7_a_release_after_somebody_wrote_to_the_folder_leaves_no_ghost() {
     let bed = Bed::shared();
-    let (one, two) = (bed.connect(QUERY).await, bed.connect(QUERY).await);
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let one = bed.connect(QUERY).await;
+    let two = bed.connect(QUERY).await;
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
     let mut holder = claim(&one, "a");
     granted(holder.attempt(Wait::Queue).await);
     admin.0.set_data(&folder, b"note", None).await.unwrap();
@@ -54,7 +60,9 @@ async fn c7_a_release_after_somebody_wrote_to_the_folder_leaves_no_ghost() {
 #[tokio::test]
 async fn c2_c6_nothing_is_left_of_a_lock_whose_node_alone_was_deleted() {
     let bed = Bed::shared();
-    let (zk, admin, folder) = (bed.connect(QUERY).await, bed.admin().await, bed.folder(Kind::Mutex, "a"));
+    let zk = bed.connect(QUERY).await;
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
     for drops in [false, true] {
         let mut holder = claim(&zk, "a");
         granted(holder.attempt(Wait::Queue).await);

@@ -60,7 +60,8 @@ async fn c8_hand_overs_that_race_with_watches_lose_no_wake_up() {
     let last = Arc::new(tokio::sync::Mutex::new(0));
     let mut tasks = JoinSet::new();
     for task in 0..8 {
-        let (zk, last) = (Arc::clone(&sessions[task % 2]), Arc::clone(&last));
+        let zk = Arc::clone(&sessions[task % 2]);
+        let last = Arc::clone(&last);
         tasks.spawn(async move {
             for round in 0..60 {
                 let mut claim = claim(&zk, "a");
@@ -115,8 +116,11 @@ async fn many_lockers_of_one_machine_use_one_connection_each() {
 async fn c1_c8_a_waiter_is_neither_granted_nor_kept_busy_by_a_change_of_its_predecessor() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
-    let (admin, folder) = (bed.admin().await, bed.folder(Kind::Mutex, "a"));
-    let (mut holder, mut second, mut third) = (claim(&zk, "a"), claim(&zk, "a"), claim(&zk, "a"));
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Mutex, "a");
+    let mut holder = claim(&zk, "a");
+    let mut second = claim(&zk, "a");
+    let mut third = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
     assert!(busy(second.attempt(Wait::Queue).await).0);
     assert!(busy(third.attempt(Wait::Queue).await).0);

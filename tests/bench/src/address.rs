@@ -39,7 +39,8 @@ fn is_host(host: &str) -> bool {
 
 fn shown_pair(pair: &str) -> String {
     let Some((key, value)) = pair.split_once('=') else { return pair.to_owned() };
-    let (key_lower, lower) = (key.to_ascii_lowercase(), value.to_ascii_lowercase());
+    let key_lower = key.to_ascii_lowercase();
+    let lower = value.to_ascii_lowercase();
     let is_secret = key_lower.contains("pass") || key_lower.contains("secret") || key.contains('%');
     if is_secret || lower.contains("%40") {
         return format!("{key}={HIDDEN}");

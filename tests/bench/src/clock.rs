@@ -16,7 +16,8 @@ pub(crate) fn nanos() -> u64 {
 
 /// The common instant as one of this process, even if it has passed: who is late must not shift what all measure.
 pub(crate) fn instant(at: u64) -> Instant {
-    let (now, common) = (Instant::now(), nanos());
+    let now = Instant::now();
+    let common = nanos();
     match at.checked_sub(common) {
         Some(ahead) => now + Duration::from_nanos(ahead),
         // Before this machine was started there is nothing.

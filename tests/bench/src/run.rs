@@ -54,15 +54,19 @@ impl Options {
     /// A full run: 5 rounds of 400 ms slices.
     #[must_use]
     pub fn full(addresses: Vec<Address>, worker: WorkerCommand) -> Self {
-        let (rounds, slice) = (5, Duration::from_millis(400));
-        let (is_quick, only, rate_per_second) = (false, Vec::new(), None);
+        let rounds = 5;
+        let slice = Duration::from_millis(400);
+        let is_quick = false;
+        let only = Vec::new();
+        let rate_per_second = None;
         Self { addresses, is_quick, rounds, slice, only, rate_per_second, worker }
     }
 
     /// A quick run: 3 rounds of 100 ms slices, and fewer cases. It shows that all works, not which store is faster.
     #[must_use]
     pub fn quick(addresses: Vec<Address>, worker: WorkerCommand) -> Self {
-        let (rounds, slice) = (3, Duration::from_millis(100));
+        let rounds = 3;
+        let slice = Duration::from_millis(100);
         Self { is_quick: true, rounds, slice, ..Self::full(addresses, worker) }
     }
 
@@ -161,7 +165,8 @@ async fn measure(
     children: &Children,
     targets: &mut Vec<Target>,
 ) -> Result<Report> {
-    let (started_at, start) = (Timestamp::now(), Instant::now());
+    let started_at = Timestamp::now();
+    let start = Instant::now();
     let host = host();
     for address in &options.addresses {
         let taken: Vec<_> = targets.iter().map(|target| target.store.id.clone()).collect();
@@ -178,7 +183,8 @@ async fn measure(
         cases: plan.len(),
         progress,
     };
-    let (mut outcomes, mut used_rate) = (Vec::new(), None);
+    let mut outcomes = Vec::new();
+    let mut used_rate = None;
     for (number, mut planned) in plan.into_iter().enumerate() {
         if planned.scenario == Scenario::OpenLoop {
             let rate = match options.rate_per_second {
@@ -230,11 +236,13 @@ impl Run<'_> {
     /// Measures one case on all stores, in turn: lockkit and its floor on the first, on the second, and so on, and again.
     async fn case(&self, number: usize, planned: &Planned) -> Result<Vec<Outcome>> {
         let name = format!("{}/{}-{number}", self.namespace, name_of(planned.scenario));
-        let (place, case) = (place(number, self.cases), shown(planned));
+        let place = place(number, self.cases);
+        let case = shown(planned);
         let clients = scenario::floor_clients(planned.scenario, &planned.case);
         let mut sides = Vec::new();
         for target in self.targets {
-            let (mut ours, mut floor) = (Rounds::new()?, Rounds::new()?);
+            let mut ours = Rounds::new()?;
+            let mut floor = Rounds::new()?;
             if let Some(reason) = scenario::obstacle(planned.scenario, &planned.case, target) {
                 floor.does_not_apply(reason.clone());
                 ours.does_not_apply(reason);
@@ -254,7 +262,8 @@ impl Run<'_> {
                     continue;
                 };
                 if round > 0 && side == Side::Lockkit {
-                    let (rounds, store) = (planned.rounds, &target.store.id);
+                    let rounds = planned.rounds;
+                    let store = &target.store.id;
                     self.progress.step(&format!("{place}{case}, round {round} of {rounds}, {store}"));
                 }
                 let turn = Turn {

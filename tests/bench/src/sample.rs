@@ -94,7 +94,8 @@ pub(crate) struct Sample {
 
 impl Sample {
     pub(crate) fn new() -> Result<Self> {
-        let (figures, durations) = (BTreeMap::new(), Durations::new()?);
+        let figures = BTreeMap::new();
+        let durations = Durations::new()?;
         Ok(Self { figures, durations, all_grants: 0, counted_from: None, counted_until: None })
     }
 
@@ -197,7 +198,8 @@ mod tests {
         let Verdict::Measured { curve: Some(curve), .. } = rounds.into_verdict() else { panic!("measured") };
         assert_eq!(curve.count, 2_000);
         assert!(curve.points.is_sorted_by(|one, other| one[0] < other[0] && one[1] <= other[1]));
-        let (first, last) = (curve.points[0], curve.points[curve.points.len() - 1]);
+        let first = curve.points[0];
+        let last = curve.points[curve.points.len() - 1];
         assert!((0.9..1.1).contains(&first[1]) && first[0] == 0.0, "{first:?}");
         assert!((3_990.0..4_010.0).contains(&last[1]) && last[0] == 100.0, "{last:?}");
     }

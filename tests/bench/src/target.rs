@@ -87,7 +87,9 @@ impl Target {
             is_fair: capabilities.fair,
             is_pushed: capabilities.push,
         };
-        let (url, silences, floor_clients) = (address.url.clone(), AtomicU32::new(0), Mutex::default());
+        let url = address.url.clone();
+        let silences = AtomicU32::new(0);
+        let floor_clients = Mutex::default();
         Ok(Self { url, store, locker, server, silences, floor, floor_clients })
     }
 
@@ -213,7 +215,8 @@ mod tests {
     /// One that hands the error on fails a case whose locks are well.
     #[tokio::test]
     async fn a_counter_that_fails_or_hangs_is_no_counter() {
-        let (silences, within) = (AtomicU32::new(0), Duration::from_millis(10));
+        let silences = AtomicU32::new(0);
+        let within = Duration::from_millis(10);
         assert_eq!(told(&Counter::Tells(7), &silences, within).await, Some(7));
         assert_eq!(told(&Counter::Fails, &silences, within).await, None);
         let hangs = Counter::Hangs(AtomicU32::new(0));

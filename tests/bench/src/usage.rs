@@ -32,7 +32,8 @@ mod tests {
 
     #[test]
     fn memory_and_time_are_counted() {
-        let (memory, cpu) = (memory_bytes().unwrap(), cpu_time().unwrap());
+        let memory = memory_bytes().unwrap();
+        let cpu = cpu_time().unwrap();
         let start = Instant::now();
         let block = vec![1_u8; 64 << 20];
         while start.elapsed() < Duration::from_millis(300) {

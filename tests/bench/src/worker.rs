@@ -185,9 +185,11 @@ async fn idle(
     let grown = usage::memory_bytes()?.saturating_sub(before);
     say(&Answer::Held { bytes_per_lock: float(grown) / f64::from(locks) })?;
     let Some(Order::Watch { span }) = orders.recv().await else { return Ok(()) };
-    let (cpu, start) = (usage::cpu_time()?, Instant::now());
+    let cpu = usage::cpu_time()?;
+    let start = Instant::now();
     sleep(span).await;
-    let (used, passed) = (usage::cpu_time()?.saturating_sub(cpu), start.elapsed());
+    let used = usage::cpu_time()?.saturating_sub(cpu);
+    let passed = start.elapsed();
     if let Some(lost) = guards.iter().find(|guard| !guard.is_held()) {
         return Err(Error::new(format!("{} was lost while it was only held", lost.name())));
     }

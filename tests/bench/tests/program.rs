@@ -132,7 +132,8 @@ fn what_is_wrong_with_a_url_is_one_line_and_exit_code_2() {
 #[test]
 fn a_mistyped_command_line_shows_no_password() {
     let url = "redis://me:s3cr3tword@h/";
-    let (labelled, option) = (format!("a b={url}"), format!("--rul={url}"));
+    let labelled = format!("a b={url}");
+    let option = format!("--rul={url}");
     for arguments in [
         &[url][..],
         &["run", url],

@@ -99,7 +99,11 @@ impl Needs {
     pub(crate) const PERMITS: Self = Self::subject(Subject::Permits);
 
     const fn subject(subject: Subject) -> Self {
-        let (fair, push, blocking, lease, claim_lease) = (false, false, false, false, false);
+        let fair = false;
+        let push = false;
+        let blocking = false;
+        let lease = false;
+        let claim_lease = false;
         Self { subject, hook: None, fair, push, blocking, lease, ability: None, claim_lease }
     }
 

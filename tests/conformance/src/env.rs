@@ -66,7 +66,8 @@ impl Env {
         flavor: Flavor,
     ) -> Result<Self, BoxError> {
         let descriptor = store.descriptor();
-        let (names, faulty_lockers) = (Mutex::default(), Mutex::default());
+        let names = Mutex::default();
+        let faulty_lockers = Mutex::default();
         let slowest_answer = Duration::ZERO;
         let mut inner = Inner { harness, descriptor, flavor, slowest_answer, names, faulty_lockers };
         let answer = in_the_end(async || inner.measure().await).await?;
@@ -266,7 +267,8 @@ impl Inner {
         let mut slowest = Duration::ZERO;
         for time in 0..=TIMES {
             let options = long();
-            let (owner, mode) = (OwnerId::random(), self.flavor.mode());
+            let owner = OwnerId::random();
+            let mode = self.flavor.mode();
             let spec = ClaimSpec::new(name.clone(), owner, mode, options.ttl(), options.ttl() / 3);
             let mut claim = backend.claim(spec)?;
             let start = Instant::now();
@@ -313,7 +315,8 @@ pub(crate) fn long() -> LockOptions {
 
 /// A try that must get it. A store that stands still for a moment may be too slow for a request: it is asked again.
 pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
-    let (mut got, mut was_late) = (None, false);
+    let mut got = None;
+    let mut was_late = false;
     eventually(a_minute(), async || {
         match lock.try_lock().await {
             Ok(Some(guard)) => {
@@ -383,7 +386,8 @@ pub(crate) fn too_slow(error: &Error) -> String {
 
 /// A release of what must still be held.
 pub(crate) async fn give_back(guard: LockGuard) {
-    let (name, token) = (guard.name().clone(), guard.fencing_token());
+    let name = guard.name().clone();
+    let token = guard.fencing_token();
     let released = guard.release().await.expect("a healthy store");
     assert_eq!(released, Released::Freed, "C2: {name} was taken away from token {token}");
 }

@@ -161,7 +161,8 @@ pub(crate) fn loss_of(error: Error) -> Loss {
 impl fmt::Display for Turn<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ttl, .. } = self;
-        let (stall, slowest) = (self.meter.longest(), self.slowest());
+        let stall = self.meter.longest();
+        let slowest = self.slowest();
         write!(
             f,
             "the lease is {ttl:?}; the longest stall was {stall:?}, the slowest answer to others took {slowest:?}"

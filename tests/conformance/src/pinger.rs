@@ -30,7 +30,8 @@ pub(crate) struct Pinger {
 impl Pinger {
     /// Begins once the store has answered, as to connect to it takes longer than what comes after it.
     pub(crate) async fn start(env: &Env, ttl: Duration) -> Self {
-        let (backend, options) = (env.backend().await, env.fleeting(ttl));
+        let backend = env.backend().await;
+        let options = env.fleeting(ttl);
         let claim = {
             let env = env.clone();
             move || env.claim(&*backend, NAME, &options)

@@ -122,7 +122,8 @@ fn verify_permits(stays: &[Stay]) {
     let mut steps = Vec::new();
     for stay in stays {
         if let Mode::Permits { count, limit } = stay.mode {
-            let (count, limit) = (i64::from(count.get()), i64::from(limit.get()));
+            let count = i64::from(count.get());
+            let limit = i64::from(limit.get());
             // Where one ends as another begins, the end counts first, as it is negative; a stay without length counts for
             // nothing.
             steps.push((stay.until, -count, limit));
@@ -151,7 +152,8 @@ mod tests {
     }
 
     fn witness(stays: &[(u64, Mode, u64, u64)]) -> Witness {
-        let (zero, witness) = (Instant::now(), Witness::default());
+        let zero = Instant::now();
+        let witness = Witness::default();
         for stay in stays {
             witness.record(stay_after(zero, *stay));
         }

@@ -176,7 +176,8 @@ async fn a_locker_tells_the_labels_of_the_table() {
     // It is lost, as the locker is closed under it.
     locker.shutdown().await.unwrap();
     doomed.lost().await;
-    let (known, mut seen) = (labels(), BTreeSet::new());
+    let known = labels();
+    let mut seen = BTreeSet::new();
     for (key, ..) in snapshotter.snapshot().into_vec() {
         let name = key.key().name();
         let of_metric = known.get(name).unwrap_or_else(|| &known[&format!("{name}_count")]);
@@ -201,7 +202,8 @@ async fn a_locker_tells_the_labels_of_the_table() {
 fn the_dashboard_asks_for_metrics_that_there_are_and_for_all_of_them() {
     let dashboard: serde_json::Value =
         serde_json::from_str(include_str!("../../../docs/grafana/lockkit.json")).unwrap();
-    let (series, mut seen) = (series(), BTreeSet::new());
+    let series = series();
+    let mut seen = BTreeSet::new();
     let panels = dashboard["panels"].as_array().unwrap();
     for target in panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap()) {
         seen.extend(check(target["expr"].as_str().unwrap(), &series));

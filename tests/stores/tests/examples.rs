@@ -53,7 +53,8 @@ fn main() {
     let mut trials = vec![Trial::test("every_example_is_run_here", every_example_is_run_here)];
     for (store, place) in &stores {
         for example in EXAMPLES {
-            let (place, store) = (Arc::clone(place), *store);
+            let place = Arc::clone(place);
+            let store = *store;
             let case = move || on(store, example, url(&place)?);
             trials.push(Trial::test(format!("{store}::{example}"), case));
         }

@@ -119,7 +119,8 @@ fn run(place: Place, case: impl AsyncFn(Locker, Holder) -> Result<(), Failed>) -
 }
 
 async fn killed(locker: Locker, holder: Holder) -> Result<(), Failed> {
-    let (observer, waiter) = (mutex(&locker, LONG)?, mutex(&locker, LONG)?);
+    let observer = mutex(&locker, LONG)?;
+    let waiter = mutex(&locker, LONG)?;
     let waiter = tokio::spawn(async move { waiter.lock().await });
     // Renewed meanwhile, so that the wait is for a live lease and not for the first one; where there are leases.
     let renewed = async {

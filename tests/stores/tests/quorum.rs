@@ -130,14 +130,19 @@ struct Crowd {
 
 impl Crowd {
     async fn start(five: &Five, strict: bool) -> Self {
-        let (protected, ended) = (Arc::new(Protected::default()), Arc::new(AtomicBool::new(false)));
-        let (mut tasks, mut lockers) = (JoinSet::new(), Vec::new());
+        let protected = Arc::new(Protected::default());
+        let ended = Arc::new(AtomicBool::new(false));
+        let mut tasks = JoinSet::new();
+        let mut lockers = Vec::new();
         for _ in 0..4 {
             let locker = five.locker().await;
             for _ in 0..2 {
-                let (locker, protected, ended) = (locker.clone(), Arc::clone(&protected), Arc::clone(&ended));
+                let locker = locker.clone();
+                let protected = Arc::clone(&protected);
+                let ended = Arc::clone(&ended);
                 tasks.spawn(async move {
-                    let (mutex, mut errors) = (locker.mutex("contended").unwrap(), 0);
+                    let mutex = locker.mutex("contended").unwrap();
+                    let mut errors = 0;
                     while !ended.load(SeqCst) {
                         let asked = Instant::now();
                         match mutex.lock_timeout(OP_TIMEOUT * 2).await {
@@ -166,10 +171,12 @@ impl Crowd {
 
     /// Panics unless the lock goes from hand to hand: for `span`, and longer if it goes slowly.
     async fn goes_on(&self, what: &str, span: Duration) {
-        let (before, start) = (self.grants(), Instant::now());
+        let before = self.grants();
+        let start = Instant::now();
         let grants = loop {
             sleep(ms(10)).await;
-            let (grants, took) = (self.grants() - before, start.elapsed());
+            let grants = self.grants() - before;
+            let took = start.elapsed();
             if took >= span && grants >= 20 {
                 break grants;
             }
@@ -280,7 +287,8 @@ async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() 
                     None => mutex.try_lock().await,
                     Some(bound) => mutex.lock_timeout(bound).await,
                 };
-                let (took, error) = (start.elapsed(), answer.unwrap_err());
+                let took = start.elapsed();
+                let error = answer.unwrap_err();
                 assert!(took < most, "{bound:?}: {took:?} of {most:?}");
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
                 println!("{bound:?}, after {took:?}: {error}");
@@ -362,7 +370,8 @@ async fn c1_c4_stores_of_several_kinds_make_a_quorum() {
         let options = LockOptions::new().with_ttl(LONG_TTL).with_op_timeout(LONG_TIMEOUT);
         Locker::new(Quorum::new(members).unwrap()).with_defaults(options).unwrap()
     };
-    let (a, b) = (quorum().await, quorum().await);
+    let a = quorum().await;
+    let b = quorum().await;
     let mut last = None;
     for round in 0..20 {
         let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };

@@ -59,7 +59,8 @@ async fn user(locker: Locker, name: usize, witnesses: Arc<[Witness; 2]>) {
 /// Lets the server forget the scripts every 5 ms, and kills all other connections every 100 ms.
 async fn upheaval(url: String, done: Arc<AtomicBool>) -> (u32, u32) {
     let mut server = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
-    let (mut flushes, mut kills) = (0_u32, 0);
+    let mut flushes = 0_u32;
+    let mut kills = 0;
     while !done.load(SeqCst) {
         let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut server).await.unwrap();
         flushes += 1;

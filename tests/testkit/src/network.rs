@@ -65,7 +65,8 @@ impl Network {
     /// Joins the namespaces of `hosts` new hosts with that of the test.
     pub(crate) fn new(hosts: u8) -> Result<Self> {
         remove_stale()?;
-        let (pid, number) = (process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let pid = process::id();
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
         let network = Self {
             name: format!("{PREFIX}{pid}-{number}"),
             link: format!("{LINK_PREFIX}{pid}.{number}"),
@@ -124,13 +125,15 @@ impl Network {
 
         let mut lines = vec!["link add bridge type bridge".to_owned(), "link set bridge up".to_owned()];
         for host in hosts() {
-            let (name, hardware) = (self.namespace(host), self.hardware(host));
+            let name = self.namespace(host);
+            let hardware = self.hardware(host);
             lines.push(format!(
                 "link add port{host} type veth peer name eth0 address {hardware} netns {name}"
             ));
         }
         ip(Some(&hub), &lines)?;
-        let (device, hardware) = (self.device(TEST), self.hardware(TEST));
+        let device = self.device(TEST);
+        let hardware = self.hardware(TEST);
         ip(
             None,
             &[format!("link add {device} address {hardware} type veth peer name port{TEST} netns {hub}")],
@@ -308,7 +311,8 @@ mod tests {
     /// A network as a process leaves it that is killed.
     fn abandoned() -> (String, String) {
         let mut owner = Command::new("sleep").arg("1000").spawn().unwrap();
-        let (name, link) = (format!("{PREFIX}{}-0", owner.id()), format!("{LINK_PREFIX}{}.0", owner.id()));
+        let name = format!("{PREFIX}{}-0", owner.id());
+        let link = format!("{LINK_PREFIX}{}.0", owner.id());
         let hub = format!("{name}-hub");
         let made = ip(
             None,
@@ -333,7 +337,8 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(60), "what was left behind is not removed");
             thread::sleep(Duration::from_millis(10));
         }
-        let (name, link) = (network.name.clone(), network.link.clone());
+        let name = network.name.clone();
+        let link = network.link.clone();
         assert!(leftovers(&name, &link));
         drop(network);
         assert!(!leftovers(&name, &link));

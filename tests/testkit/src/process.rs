@@ -328,7 +328,8 @@ mod tests {
     fn a_server_stalls_unless_it_is_paused_and_goes_on_until_it_ends() {
         let dir = tempfile::tempdir().unwrap();
         let server = Leashed::spawn(Path::new("sleep"), ["1000"], &dir.path().join("log")).unwrap();
-        let (pid, parent) = (server.server, server.shell.id());
+        let pid = server.server;
+        let parent = server.shell.id();
         let state = Arc::downgrade(&server.state);
         assert_eq!(parent_of(pid), Some(parent));
         let stalling = thread::spawn(move || stall_now_and_then(pid, parent, &state));

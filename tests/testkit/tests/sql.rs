@@ -38,7 +38,8 @@ async fn a_killed_server_restarts_on_its_port_with_what_was_committed(flavor: Sq
     conn.query_drop("INSERT INTO t VALUES (1)").await.unwrap();
     conn.query_drop("BEGIN").await.unwrap();
     conn.query_drop("INSERT INTO t VALUES (2)").await.unwrap();
-    let (port, pid) = (server.port(), server.pid());
+    let port = server.port();
+    let pid = server.pid();
     server.restart().unwrap();
     assert!(ended(pid));
     assert_eq!(server.port(), port);
@@ -63,7 +64,8 @@ async fn a_stopped_server_has_ended_in_order(flavor: SqlFlavor) {
     let mut server = SqlServer::start(flavor).unwrap();
     let mut conn = connect(&server.url()).await.unwrap();
     conn.query_drop("CREATE TABLE t (n INT PRIMARY KEY)").await.unwrap();
-    let (pid, socket) = (server.pid(), server.socket());
+    let pid = server.pid();
+    let socket = server.socket();
     assert!(socket.exists());
     server.stop().unwrap();
     assert!(ended(pid));
@@ -140,7 +142,8 @@ async fn the_authority_vouches_for_the_server(flavor: SqlFlavor) {
 }
 
 async fn two_servers_do_not_meet(flavor: SqlFlavor) {
-    let (a, b) = (SqlServer::start(flavor).unwrap(), SqlServer::start(flavor).unwrap());
+    let a = SqlServer::start(flavor).unwrap();
+    let b = SqlServer::start(flavor).unwrap();
     assert_ne!(a.port(), b.port());
     if flavor == SqlFlavor::MySql {
         let mut ids = Vec::new();

@@ -41,7 +41,8 @@ struct Lines {
 impl Commands {
     /// Each text is `kind=…`.
     pub(crate) fn new(url: String, strikes: &[String], heals: &[String], weakens: &[String]) -> Result<Self> {
-        let (mut heals, mut weakens) = (pairs("--heal", heals)?, pairs("--weakens", weakens)?);
+        let mut heals = pairs("--heal", heals)?;
+        let mut weakens = pairs("--weakens", weakens)?;
         let mut faults = Vec::new();
         for (kind, strike) in pairs("--strike", strikes)? {
             let heal = heals.remove(&kind);
@@ -156,8 +157,8 @@ mod tests {
     fn commands_are_done_and_undone() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("struck");
-        let (strike, heal) =
-            (format!("stop=touch {}", file.display()), format!("stop=rm {}", file.display()));
+        let strike = format!("stop=touch {}", file.display());
+        let heal = format!("stop=rm {}", file.display());
         let new = || Commands::new("x://h".to_owned(), &texts(&[&strike]), &texts(&[&heal]), &[]).unwrap();
         let mut site = new();
         let faults = site.faults();

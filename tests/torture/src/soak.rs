@@ -41,7 +41,8 @@ pub async fn soak(
     goes_on: bool,
     mut tell: impl FnMut(u64, &Total),
 ) -> Total {
-    let (start, mut total) = (Instant::now(), Total::default());
+    let start = Instant::now();
+    let mut total = Total::default();
     loop {
         let round = round(seed.wrapping_add(total.rounds.into()));
         // None that would not be done in time.

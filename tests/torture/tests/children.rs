@@ -174,7 +174,8 @@ async fn killed() -> Result<(), Failed> {
 
 async fn stopped() -> Result<(), Failed> {
     let bed = Bed::new().await?;
-    let (first, second) = (bed.holder(1, 4).await?, bed.holder(2, 4).await?);
+    let first = bed.holder(1, 4).await?;
+    let second = bed.holder(2, 4).await?;
     bed.until("a grant", |history| !grants(history, 1).is_empty()).await;
     first.stop()?;
     // Longer than any lease.

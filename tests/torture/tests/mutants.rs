@@ -115,7 +115,8 @@ fn caught(what: &str, ear: Ear, words: &[String], rules: &[Rule]) -> Result<(), 
 
 fn is_clean() -> Result<(), Failed> {
     let outcome = play(&[CHILD.to_owned()], Ear::Sound, 0)?;
-    let (found, grants) = (outcome.verdict.violations, outcome.verdict.figures.grants);
+    let found = outcome.verdict.violations;
+    let grants = outcome.verdict.figures.grants;
     if found.is_empty() && grants > 50 {
         return Ok(());
     }

@@ -42,7 +42,8 @@ struct Sum {
 
 #[test]
 fn c1_to_c10_hold_in_each_simulated_run() {
-    let (seeds, started) = (chosen(), Instant::now());
+    let seeds = chosen();
+    let started = Instant::now();
     let sum = Mutex::<Sum>::default();
     in_parallel(seeds.clone(), |seed| {
         let Simulated { records, terms, faults, .. } = simulate(seed);

@@ -84,7 +84,8 @@ impl Page {
                     page.tables.push(Table { columns: columns.len(), rows: Vec::new() });
                 }
                 Event::Start(Tag::TableRow) => {
-                    let (links, codes) = (page.links.len(), page.codes.len());
+                    let links = page.links.len();
+                    let codes = page.codes.len();
                     let text = text.get(range).unwrap_or_default().to_owned();
                     let row = Row { line, text, links: links..links, codes: codes..codes };
                     if let Some(table) = page.tables.last_mut() {
@@ -92,7 +93,8 @@ impl Page {
                     }
                 }
                 Event::End(TagEnd::TableRow) => {
-                    let (links, codes) = (page.links.len(), page.codes.len());
+                    let links = page.links.len();
+                    let codes = page.codes.len();
                     if let Some(row) = page.tables.last_mut().and_then(|table| table.rows.last_mut()) {
                         (row.links.end, row.codes.end) = (links, codes);
                     }

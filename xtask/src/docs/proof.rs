@@ -129,7 +129,8 @@ mod tests {
     "#;
 
     fn faults(path: &str, text: &str) -> Vec<String> {
-        let (mut tests, mut faults) = (Tests::default(), Vec::new());
+        let mut tests = Tests::default();
+        let mut faults = Vec::new();
         tests.add(SOURCE);
         check(&[(path.into(), Page::read(text))].into(), &tests, &mut faults);
         faults

@@ -35,7 +35,8 @@ fn compare(english: &Page, chinese: &Page, faults: &mut Vec<String>) {
         sizes.collect::<Vec<_>>().join(", ")
     };
     differ("tables of the sizes", &shape(english), &shape(chinese));
-    let (there, here) = (english.blocks.len().to_string(), chinese.blocks.len().to_string());
+    let there = english.blocks.len().to_string();
+    let here = chinese.blocks.len().to_string();
     differ("blocks of code, in number", &there, &here);
     for (there, here) in english.blocks.iter().zip(&chinese.blocks) {
         let what = format!("at line {} the code", here.line);
@@ -93,7 +94,8 @@ fn bare(block: &Block) -> (&str, Vec<String>) {
 /// follows it, so that `#[test]` is none.
 fn silent(line: &str, sign: &str) -> String {
     let is_comment = |index: usize| {
-        let (before, after) = (line.get(..index), line.get(index + sign.len()..));
+        let before = line.get(..index);
+        let after = line.get(index + sign.len()..);
         before.is_some_and(|text| text.is_empty() || text.ends_with(' '))
             && after.is_some_and(|text| text.is_empty() || text.starts_with(' '))
     };
@@ -157,7 +159,8 @@ mod tests {
             ("[存储](#存储)", "[存储](#lockkit)", "a link more than its twin: heading 1"),
             ("[English](README.md)", "English", "a link more than its twin: the other README"),
         ] {
-            let (right, faults) = (chinese(), |text: &str| faults(text));
+            let right = chinese();
+            let faults = |text: &str| faults(text);
             assert!(right.contains(from), "{from}");
             let faults = faults(&right.replace(from, to));
             assert!(faults.iter().any(|fault| fault.contains(told)), "{from} to {to}: {faults:?}");

@@ -40,7 +40,8 @@ pub(super) fn run(
     let (done, outcomes) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..lanes {
-            let (done, queue) = (done.clone(), &queue);
+            let done = done.clone();
+            let queue = &queue;
             scope.spawn(move || {
                 while let Some(program) = next(queue) {
                     let start = Instant::now();

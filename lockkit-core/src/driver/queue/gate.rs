@@ -357,7 +357,8 @@ impl Transfer<'_> {
     }
 
     fn end(&self, waiter: &Arc<Waiter>, yielded: bool) {
-        let (name, now) = (waiter.name(), waiter.held.locker.clock.now());
+        let name = waiter.name();
+        let now = waiter.held.locker.clock.now();
         let mut names = self.gates.lock();
         let queue = names.entry(name.clone()).or_default().queue();
         queue.forget(self.ticket);

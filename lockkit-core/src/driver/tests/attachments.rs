@@ -23,7 +23,8 @@ fn world(kind: Kind, attaches: Attaches) -> World {
 async fn a_guard_gives_the_attachment_of_its_own_grant() {
     for kind in KINDS {
         let world = world(kind, Attaches::Note);
-        let (a, b) = (world.mutex("a").lock().await.unwrap(), world.mutex("b").lock().await.unwrap());
+        let a = world.mutex("a").lock().await.unwrap();
+        let b = world.mutex("b").lock().await.unwrap();
         for guard in [&a, &b] {
             assert_eq!(guard.attachment::<Note>().unwrap().owner, guard.owner());
             assert!(guard.attachment::<Other>().is_none(), "another type");

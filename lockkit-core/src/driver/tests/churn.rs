@@ -33,9 +33,11 @@ fn c1_c6_runtimes_that_come_and_go_break_nothing_and_leave_nothing() {
         let memory = Memory::new();
         let lockers = [(); 2]
             .map(|()| Locker::new(memory.clone()).with_defaults(LockOptions::new().with_ttl(ttl)).unwrap());
-        let (seen, start) = (Seen::default(), Instant::now());
+        let seen = Seen::default();
+        let start = Instant::now();
         let workers = [0, 0, 0, 1].map(|at| {
-            let (locker, seen) = (lockers[at].clone(), Arc::clone(&seen));
+            let locker = lockers[at].clone();
+            let seen = Arc::clone(&seen);
             thread::spawn(move || {
                 while start.elapsed() < ms(700) || (!all_used(&seen) && start.elapsed() < SOON) {
                     let runtime = if random_range(0..2) == 0 { single() } else { threads() };

@@ -20,7 +20,8 @@ use crate::{
 async fn c3_a_hold_that_nobody_renews_is_announced() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex_with("a", manual()).lock().await.unwrap();
-    let (start, warning) = (Instant::now(), guard.expiring(secs(1)));
+    let start = Instant::now();
+    let warning = guard.expiring(secs(1));
     let left = warning.clone().await;
     assert!((ms(995)..=secs(1)).contains(&left), "{left:?}");
     assert!((1_960..1_975).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
@@ -82,7 +83,8 @@ async fn c3_a_loss_completes_the_warning_and_a_release_never() {
         assert_eq!(time::timeout(TTL, warning.into_future()).await.unwrap(), Duration::ZERO, "{kind:?}");
         drop(guard);
         let guard = world.mutex("a").lock().await.unwrap();
-        let (waits, begins_late) = (guard.expiring(secs(1)), guard.expiring(secs(10)));
+        let waits = guard.expiring(secs(1));
+        let begins_late = guard.expiring(secs(10));
         let waiting = tokio::spawn(waits.into_future());
         time::sleep(ms(5)).await;
         assert_eq!(guard.release().await.unwrap(), Released::Freed);
@@ -99,7 +101,8 @@ async fn c3_a_shutdown_announces_the_end_of_what_is_held() {
     for kind in KINDS {
         let world = World::new(kind);
         let guard = world.mutex("a").lock().await.unwrap();
-        let (start, warning) = (Instant::now(), guard.expiring(ms(500)));
+        let start = Instant::now();
+        let warning = guard.expiring(ms(500));
         let (left, done) = tokio::join!(warning.wait(), world.locker.shutdown());
         done.unwrap();
         assert!(left <= ms(500) && left > ms(490), "{kind:?} {left:?}");

@@ -18,7 +18,8 @@ async fn crowd(world: &World, count: usize, hold: time::Duration) -> Vec<usize> 
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut tasks = JoinSet::new();
     for n in 0..count {
-        let (mutex, order) = (world.mutex("a"), Arc::clone(&order));
+        let mutex = world.mutex("a");
+        let order = Arc::clone(&order);
         tasks.spawn(async move {
             let guard = mutex.lock().await.unwrap();
             lock(&order).push((n, guard.fencing_token()));
@@ -190,7 +191,8 @@ async fn c8_a_bound_is_kept_in_line() {
 #[tokio::test(start_paused = true)]
 async fn other_names_have_other_gates() {
     let world = World::gated(Kind::Ttl);
-    let (a, b) = (world.mutex("a"), world.mutex("b"));
+    let a = world.mutex("a");
+    let b = world.mutex("b");
     let guard = a.lock().await.unwrap();
     let other = time::timeout(ms(10), b.lock()).await.expect("another name is not held up").unwrap();
     drop((guard, other, a, b));

@@ -80,7 +80,8 @@ async fn c8_a_call_that_is_not_polled_until_its_bound_has_passed_finds_it_taken(
 #[tokio::test(start_paused = true)]
 async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {
     let world = World::handing_over();
-    let (mutex, options) = (world.mutex("a"), checked(options()));
+    let mutex = world.mutex("a");
+    let options = checked(options());
     let request = Request { gated: true, ..world.request(&mutex, &options) };
     let held = acquire(request, Bound::Forever).await.unwrap().unwrap();
     let waiting = tokio::spawn({
@@ -109,7 +110,8 @@ async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {
 fn c8_a_hand_over_that_is_seen_after_its_lease_is_no_grant() {
     let World { store, locker } = World::handing_over();
     let world = World { store, locker: locker.with_clock(Clock::Boot) };
-    let (keepers, callers) = (runtimes::single(), runtimes::single());
+    let keepers = runtimes::single();
+    let callers = runtimes::single();
     let guard = keepers.block_on(world.mutex("a").lock()).unwrap();
     let mutex = world.mutex_with("a", options().with_ttl(ms(100)));
     callers.block_on(async {
@@ -207,7 +209,8 @@ async fn c14_a_try_after_a_forced_release_gets_the_lock() {
 async fn c8_a_hold_that_is_freed_while_it_is_handed_over_lets_the_next_one_in() {
     let world = World::handing_over();
     let guard = world.mutex("a").lock().await.unwrap();
-    let (name, token) = (guard.name().clone(), guard.fencing_token());
+    let name = guard.name().clone();
+    let token = guard.fencing_token();
     let mutex = world.mutex("a");
     let waiter = tokio::spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
     time::sleep(ms(1)).await;
@@ -363,7 +366,8 @@ async fn c8_each_way_out_lets_the_next_one_in_at_once() {
 async fn c6_a_hand_over_to_one_who_goes_meanwhile_is_given_back_at_once() {
     let world = World::handing_over();
     let guard = world.mutex("a").lock().await.unwrap();
-    let (first, second) = (world.mutex("a"), world.mutex("a"));
+    let first = world.mutex("a");
+    let second = world.mutex("a");
     let mut leaver = Box::pin(first.lock());
     assert!(poll!(leaver).is_pending());
     let waiting = tokio::spawn(async move { second.lock().await.unwrap() });
@@ -389,7 +393,8 @@ async fn c12_no_hand_over_overtakes_the_one_who_waits_in_the_store() {
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = JoinSet::new();
     for n in 0..3 {
-        let (mutex, order) = (world.mutex("a"), Arc::clone(&order));
+        let mutex = world.mutex("a");
+        let order = Arc::clone(&order);
         tasks.spawn(async move {
             let guard = mutex.lock().await.unwrap();
             lock(&order).push(n);
@@ -440,7 +445,8 @@ async fn c4_a_hand_over_adds_the_base_of_the_one_who_gets_it() {
 async fn c8_neither_a_signal_nor_a_slow_clean_up_keeps_the_gate_closed() {
     let world = World::gated(Kind::Push);
     let guard = world.mutex("a").lock().await.unwrap();
-    let (mutex, signal) = (world.mutex("a"), guard.lost());
+    let mutex = world.mutex("a");
+    let signal = guard.lost();
     let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
     time::sleep(ms(5)).await;
     guard.release().await.unwrap();

@@ -25,7 +25,8 @@ async fn c6_a_waiter_dropped_at_any_instant_loses_no_turn() {
         for cut in 0..14 {
             let world = if hands_over { World::handing_over() } else { World::gated(Kind::Ttl) };
             let guard = world.mutex("a").lock().await.unwrap();
-            let (first, second) = (world.mutex("a"), world.mutex("a"));
+            let first = world.mutex("a");
+            let second = world.mutex("a");
             let mut leaver = Box::pin(first.lock());
             assert!(poll_once(leaver.as_mut()).await.is_pending());
             let stayer = tokio::spawn(async move { second.lock().await.unwrap() });
@@ -65,7 +66,8 @@ async fn c8_a_task_that_does_not_look_is_passed_over() {
     for hands_over in [false, true] {
         let world = if hands_over { World::handing_over() } else { World::gated(Kind::Ttl) };
         let guard = world.mutex("a").lock().await.unwrap();
-        let (first, second) = (world.mutex("a"), world.mutex("a"));
+        let first = world.mutex("a");
+        let second = world.mutex("a");
         let mut sleeper = Box::pin(first.lock());
         assert!(poll_once(sleeper.as_mut()).await.is_pending());
         let waiting = tokio::spawn(async move { second.lock().await.unwrap().release().await.unwrap() });
@@ -232,7 +234,8 @@ async fn c1_a_storm_behind_a_gate_never_overlaps() {
         let inside = Arc::new(AtomicUsize::new(0));
         let mut tasks = JoinSet::new();
         for n in 0..30_u64 {
-            let (mutex, inside) = (world.mutex("a"), Arc::clone(&inside));
+            let mutex = world.mutex("a");
+            let inside = Arc::clone(&inside);
             tasks.spawn(async move {
                 for round in 0..30_u64 {
                     let patience = ms(1 + (n * 7 + round * 13) % 60);

@@ -77,7 +77,8 @@ async fn c3_a_renewal_without_an_answer_does_not_delay_the_signal() {
 async fn c7_no_loss_is_signalled_after_a_release() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex("a").lock().await.unwrap();
-    let (early, late) = (guard.lost(), guard.lost());
+    let early = guard.lost();
+    let late = guard.lost();
     let early = tokio::spawn(async move { early.await });
     time::sleep(ms(10)).await;
     guard.release().await.unwrap();

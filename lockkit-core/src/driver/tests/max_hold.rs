@@ -65,7 +65,8 @@ async fn c3_max_hold_is_counted_from_the_grant_and_renewals_by_hand_do_not_move_
         time::sleep(secs(4)).await;
         first.release().await.unwrap();
     });
-    let (guard, start) = (second.unwrap(), Instant::now());
+    let guard = second.unwrap();
+    let start = Instant::now();
     assert!(guard.remaining() > ms(2_900), "the wait counts for nothing");
     time::sleep(ms(2_500)).await;
     guard.renew().await.unwrap();
@@ -132,7 +133,8 @@ async fn a_shutdown_ends_a_hold_before_its_max() {
 
 #[test]
 fn c3_a_session_hold_with_a_max_is_lost_with_its_runtime() {
-    let (first, second) = (single(), single());
+    let first = single();
+    let second = single();
     let world = runtimes::world(Kind::Pinned);
     let mutex = world.mutex_with("a", options().with_max_hold(CAP));
     let guard = first.block_on(mutex.lock()).unwrap();

@@ -21,7 +21,8 @@ fn set(world: &World, names: &[&str], options: LockOptions) -> MutexSet {
 async fn c8_one_bound_holds_for_all_names_and_what_was_taken_is_given_back_before() {
     for kind in KINDS {
         let world = World::new(kind);
-        let (b, d) = (world.mutex("b").lock().await.unwrap(), world.mutex("d").lock().await.unwrap());
+        let b = world.mutex("b").lock().await.unwrap();
+        let d = world.mutex("d").lock().await.unwrap();
         let all = set(&world, &["d", "c", "b", "a"], options().with_wait(secs(2)));
         let start = Instant::now();
         // "b" takes the first half of the bound, and "d" the rest.

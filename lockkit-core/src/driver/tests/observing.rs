@@ -129,7 +129,8 @@ async fn an_observer_that_panics_hurts_no_lock() {
 #[tokio::test(start_paused = true)]
 async fn an_observer_that_panics_silences_no_other() {
     let afraid = Arc::new(Ear { afraid_of: Some(""), ..Ear::default() });
-    let (first, last) = (Arc::new(Ear::default()), Arc::new(Ear::default()));
+    let first = Arc::new(Ear::default());
+    let last = Arc::new(Ear::default());
     let world = world(Kind::Ttl, &first);
     let (panics, hears): (Arc<Ear>, Arc<Ear>) = (Arc::clone(&afraid), Arc::clone(&last));
     let locker = world.locker.with_observer(panics).with_observer(hears);

@@ -45,7 +45,8 @@ fn c8_c13_a_bounded_wait_without_timers_is_an_error_and_hangs_never() {
         world.store.set_latency(ms(0));
         let home = threads();
         let guard = home.block_on(world.mutex("a").lock()).unwrap();
-        let (mutex, (tell, told)) = (world.mutex("a"), std::sync::mpsc::channel());
+        let mutex = world.mutex("a");
+        let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let other = if ended { single() } else { Builder::new_current_thread().build().unwrap() };
             let handle = other.handle().clone();

@@ -65,7 +65,8 @@ async fn c2_an_owner_takes_it_again_without_a_request_and_the_last_one_frees_it(
 async fn c1_others_in_the_same_process_are_excluded() {
     for kind in KINDS {
         let world = World::new(kind);
-        let (owner, other) = (world.locker.owner(), world.locker.owner());
+        let owner = world.locker.owner();
+        let other = world.locker.owner();
         let first = mutex(&owner, "a").lock().await.unwrap();
         let again = mutex(&owner, "a").lock().await.unwrap();
         for _ in 0..2 {
@@ -102,7 +103,8 @@ async fn c3_a_lost_hold_is_never_replaced_under_its_guards() {
         }
         assert_eq!(first.release().await.unwrap(), ReentrantReleased::NotHeld, "not the last, and told so");
         assert_eq!(mutex(&owner, "a").lock().await.unwrap_err().kind(), ErrorKind::Lost, "{kind:?}");
-        let (token, last) = (second.fencing_token(), second.release().await.unwrap());
+        let token = second.fencing_token();
+        let last = second.release().await.unwrap();
         assert_eq!(last, ReentrantReleased::NotHeld);
         let anew = mutex(&owner, "a").lock().await.unwrap();
         assert!(anew.fencing_token() > token);
@@ -120,7 +122,8 @@ async fn c8_of_two_calls_at_once_one_asks_the_store() {
         let (a, b) = (mutex(&owner, "a"), mutex(&owner, "a"));
         let (first, second) = tokio::join!(a.lock(), b.lock());
         assert_eq!(world.store.count(Op::Attempt), 1, "{kind:?}");
-        let (first, second) = (first.unwrap(), second.unwrap());
+        let first = first.unwrap();
+        let second = second.unwrap();
         assert_eq!(first.fencing_token(), second.fencing_token());
         drop((first, second));
         time::sleep(ms(10)).await;
@@ -266,7 +269,8 @@ async fn c8_the_error_of_a_call_with_a_short_ttl_does_not_end_one_with_a_long_tt
     let owner = world.locker.owner();
     world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
     let with_ttl = |ttl| mutex(&owner, "a").with_options(options().with_ttl(ttl)).unwrap();
-    let (asks, waits) = (with_ttl(ms(200)), with_ttl(TTL * 20));
+    let asks = with_ttl(ms(200));
+    let waits = with_ttl(TTL * 20);
     let first = tokio::spawn(async move { asks.lock().await.unwrap_err().kind() });
     time::sleep(ms(1)).await;
     let second = tokio::spawn(async move { waits.lock().await.map(drop) });
@@ -284,7 +288,8 @@ async fn c8_the_error_of_one_call_does_not_end_another_before_its_bound() {
     let world = World::new(Kind::Ttl);
     let owner = world.locker.owner();
     world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
-    let (asks, waits) = (mutex(&owner, "a"), mutex(&owner, "a"));
+    let asks = mutex(&owner, "a");
+    let waits = mutex(&owner, "a");
     let first = tokio::spawn(async move { asks.lock().await.unwrap_err().kind() });
     let second = tokio::spawn(async move { waits.lock_timeout(TTL * 3).await.unwrap().is_some() });
     assert_eq!(first.await.unwrap(), ErrorKind::Unavailable);
@@ -341,9 +346,12 @@ fn c1_c6_a_storm_of_owners_excludes_and_leaves_nothing() {
             let owners: Vec<_> = (0..OWNERS).map(|_| world.locker.owner()).collect();
             // How many guards of each owner are in.
             let inside: Arc<[AtomicUsize; OWNERS]> = Arc::default();
-            let (grants, mut tasks) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
+            let grants = Arc::new(AtomicUsize::new(0));
+            let mut tasks = JoinSet::new();
             for task in 0..12_usize {
-                let (me, inside, grants) = (task % OWNERS, Arc::clone(&inside), Arc::clone(&grants));
+                let me = task % OWNERS;
+                let inside = Arc::clone(&inside);
+                let grants = Arc::clone(&grants);
                 let lock = mutex(&owners[me], "a");
                 tasks.spawn(async move {
                     for round in 0..60_usize {
@@ -387,7 +395,8 @@ async fn c8_a_shutdown_ends_the_wait_for_another_call_of_the_owner() {
     let world = World::new(Kind::Ttl);
     let owner = world.locker.owner();
     let other = world.mutex("a").lock().await.unwrap();
-    let (first, second) = (mutex(&owner, "a"), mutex(&owner, "a"));
+    let first = mutex(&owner, "a");
+    let second = mutex(&owner, "a");
     let mut asks = Box::pin(first.lock());
     assert!(time::timeout(ms(10), asks.as_mut()).await.is_err());
     let waits = tokio::spawn(async move { second.lock().await.unwrap_err().kind() });

@@ -25,10 +25,13 @@ use crate::{
 async fn c1_c4_holders_exclude_each_other_and_tokens_rise() {
     for kind in KINDS {
         let world = World::new(kind);
-        let (inside, last) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(0)));
+        let inside = Arc::new(AtomicU32::new(0));
+        let last = Arc::new(Mutex::new(0));
         let mut tasks = Vec::new();
         for _ in 0..8 {
-            let (mutex, inside, last) = (world.mutex("a"), Arc::clone(&inside), Arc::clone(&last));
+            let mutex = world.mutex("a");
+            let inside = Arc::clone(&inside);
+            let last = Arc::clone(&last);
             tasks.push(tokio::spawn(async move {
                 for _ in 0..20 {
                     let guard = mutex.lock().await.unwrap();

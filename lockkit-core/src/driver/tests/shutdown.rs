@@ -203,7 +203,8 @@ async fn shutdowns_at_the_same_time_close_once() {
 async fn a_shutdown_that_nobody_polls_does_not_hang_the_next() {
     let world = World::new(Kind::Ttl);
     world.store.once(Op::Close, [Fault::SlowReply(ms(300))]);
-    let (locker, again) = (world.locker.clone(), world.locker.clone());
+    let locker = world.locker.clone();
+    let again = world.locker.clone();
     let mut closing = Box::pin(async move { locker.shutdown().await });
     time::timeout(ms(50), closing.as_mut()).await.unwrap_err();
     let start = Instant::now();

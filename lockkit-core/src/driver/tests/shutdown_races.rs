@@ -35,7 +35,8 @@ fn a_lock_that_races_with_the_shutdown_never_slips_through() {
         runtime.block_on(async {
             let tasks: Vec<_> = (0..4)
                 .map(|i| {
-                    let (locker, late) = (locker.clone(), Arc::clone(&late));
+                    let locker = locker.clone();
+                    let late = Arc::clone(&late);
                     tokio::spawn(async move {
                         let mutex = locker.mutex(&format!("k{i}")).unwrap();
                         loop {
@@ -100,7 +101,8 @@ fn waiters_that_are_about_to_sleep_hear_the_shutdown() {
 #[test]
 fn c6_a_shutdown_outlives_the_runtime_of_the_keeper() {
     for kind in KINDS {
-        let (world, home) = (world(kind), single());
+        let world = world(kind);
+        let home = single();
         let waits = home.block_on(async {
             let guard = world.mutex("a").lock().await.unwrap();
             drop(guard);
@@ -123,7 +125,8 @@ fn c6_a_shutdown_outlives_the_runtime_of_the_keeper() {
 /// A runtime that goes takes no new task, and waits until each of its own has paused.
 #[test]
 fn c6_a_shutdown_in_a_runtime_that_goes_lets_it_go() {
-    let (world, runtime) = (world(Kind::Ttl), threads());
+    let world = world(Kind::Ttl);
+    let runtime = threads();
     let mutex = world.mutex_with("a", options().with_ttl(secs(100)));
     let guard = runtime.block_on(mutex.lock()).unwrap();
     runtime.spawn(async move {
@@ -131,7 +134,8 @@ fn c6_a_shutdown_in_a_runtime_that_goes_lets_it_go() {
         drop(guard);
     });
     let (begin, begun) = mpsc::channel();
-    let (locker, ends) = (world.locker.clone(), Arc::new(()));
+    let locker = world.locker.clone();
+    let ends = Arc::new(());
     let ended = Arc::downgrade(&ends);
     runtime.spawn(async move {
         let _ends = ends;

@@ -92,7 +92,8 @@ async fn a_permanent_error_comes_at_once() {
 /// Found by the simulation of lockkit-torture: the last error was told as it was, whatever an earlier attempt had done.
 #[tokio::test(start_paused = true)]
 async fn c5_an_error_says_nothing_for_certain_after_an_attempt_that_may_have_been_applied() {
-    let (denied, refused) = (Fault::Fail(ErrorKind::PermissionDenied), Fault::Fail(ErrorKind::Unavailable));
+    let denied = Fault::Fail(ErrorKind::PermissionDenied);
+    let refused = Fault::Fail(ErrorKind::Unavailable);
     for (faults, unknown) in [
         (vec![refused, denied], false),
         (vec![Fault::LoseReply, denied], true),

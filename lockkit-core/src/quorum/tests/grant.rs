@@ -37,7 +37,8 @@ async fn c4_tokens_rise_though_the_members_of_each_grant_differ() {
     // The first two are far ahead of the third; then each member is down in turn.
     fakes[0].advance(1_000).await;
     fakes[1].advance(2_000).await;
-    let (quorum, mut last) = (quorum(&fakes), FencingToken::new(0));
+    let quorum = quorum(&fakes);
+    let mut last = FencingToken::new(0);
     for down in (0..30).map(|round| [2, 1, 0, 2, 0, 1][round % 6]) {
         fakes.iter().for_each(|fake| fake.all(Fault::Pass));
         fakes[down].all(Fault::DOWN);

@@ -142,7 +142,8 @@ async fn c4_a_move_that_leaves_a_step_out_is_seen_to_fall() {
 async fn c13_a_base_below_the_tokens_of_the_others_is_an_error_and_nothing_is_left() {
     let stores = Stores::new(unraised(), Fake::member());
     stores.old.advance(50).await;
-    let (new, old) = (stores.turn(Config::New).await.unwrap(), stores.turn(Config::Old).await.unwrap());
+    let new = stores.turn(Config::New).await.unwrap();
+    let old = stores.turn(Config::Old).await.unwrap();
     let ahead = old.get() - new.get();
     let base = ahead - 30;
     let quorum = stores.both().with_first_token_base(base).unwrap();
@@ -162,7 +163,8 @@ async fn c13_a_base_below_the_tokens_of_the_others_is_an_error_and_nothing_is_le
 async fn c4_c8_a_leading_member_that_is_a_little_behind_catches_up() {
     let stores = Stores::new(unraised(), Fake::member());
     stores.old.advance(50).await;
-    let (new, old) = (stores.turn(Config::New).await.unwrap(), stores.turn(Config::Old).await.unwrap());
+    let new = stores.turn(Config::New).await.unwrap();
+    let old = stores.turn(Config::Old).await.unwrap();
     let mut last = old;
     for late in 0..5 {
         stores.old.advance(late).await;
@@ -213,7 +215,8 @@ async fn c14_a_holder_of_the_step_before_is_seen_and_freed_by_the_token_of_its_g
         stores.old.advance(9_000).await;
         let mut claim = stores.of(holds).0.claim(spec("x")).unwrap();
         let token = grant(&mut *claim).await.token;
-        let (other, name) = (stores.of(looks).0, super::members::name());
+        let other = stores.of(looks).0;
+        let name = super::members::name();
         assert_eq!(other.inspect(&name).await.unwrap().holders[0].token, Some(token), "{looks:?}");
         let wrong = FencingToken::new(token.get() + 1);
         assert_eq!(other.force_release(&name, wrong).await.unwrap(), Released::NotHeld);
@@ -240,7 +243,8 @@ fn c13_only_the_first_of_all_may_have_a_base_and_only_if_it_cant_be_raised() {
 async fn behind() -> (Stores, Quorum, FencingToken) {
     let stores = Stores::new(unraised(), Fake::member());
     stores.old.advance(50).await;
-    let (new, old) = (stores.turn(Config::New).await.unwrap(), stores.turn(Config::Old).await.unwrap());
+    let new = stores.turn(Config::New).await.unwrap();
+    let old = stores.turn(Config::Old).await.unwrap();
     stores.old.advance(3).await;
     let quorum = stores.both().with_first_token_base(old.get() - new.get()).unwrap();
     (stores, quorum, FencingToken::new(old.get() + 3))

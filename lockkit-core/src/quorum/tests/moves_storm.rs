@@ -75,7 +75,8 @@ impl World {
         let (backend, base) = self.stores.of(config);
         let mut claim = backend.claim(spec("x")).unwrap();
         if let Some((asked, grant)) = ask(&mut *claim).await {
-            let (token, until) = (grant.token.get() + base, deadline_of(asked, grant.lease));
+            let token = grant.token.get() + base;
+            let until = deadline_of(asked, grant.lease);
             if until > Clock::Tokio.now() {
                 self.register().enter(config, token, until);
                 self.hold(&mut *claim, token, until).await;

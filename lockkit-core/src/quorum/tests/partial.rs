@@ -171,7 +171,8 @@ async fn c14_one_leadership_has_one_term_whichever_member_is_silent() {
     fakes[0].advance(1_000).await;
     fakes[2].always(Op::Attempt, Fault::SlowReply(ms(100)));
     let locker = || Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
-    let (candidate, observer) = (locker(), locker());
+    let candidate = locker();
+    let observer = locker();
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
     let election = candidate.election("x").unwrap().with_options(options.clone()).unwrap();
     let leadership = election.campaign("a").await.unwrap();

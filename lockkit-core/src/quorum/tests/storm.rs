@@ -164,8 +164,10 @@ async fn storm(fakes: Vec<Fake>, need: Need) -> (usize, usize) {
     for fake in &fakes {
         fake.advance(usize::try_from(any(3_000)).unwrap()).await;
     }
-    let (start, told) = (Instant::now(), Arc::new(Told::default()));
-    let (mut tasks, mut lockers) = (JoinSet::new(), Vec::new());
+    let start = Instant::now();
+    let told = Arc::new(Told::default());
+    let mut tasks = JoinSet::new();
+    let mut lockers = Vec::new();
     for _ in 0..3 {
         let locker = Locker::new(of(&fakes, need)).with_clock(Clock::Tokio);
         for _ in 0..2 {

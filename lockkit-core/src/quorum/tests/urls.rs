@@ -60,7 +60,8 @@ impl Connector for Fakes {
 }
 
 fn registry() -> (Registry, Fakes) {
-    let (mut registry, fakes) = (Registry::new(), Fakes::default());
+    let mut registry = Registry::new();
+    let fakes = Fakes::default();
     registry.register(fakes.clone());
     (registry, fakes)
 }
@@ -205,7 +206,8 @@ async fn c13_a_late_member_that_can_do_less_is_refused() {
         for _ in 0..100 {
             drop(locker.mutex("x").unwrap().lock().await.unwrap());
         }
-        let (made, pauses) = (fakes.made.lock().unwrap().len(), start.elapsed().as_millis() / 500);
+        let made = fakes.made.lock().unwrap().len();
+        let pauses = start.elapsed().as_millis() / 500;
         // The two that are there, the one before, and one each half second.
         assert!(made <= 4 + usize::try_from(pauses).unwrap(), "{} connections to it", made - 2);
         locker.shutdown().await.unwrap();

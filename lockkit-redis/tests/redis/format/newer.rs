@@ -49,7 +49,8 @@ async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
             store.admin.load(&dump).await;
             let before = store.admin.dump().await;
             let spec = || claim_of(kind, mode, OwnerId::random());
-            let (name, key) = (spec().name, format!("lockkit:{kind}:{{orders}}:fence"));
+            let name = spec().name;
+            let key = format!("lockkit:{kind}:{{orders}}:fence");
             for wait in [Wait::No, Wait::Queue] {
                 let mut claim = store.redis.claim(spec()).unwrap();
                 let error = claim.attempt(wait).await.unwrap_err();
@@ -82,7 +83,8 @@ async fn c4_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_writes_no_fenc
         let wanted = if kind == Kind::Semaphore { mode } else { Mode::Exclusive };
         let mut waiter = store.redis.claim(claim_of(kind, wanted, OwnerId::random())).unwrap();
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
-        let (key, mark) = (format!("lockkit:{kind}:{{orders}}:fence"), "lockkit/2:x");
+        let key = format!("lockkit:{kind}:{{orders}}:fence");
+        let mark = "lockkit/2:x";
         store.admin.ask::<()>(&["SET", &key, mark]).await;
         let floor = FencingToken::new(token.get() + 1_000_000_000);
         assert_newer(&claim.raise_fence(floor).await.unwrap_err(), &key);
@@ -101,7 +103,8 @@ async fn c10_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_renews_and_sh
         let store = Store::start().await;
         let mut claim = store.redis.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
         granted(claim.attempt(Wait::No).await);
-        let (key, mark) = (format!("lockkit:{kind}:{{orders}}:fence"), "lockkit/2:x");
+        let key = format!("lockkit:{kind}:{{orders}}:fence");
+        let mark = "lockkit/2:x";
         let day = 86_400_000_i64;
         // As this format has none that never lapses, but for this it must not begin to.
         for (life, least) in [(&[][..], -1), (&["EX", "60"], day)] {
@@ -192,7 +195,8 @@ async fn c1_c4_a_waiter_whose_name_was_taken_over_by_a_newer_lockkit_gets_the_er
         let wanted = if kind == Kind::Semaphore { mode } else { Mode::Exclusive };
         let (mut waiter, bell) = ring_for(&store, claim_of(kind, wanted, OwnerId::random()));
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
-        let (key, mark) = (format!("lockkit:{kind}:{{orders}}:fence"), "lockkit/2:x");
+        let key = format!("lockkit:{kind}:{{orders}}:fence");
+        let mark = "lockkit/2:x";
         store.admin.ask::<()>(&["SET", &key, mark]).await;
         store.end_leases(&claim_of(kind, mode, OwnerId::random()).name).await;
         let answer = timeout(SOON, wait_for_long_or_err(&mut waiter, &bell)).await.expect("it waits on");

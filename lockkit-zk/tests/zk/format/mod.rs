@@ -39,7 +39,8 @@ impl Bed {
 
     /// All but what heartbeats write to, which nobody else reads.
     async fn dump(&self, admin: &Admin) -> Vec<String> {
-        let (mut lines, mut rest) = (Vec::new(), admin.children(&format!("/{}", self.prefix)).await);
+        let mut lines = Vec::new();
+        let mut rest = admin.children(&format!("/{}", self.prefix)).await;
         rest.retain(|node| node != "session");
         while let Some(node) = rest.pop() {
             let path = self.path(&node);

@@ -40,7 +40,8 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_t
         let nodes: Vec<_> =
             admin.children(&folder).await.into_iter().map(|node| format!("{folder}/{node}")).collect();
         // Of the two, the holder's was made first.
-        let (first, second) = (admin.created(&nodes[0]).await, admin.created(&nodes[1]).await);
+        let first = admin.created(&nodes[0]).await;
+        let second = admin.created(&nodes[1]).await;
         let (token, node, last) = if first < second { (first, 1, second) } else { (second, 0, first) };
         let mut newcomer = zk.claim(claim_of(kind, held, OwnerId::random())).unwrap();
         assert!(busy(newcomer.attempt(Wait::Queue).await).0);
@@ -82,7 +83,8 @@ async fn c1_c14_what_0_1_0_has_stored_without_queues_is_read_and_respected() {
 #[tokio::test]
 async fn c1_what_is_stored_has_the_form_of_0_1_0() {
     let bed = Bed::shared();
-    let (zk, admin) = (bed.connect("").await, bed.admin().await);
+    let zk = bed.connect("").await;
+    let admin = bed.admin().await;
     let mut all = Vec::new();
     for (kind, held, wanted) in modes() {
         let mut spec = claim_of(kind, held, OwnerId::random());

@@ -194,7 +194,8 @@ impl RowLock {
             self.lock.exec_drop(make, (name,)).await?;
             self.known.insert(name.to_owned());
         }
-        let (table, name_literal) = (&self.table, literal(name));
+        let table = &self.table;
+        let name_literal = literal(name);
         let begin = format!("BEGIN;SELECT 1 FROM {table} WHERE kind='m' AND name={name_literal} FOR UPDATE");
         self.lock.query_drop(begin).await?;
         self.fence.exec_drop(&self.bump, (name,)).await?;

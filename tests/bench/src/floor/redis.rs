@@ -139,7 +139,8 @@ impl RedisClient {
         let name = format!("{name}/floor");
         let mutex = self.servers.mutex(&name).await.map_err(opening)?;
         self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
-        let (acquire, release) = (acquire_args(&self.owner, &mutex), release_args(&self.owner, &mutex));
+        let acquire = acquire_args(&self.owner, &mutex);
+        let release = release_args(&self.owner, &mutex);
         let acquire = Request::new(&self.scripts.acquire, &mutex, &acquire);
         let release = Request::new(&self.scripts.release, &mutex, &release);
         Ok(Pair { connection: mutex.connection, acquire, release })
@@ -192,11 +193,13 @@ fn acquire_args(owner: &str, mutex: &BareMutex) -> [String; 8] {
     let client = owner.get(..16).unwrap_or_default();
     let waiter = format!("{client}:{WINDOW_MS}:{owner}");
     let [lease, never, window] = [LEASE_MS, NEVER, 2 * WINDOW_MS].map(|number| number.to_string());
-    let (publish, channels) = (mutex.publish.to_owned(), mutex.channels.clone());
+    let publish = mutex.publish.to_owned();
+    let channels = mutex.channels.clone();
     [owner.to_owned(), lease, never, waiter, "1".to_owned(), window, publish, channels]
 }
 
 fn release_args(owner: &str, mutex: &BareMutex) -> [String; 5] {
-    let (publish, channels) = (mutex.publish.to_owned(), mutex.channels.clone());
+    let publish = mutex.publish.to_owned();
+    let channels = mutex.channels.clone();
     [owner.to_owned(), String::new(), "0".to_owned(), publish, channels]
 }

@@ -36,7 +36,8 @@ async fn requests_per_pair(url: &str) -> u64 {
     // A counter that counted its own question would tell one more each time.
     assert_eq!(server.requests().await.unwrap().unwrap(), after);
     floor.close().await.unwrap();
-    let (all, pairs) = (after - before, PAIRS * u64::try_from(clients.len()).unwrap());
+    let all = after - before;
+    let pairs = PAIRS * u64::try_from(clients.len()).unwrap();
     assert_eq!(all % pairs, 0, "{all} requests for {pairs} pairs");
     all / pairs
 }

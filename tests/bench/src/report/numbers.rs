@@ -67,7 +67,8 @@ fn scaled(value: f64, units: &[(f64, &'static str)]) -> Shown {
 /// `median (min–max)` in two parts; a unit is not said twice.
 pub(super) fn median_and_range(metric: Metric, series: &Series) -> Option<(String, String)> {
     let median = shown(metric, series.median()?);
-    let (min, max) = (shown(metric, series.min()?), shown(metric, series.max()?));
+    let min = shown(metric, series.min()?);
+    let max = shown(metric, series.max()?);
     let range = if min.unit == median.unit && max.unit == median.unit {
         format!("{}–{}", min.number, max.number)
     } else {

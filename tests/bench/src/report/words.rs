@@ -238,7 +238,8 @@ pub(super) const fn too_short(report: &Report) -> Option<&'static str> {
 
 /// Exact up to 2⁵³ bytes.
 fn memory(bytes: u64) -> f64 {
-    let (high, low) = (bytes >> 32, bytes & u64::from(u32::MAX));
+    let high = bytes >> 32;
+    let low = bytes & u64::from(u32::MAX);
     let part = |part: u64| u32::try_from(part).map_or(0.0, f64::from);
     part(high) * 4_294_967_296.0 + part(low)
 }

@@ -276,7 +276,8 @@ mod tests {
     async fn the_last_in_line_wait_as_long_as_all_others() {
         let mutex = lockkit::Locker::memory().mutex("closed").unwrap();
         let window = Window::after_warm_up(Instant::now(), Duration::from_millis(400));
-        let (tasks, hold) = (8, Duration::from_millis(10));
+        let tasks = 8;
+        let hold = Duration::from_millis(10);
         let wants = vec![Want::Mutex(mutex); tasks];
         let tallies = closed_loop(wants, hold, window, None).await.unwrap();
         let waits: Vec<_> = tallies.iter().flat_map(|tally| tally.waits.iter().copied()).collect();

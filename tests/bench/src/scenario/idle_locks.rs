@@ -28,13 +28,15 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     }
     // The first renewals of all are over, so that the window holds whole periods.
     tokio::time::sleep(ttl / 3).await;
-    let (before, start) = (turn.target.requests().await, Instant::now());
+    let before = turn.target.requests().await;
+    let start = Instant::now();
     child.order(&Order::Watch { span: ttl / 3 * PERIODS }).await?;
     match child.answer().await? {
         Answer::Watched { cpu_percent } => sample.put(Metric::CpuPercent, cpu_percent),
         other => return Err(unexpected(&other)),
     }
-    let (after, passed) = (turn.target.requests().await, start.elapsed());
+    let after = turn.target.requests().await;
+    let passed = start.elapsed();
     if let (Some(before), Some(after)) = (before, after) {
         sample.put(Metric::IdleRequestsPerSecond, float(after.saturating_sub(before)) / passed.as_secs_f64());
     }

@@ -90,7 +90,8 @@ async fn offer(mutexes: Vec<Mutex>, times: Times, most_at_once: usize) -> Result
     let ask = move |due: Instant, tasks: &mut JoinSet<()>, runtime: &Handle| {
         let Some(mutex) = mutexes.get(number % mutexes.len().max(1)).cloned() else { return };
         number += 1;
-        let (room, sender) = (Arc::clone(&room), sender.clone());
+        let room = Arc::clone(&room);
+        let sender = sender.clone();
         let task = async move {
             // Waiting for room makes the request late, as it should.
             let _place = room.acquire().await;
@@ -99,7 +100,8 @@ async fn offer(mutexes: Vec<Mutex>, times: Times, most_at_once: usize) -> Result
         tasks.spawn_on(task, runtime);
     };
     let tasks = arrivals(times, ask);
-    let (mut waits, mut in_time) = (Vec::new(), 0);
+    let mut waits = Vec::new();
+    let mut in_time = 0;
     while let Some(served) = served.recv().await {
         let (due, granted) = served?;
         waits.push(nanos(granted - due));
@@ -143,7 +145,8 @@ async fn offer_bare(clients: Vec<(String, Client)>, times: Times) -> Result<(Vec
         }
         number += 1;
     });
-    let (mut free, mut waits) = (Vec::new(), Vec::new());
+    let mut free = Vec::new();
+    let mut waits = Vec::new();
     while let Some(done) = work.join_next().await {
         let (client, waited) = done.map_err(bad_end)??;
         free.push(client);
@@ -181,7 +184,8 @@ fn arrivals(times: Times, mut ask: impl FnMut(Instant, &mut JoinSet<()>, &Handle
     let (sender, receiver) = mpsc::channel(1);
     let runtime = Handle::current();
     std::thread::spawn(move || {
-        let (mut tasks, mut due) = (JoinSet::new(), times.start);
+        let mut tasks = JoinSet::new();
+        let mut due = times.start;
         while due < times.until() && !sender.is_closed() {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             ask(due, &mut tasks, &runtime);
@@ -266,7 +270,8 @@ mod tests {
         assert!(sample.durations.micros_at(95.0) > 300_000.0, "{}", sample.durations.micros_at(95.0));
         let meter = StallMeter::start();
         let (_, sample) = offer_bare(clients(), Times::new(20.0, span)).await.unwrap();
-        let (median, most) = (sample.durations.micros_at(50.0), micros_beside(&meter, 50));
+        let median = sample.durations.micros_at(50.0);
+        let most = micros_beside(&meter, 50);
         assert!(median < most, "{median} of {most}");
     }
 }

@@ -120,7 +120,8 @@ impl Server for MySqlServer {
 
 fn product(told: &BTreeMap<String, String>) -> (String, String) {
     let text = |name| told.get(name).map_or("", String::as_str);
-    let (version, comment) = (text("version"), text("version_comment"));
+    let version = text("version");
+    let comment = text("version_comment");
     let product = if version.contains("MariaDB") || comment.contains("MariaDB") || comment.contains("mariadb")
     {
         "MariaDB"

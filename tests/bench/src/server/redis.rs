@@ -79,8 +79,8 @@ struct Told {
 
 impl RedisServers {
     pub(crate) async fn open(url: StoreUrl) -> Result<Self> {
-        let (is_sentinel, is_cluster) =
-            (url.scheme().ends_with("+sentinel"), url.scheme().ends_with("+cluster"));
+        let is_sentinel = url.scheme().ends_with("+sentinel");
+        let is_cluster = url.scheme().ends_with("+cluster");
         let config = Config::from_url(url).map_err(opening)?;
         let servers = BareServers::connect(config).await.map_err(opening)?;
         Ok(Self { servers, is_sentinel, is_cluster })
@@ -145,10 +145,8 @@ impl Server for RedisServers {
 
 impl RedisServers {
     fn topology(&self, all: &[Told]) -> Vec<Setting> {
-        let (role, replicas) = (
-            join(all.iter().map(|told| told.info("role"))),
-            join(all.iter().map(|told| told.info("connected_slaves"))),
-        );
+        let role = join(all.iter().map(|told| told.info("role")));
+        let replicas = join(all.iter().map(|told| told.info("connected_slaves")));
         let failover = match (self.is_sentinel, self.is_cluster) {
             (true, _) => "sentinels".to_owned(),
             (_, true) => format!("a cluster of {} primaries", all.len()),

@@ -160,7 +160,9 @@ async fn servers_behind_tls_are_asked_as_well() {
     let redis =
         RedisServer::start_as(RedisOptions::default().with_tls(ClientCertificates::Demanded)).unwrap();
     let files = redis.tls().unwrap();
-    let (ca, cert, key) = (files.ca(), files.client_certificate(), files.client_key());
+    let ca = files.ca();
+    let cert = files.client_certificate();
+    let key = files.client_key();
     let url = format!("{}?ca={}&cert={}&key={}", redis.url(), ca.display(), cert.display(), key.display());
     let redis_facts = facts(&url).await;
     assert_eq!((&*redis_facts.product, value(&redis_facts, "appendonly")), ("Redis", "no"));

@@ -88,7 +88,8 @@ fn opening(error: lockkit::Error) -> Error {
 #[async_trait]
 impl Server for ZooKeeperServers {
     async fn facts(&self) -> Result<Facts> {
-        let (states, metrics) = (self.ask("srvr").await, self.ask("mntr").await);
+        let states = self.ask("srvr").await;
+        let metrics = self.ask("mntr").await;
         let of_any = |name| states.iter().flatten().find_map(|state| line(state, name));
         let version = of_any("Zookeeper version: ").map_or("unknown", short);
         let modes: Option<Vec<_>> = states.iter().map(|state| line(state.as_deref()?, "Mode: ")).collect();

@@ -42,7 +42,8 @@ cases! {
 
 async fn c10_a_live_holder_keeps_it_for_many_leases(env: Env) {
     judged(&env, SHORT, async |turn| {
-        let (a, b) = (turn.locker().await, env.locker().await);
+        let a = turn.locker().await;
+        let b = env.locker().await;
         let guard = turn.take(&turn.lock(&a, turn.renewed())).await?;
         let other = turn.lock(&b, long());
         let start = Instant::now();
@@ -64,7 +65,8 @@ async fn c10_notes_back_to_back_do_not_starve_renewal(env: Env) {
         let guard = turn.take(&turn.lock(&locker, turn.renewed())).await?;
         // Also in memory one is under way nearly all the time.
         line.set(Faults { request_delay: STEP, ..Faults::NONE });
-        let (start, mut note) = (Instant::now(), Note::default());
+        let start = Instant::now();
+        let mut note = Note::default();
         while start.elapsed() < turn.ttl.mul_f64(2.5) {
             note = note.next("busy");
             let noted = turn.answer(guard.write_note(&note)).await?;
@@ -155,7 +157,8 @@ async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
 
 async fn c10_a_lost_renewal_is_believed(env: Env) {
     judged(&env, SHORT, async |turn| {
-        let (a, b) = (turn.locker().await, env.locker().await);
+        let a = turn.locker().await;
+        let b = env.locker().await;
         let past = turn.take(&turn.lock(&a, turn.renewed())).await?;
         env.harness().expire_now(past.name()).await.unwrap();
         let present = take(&turn.lock(&b, long())).await;
@@ -176,7 +179,8 @@ async fn c10_a_lost_renewal_is_believed(env: Env) {
 
 /// By claims, so that no lease ends meanwhile: a renewal that is refused loses the lock sooner or later.
 async fn c10_a_full_store_ends_no_hold(env: Env) {
-    let (backend, other) = (env.backend().await, env.backend().await);
+    let backend = env.backend().await;
+    let other = env.backend().await;
     let readers = (env.flavor() == Flavor::Writer).then_some(Mode::Shared);
     for (name, mode) in ["x", "y"].into_iter().zip([Some(env.flavor().mode()), readers].into_iter().flatten())
     {
@@ -210,7 +214,8 @@ async fn c10_a_full_store_ends_no_hold(env: Env) {
 async fn c10_nothing_is_renewed_after_its_release(env: Env) {
     const RELEASES: usize = 96;
     let (locker, line) = env.spied_locker().await;
-    let (ttl, rounds) = (env.ttl(BRIEF), env.rounds(12));
+    let ttl = env.ttl(BRIEF);
+    let rounds = env.rounds(12);
     let mut tasks = JoinSet::new();
     for task in 0..RELEASES / rounds {
         let options = LockOptions::new().with_ttl(ttl).with_op_timeout(ttl / 2);

@@ -108,7 +108,8 @@ async fn c11_names_that_look_alike_are_different_locks(env: Env) {
 }
 
 async fn c11_each_name_is_found_again(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     for name in names() {
         let guard = take(&env.lock(&a, &name, long())).await;
         let other = env.lock(&b, &name, long());

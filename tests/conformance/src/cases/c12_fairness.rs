@@ -60,9 +60,12 @@ async fn order(env: Env, count: usize, leavers: &[usize]) {
 }
 
 async fn c12_a_newcomer_never_barges(env: Env) {
-    let (a, b, c) = (env.locker().await, env.locker().await, env.locker().await);
-    let (holder, waiter, newcomer) =
-        (env.lock(&a, "x", long()), env.lock(&b, "x", long()), env.lock(&c, "x", long()));
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let c = env.locker().await;
+    let holder = env.lock(&a, "x", long());
+    let waiter = env.lock(&b, "x", long());
+    let newcomer = env.lock(&c, "x", long());
     for _ in 0..10 {
         let held = take(&holder).await;
         let waiter = waiter.clone();

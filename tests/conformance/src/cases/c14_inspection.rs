@@ -33,7 +33,8 @@ cases! {
 }
 
 async fn c14_inspection_tells_who_holds_it(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let watch = env.lock(&b, "x", long());
     assert!(watch.inspect().await.unwrap().holders.is_empty());
     let guard = take(&env.lock(&a, "x", long().with_label("worker 7"))).await;
@@ -61,7 +62,8 @@ async fn c14_inspection_tells_who_holds_it(env: Env) {
 }
 
 async fn c14_inspection_changes_nothing(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let short = env.fleeting(SHORT);
     let guard = take(&env.lock(&a, "x", short.clone())).await;
     let watch = env.lock(&b, "x", long());
@@ -79,7 +81,8 @@ async fn c14_inspection_changes_nothing(env: Env) {
 }
 
 async fn c14_an_ended_lease_is_not_shown(env: Env) {
-    let (backend, short) = (env.backend().await, env.fleeting(BRIEF));
+    let backend = env.backend().await;
+    let short = env.fleeting(BRIEF);
     let ttl = short.ttl();
     dead_grant(&env, "x", short, env.flavor().mode()).await;
     eventually(ttl + soon(), async || {
@@ -92,7 +95,8 @@ async fn c14_an_ended_lease_is_not_shown(env: Env) {
 }
 
 async fn c14_waiters_are_counted(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await.with_process_gate(false));
+    let a = env.locker().await;
+    let b = env.locker().await.with_process_gate(false);
     let lock = env.lock(&a, "x", long());
     let held = take(&lock).await;
     let mut waiters = tokio::task::JoinSet::new();
@@ -116,7 +120,8 @@ async fn c14_waiters_are_counted(env: Env) {
 }
 
 async fn c14_force_release_frees_the_grant_with_that_token(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let lock = env.lock(&b, "x", long());
     let guard = take(&env.lock(&a, "x", env.unrenewed())).await;
     let waiter = lock.clone();
@@ -132,8 +137,10 @@ async fn c14_force_release_frees_the_grant_with_that_token(env: Env) {
 }
 
 async fn c14_force_release_of_another_token_changes_nothing(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (lock, operator) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()));
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let lock = env.lock(&a, "x", long());
+    let operator = env.lock(&b, "x", long());
     let first = take(&lock).await;
     let old = first.fencing_token();
     give_back(first).await;

@@ -21,7 +21,8 @@ cases! {
 }
 
 async fn c1_a_held_lock_is_refused_to_others(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let held = take(&env.lock(&a, "x", long())).await;
     let other = env.lock(&b, "x", long());
     for _ in 0..3 {
@@ -68,7 +69,8 @@ async fn c1_a_storm_of_tasks_never_overlaps(env: Env) {
 /// Every holder stays until it is told that its lease is over, and never gives anything back.
 async fn c1_overstayed_leases_never_overlap(env: Env) {
     const LOCKERS: usize = 3;
-    let (lease, rounds) = (env.fleeting(BRIEF), env.rounds(3));
+    let lease = env.fleeting(BRIEF);
+    let rounds = env.rounds(3);
     let witness = Arc::new(Witness::default());
     let mut tasks = JoinSet::new();
     for _ in 0..LOCKERS {

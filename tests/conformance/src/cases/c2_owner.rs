@@ -31,7 +31,8 @@ cases! {
 }
 
 async fn c2_a_past_owners_release_changes_nothing(env: Env) {
-    let (a, b) = (env.backend().await, env.backend().await);
+    let a = env.backend().await;
+    let b = env.backend().await;
     // Bare claims: a driver that the store tells of the loss would release before the next owner is there.
     let mut past = env.claim(&*a, "x", &long());
     granted(past.attempt(Wait::No).await.unwrap());
@@ -44,7 +45,8 @@ async fn c2_a_past_owners_release_changes_nothing(env: Env) {
 }
 
 async fn c2_a_past_owners_drop_changes_nothing(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let past = take(&env.lock(&a, "x", env.unrenewed())).await;
     env.harness().expire_now(past.name()).await.unwrap();
     let present = take(&env.lock(&b, "x", long())).await;
@@ -55,7 +57,8 @@ async fn c2_a_past_owners_drop_changes_nothing(env: Env) {
 }
 
 async fn c2_a_past_owners_renewal_is_refused(env: Env) {
-    let (a, b) = (env.backend().await, env.backend().await);
+    let a = env.backend().await;
+    let b = env.backend().await;
     let mut past = env.claim(&*a, "x", &long());
     granted(past.attempt(Wait::No).await.unwrap());
     env.harness().expire_now(&env.name("x")).await.unwrap();
@@ -70,7 +73,9 @@ async fn c2_a_past_owners_renewal_is_refused(env: Env) {
 }
 
 async fn c2_a_past_owners_renewal_changes_nothing(env: Env) {
-    let (a, b, c) = (env.backend().await, env.backend().await, env.locker().await);
+    let a = env.backend().await;
+    let b = env.backend().await;
+    let c = env.locker().await;
     let mut past = env.claim(&*a, "x", &long());
     granted(past.attempt(Wait::No).await.unwrap());
     env.harness().expire_now(&env.name("x")).await.unwrap();
@@ -86,7 +91,8 @@ async fn c2_a_past_owners_renewal_changes_nothing(env: Env) {
 }
 
 async fn c2_a_renewal_never_recreates(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let past = take(&env.lock(&a, "x", env.unrenewed())).await;
     env.harness().expire_now(past.name()).await.unwrap();
     let error = past.renew().await.expect_err("C2: renewed what is gone");
@@ -98,7 +104,8 @@ async fn c2_a_renewal_never_recreates(env: Env) {
 }
 
 async fn c2_a_renewal_never_shortens(env: Env) {
-    let (a, b) = (env.backend().await, env.locker().await);
+    let a = env.backend().await;
+    let b = env.locker().await;
     let owner = OwnerId::random();
     let mode = env.flavor().mode();
     let short = env.fleeting(BRIEF);

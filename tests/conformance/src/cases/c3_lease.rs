@@ -47,7 +47,8 @@ fn deadline(guard: &LockGuard) -> Instant {
 /// A lease that nobody renews, and how late the replies come: much later than the margin for drift.
 fn slowly_answered(env: &Env) -> (LockOptions, Duration) {
     let options = env.fleeting(AMPLE);
-    let (op_timeout, delay) = (options.ttl() / 2, options.ttl() / 20);
+    let op_timeout = options.ttl() / 2;
+    let delay = options.ttl() / 20;
     (options.with_op_timeout(op_timeout), delay)
 }
 
@@ -56,7 +57,8 @@ async fn c3_the_deadline_counts_from_before_the_request(env: Env) {
     let (options, delay) = slowly_answered(&env);
     line.set(Faults { reply_delay: delay, ..Faults::NONE });
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
-    let (deadline, answered) = (deadline(&guard), Instant::now() - delay);
+    let deadline = deadline(&guard);
+    let answered = Instant::now() - delay;
     let call = line.take_calls().into_iter().rfind(|call| call.op == Op::Attempt).unwrap();
     // Where each lock has a connection, several requests make up an attempt, and a later one of them proves the lease.
     let is_of_connection = env.descriptor().lease_scope == LeaseScope::Connection;
@@ -119,7 +121,8 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
     let witness = Witness::default();
     let guard = take(&env.lock(&cut_off, "x", options.clone())).await;
     link.set(Faults::SILENCE);
-    let (mut stay, promised) = (Stay::begin(&guard), deadline(&guard));
+    let mut stay = Stay::begin(&guard);
+    let promised = deadline(&guard);
     let next = env.lock(&healthy, "x", long());
     let (next, early) = tokio::join!(
         async {
@@ -153,7 +156,8 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
 async fn c3_the_store_keeps_what_it_confirmed(env: Env) {
     judged(&env, SHORT, async |turn| {
         let (cut_off, link) = env.harness().connect_through_faults().await.unwrap();
-        let (healthy, options) = (env.backend().await, turn.fleeting());
+        let healthy = env.backend().await;
+        let options = turn.fleeting();
         let mut mine = env.claim(&*cut_off, &turn.name, &options);
         let answer = turn.answer(mine.attempt(Wait::No)).await?;
         assert!(matches!(answer, Attempt::Granted(_)), "{answer:?} of a free lock");
@@ -217,7 +221,8 @@ async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
 
 async fn c3_a_clock_that_goes_back_promises_no_more_than_was_asked(env: Env) {
     const BACK: Duration = Duration::from_secs(20 * 24 * 3_600);
-    let (backend, options) = (env.backend().await, env.fleeting(AMPLE));
+    let backend = env.backend().await;
+    let options = env.fleeting(AMPLE);
     let mut claim = env.claim(&*backend, "x", &options);
     let granted = claim.attempt(Wait::No).await.unwrap();
     assert!(matches!(granted, Attempt::Granted(_)), "{granted:?} of a free lock");
@@ -238,7 +243,8 @@ async fn c3_remaining_never_exceeds_the_lease(env: Env) {
     let options = env.fleeting(AMPLE);
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
     for _ in 0..5 {
-        let (left, ttl) = (guard.remaining(), options.ttl());
+        let left = guard.remaining();
+        let ttl = options.ttl();
         assert!(left <= ttl, "C3: {left:?} are left of {ttl:?}");
         guard.renew().await.unwrap();
     }

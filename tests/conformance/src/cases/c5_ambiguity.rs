@@ -63,8 +63,10 @@ async fn c5_reply_lost_same_token(env: Env) {
 
 async fn c5_a_retry_reports_a_lease_that_the_store_has(env: Env) {
     judged(&env, SHORT, async |turn| {
-        let (a, b) = (env.backend().await, env.backend().await);
-        let (ttl, options) = (turn.ttl, turn.renewed());
+        let a = env.backend().await;
+        let b = env.backend().await;
+        let ttl = turn.ttl;
+        let options = turn.renewed();
         let mut mine = env.claim(&*a, &turn.name, &options);
         let first = grant(turn.answer(mine.attempt(Wait::No)).await?);
         sleep(ttl / 2).await;
@@ -227,8 +229,8 @@ async fn arrives_behind_the_release(env: Env, op_timeout: Duration, late: Durati
     let (locker, link) = env.faulty_locker().await;
     let options = long().with_op_timeout(op_timeout);
     // One that is dropped, and one that is asked again and released.
-    let (dropped, retried) =
-        (env.lock(&locker, "dropped", options.clone()), env.lock(&locker, "retried", options));
+    let dropped = env.lock(&locker, "dropped", options.clone());
+    let retried = env.lock(&locker, "retried", options);
     link.set(Faults { hold_requests: true, ..Faults::NONE });
     let asking = start(retried);
     timeout(env.moment(), dropped.lock()).await.expect_err("a grant without a request");

@@ -128,8 +128,10 @@ async fn cut_short<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 async fn c6_a_release_dropped_midway_still_frees(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (lock, other) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()));
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let lock = env.lock(&a, "x", long());
+    let other = env.lock(&b, "x", long());
     for _ in 0..30 {
         let guard = take(&lock).await;
         cut_short(guard.release()).await;
@@ -169,7 +171,9 @@ async fn c6_a_cancelled_waiter_passes_its_wake_up_on(env: Env) {
 }
 
 async fn c6_a_cancelled_waiter_leaves_the_store_at_once(env: Env) {
-    let (a, b, (waiter, line)) = (env.locker().await, env.locker().await, env.spied_locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let (waiter, line) = env.spied_locker().await;
     let [holder, other, waits] = [&a, &b, &waiter].map(|locker| env.lock(locker, "x", long()));
     for settled in env.delays() {
         let guard = take(&holder).await;

@@ -61,7 +61,8 @@ async fn c7_a_release_says_freed_or_not_held(env: Env) {
 
 async fn c7_a_release_is_idempotent(env: Env) {
     let backend = env.backend().await;
-    let (mut first, mut second) = (env.claim(&*backend, "x", &long()), env.claim(&*backend, "x", &long()));
+    let mut first = env.claim(&*backend, "x", &long());
+    let mut second = env.claim(&*backend, "x", &long());
     assert_eq!(first.release().await.unwrap(), Released::NotHeld, "never attempted");
     assert!(matches!(first.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
     assert_eq!(second.release().await.unwrap(), Released::NotHeld, "never attempted");
@@ -91,7 +92,8 @@ async fn c7_a_release_whose_reply_is_lost_is_freed(env: Env) {
 }
 
 async fn c7_a_dropped_guard_frees(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let waiting = env.lock(&b, "x", long());
     for _ in 0..5 {
         drop(take(&env.lock(&a, "x", long())).await);
@@ -101,7 +103,8 @@ async fn c7_a_dropped_guard_frees(env: Env) {
 }
 
 async fn c7_a_guard_dropped_outside_a_runtime_frees(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let guard = take(&env.lock(&a, "x", long())).await;
     thread::spawn(move || drop(guard)).join().expect("C7: dropping a guard panicked");
     let next = within(soon(), "the next grant", env.lock(&b, "x", long()).lock()).await.unwrap();
@@ -109,7 +112,8 @@ async fn c7_a_guard_dropped_outside_a_runtime_frees(env: Env) {
 }
 
 async fn c7_a_release_outside_a_runtime_frees(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let guard = take(&env.lock(&a, "x", long())).await;
     let (outcome, end) = oneshot::channel();
     thread::spawn(move || drop(outcome.send(block_on(guard.release()))));
@@ -138,7 +142,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 async fn c7_shutdown_waits_for_dropped_guards(env: Env) {
-    let ((a, line), b) = (env.spied_locker().await, env.locker().await);
+    let (a, line) = env.spied_locker().await;
+    let b = env.locker().await;
     let mut held = Vec::new();
     for name in ["x", "y", "z"] {
         held.push(take(&env.lock(&a, name, long())).await);
@@ -156,7 +161,8 @@ async fn c7_shutdown_waits_for_dropped_guards(env: Env) {
 }
 
 async fn c7_what_its_runtime_left_undone_is_released(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let names: Vec<_> = (0..8).map(|n| format!("x{n}")).collect();
     let locks: Vec<_> = names.iter().map(|name| env.lock(&a, name, long())).collect();
     let (done, end) = oneshot::channel();
@@ -183,7 +189,8 @@ async fn c7_what_its_runtime_left_undone_is_released(env: Env) {
 }
 
 async fn c7_shutdown_refuses_and_ends_what_waits(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let watch = env.lock(&b, "x", long());
     let elsewhere = take(&watch).await;
     let ttl = env.ttl(SHORT);

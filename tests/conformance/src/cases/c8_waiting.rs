@@ -39,7 +39,8 @@ cases! {
 }
 
 async fn c8_contention_is_no_error(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let held = take(&env.lock(&a, "x", long())).await;
     let other = env.lock(&b, "x", long());
     assert!(other.try_lock().await.unwrap().is_none());
@@ -55,7 +56,8 @@ async fn c8_contention_is_no_error(env: Env) {
 }
 
 async fn c8_a_wait_bound_is_kept(env: Env) {
-    let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
+    let a = env.locker().await;
+    let (b, line) = env.spied_locker().await;
     let held = take(&env.lock(&a, "x", long())).await;
     let other = env.lock(&b, "x", long());
     for bound in [STEP, env.moment(), env.patience()] {
@@ -127,7 +129,9 @@ fn took(start: Instant, bound: Duration) {
 }
 
 async fn c8_a_wait_that_timed_out_is_out_of_the_queue(env: Env) {
-    let (a, b, c) = (env.locker().await, env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let c = env.locker().await;
     let held = take(&env.lock(&a, "x", long())).await;
     let waiter = env.lock(&b, "x", long());
     is_refused(async || waiter.lock_timeout(env.patience()).await).await;
@@ -137,8 +141,10 @@ async fn c8_a_wait_that_timed_out_is_out_of_the_queue(env: Env) {
 }
 
 async fn c8_a_waiter_gets_it_after_a_release(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (holder, waiter) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()));
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let holder = env.lock(&a, "x", long());
+    let waiter = env.lock(&b, "x", long());
     for pause in env.delays() {
         let held = take(&holder).await;
         let wait = async { within(env.poll(), "the waiter's grant", waiter.lock()).await.unwrap() };
@@ -152,7 +158,8 @@ async fn c8_a_waiter_gets_it_after_a_release(env: Env) {
 }
 
 async fn c8_a_waiter_gets_it_after_an_expiry(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let short = env.fleeting(SHORT);
     let held = take(&env.lock(&a, "x", short.clone())).await;
     let bound = short.ttl() + env.descriptor().takeover_delay + env.poll();
@@ -163,9 +170,12 @@ async fn c8_a_waiter_gets_it_after_an_expiry(env: Env) {
 
 async fn c8_a_push_beats_the_poll(env: Env) {
     const ROUNDS: usize = 5;
-    let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
-    let (holder, waiter) = (env.lock(&a, "x", long()), env.lock(&b, "x", long()));
-    let (mut woken, mut waits) = (0, Vec::new());
+    let a = env.locker().await;
+    let (b, line) = env.spied_locker().await;
+    let holder = env.lock(&a, "x", long());
+    let waiter = env.lock(&b, "x", long());
+    let mut woken = 0;
+    let mut waits = Vec::new();
     for _ in 0..ROUNDS {
         let held = take(&holder).await;
         let wait = async {
@@ -189,7 +199,8 @@ async fn c8_a_push_beats_the_poll(env: Env) {
     // A poll may happen to come first, now and then.
     assert!(woken > ROUNDS / 2, "C8: {woken} of {ROUNDS} waiters were woken, after {waits:?}");
     waits.sort();
-    let (best, poll) = (waits[1], env.descriptor().poll.max);
+    let best = waits[1];
+    let poll = env.descriptor().poll.max;
     assert!(
         best < (poll / 4).max(env.moment()),
         "C8: woken after {waits:?}, a poll of {poll:?} would do as well"
@@ -197,7 +208,8 @@ async fn c8_a_push_beats_the_poll(env: Env) {
 }
 
 async fn c8_a_lost_wake_up_costs_only_latency(env: Env) {
-    let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
+    let a = env.locker().await;
+    let (b, line) = env.spied_locker().await;
     line.set_mute(true);
     let held = take(&env.lock(&a, "x", long())).await;
     let waiter = env.lock(&b, "x", long());
@@ -210,7 +222,8 @@ async fn c8_a_lost_wake_up_costs_only_latency(env: Env) {
 }
 
 async fn c8_a_spurious_wake_up_grants_nothing(env: Env) {
-    let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
+    let a = env.locker().await;
+    let (b, line) = env.spied_locker().await;
     let waits_inside = !env.descriptor().max_patience.is_zero();
     let held = take(&env.lock(&a, "x", long())).await;
     let waiter = env.lock(&b, "x", long());
@@ -261,7 +274,8 @@ async fn c8_every_waiter_ends(env: Env) {
 
 async fn c8_one_release_does_not_wake_all(env: Env) {
     const WAITERS: usize = 24;
-    let (a, (b, line)) = (env.locker().await, env.spied_locker().await);
+    let a = env.locker().await;
+    let (b, line) = env.spied_locker().await;
     let held = take(&env.lock(&a, "x", long())).await;
     // Each waits in the store by itself.
     let lock = env.lock(&b.with_process_gate(false), "x", long());

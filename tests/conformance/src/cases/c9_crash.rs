@@ -24,7 +24,8 @@ fn options(env: &Env) -> LockOptions {
 async fn c9_a_dead_holder_frees_within_its_lease(env: Env) {
     let locker = env.locker().await;
     let lock = env.lock(&locker, "x", long());
-    let (inner, options) = (env.clone(), options(&env));
+    let inner = env.clone();
+    let options = options(&env);
     let ttl = options.ttl();
     let (token, guard) = doomed(move |process| {
         process.block_on(async {
@@ -48,7 +49,8 @@ async fn c9_a_dead_waiter_does_not_block_the_queue(env: Env) {
     let locker = env.locker().await;
     let lock = env.lock(&locker, "x", long());
     let held = take(&lock).await;
-    let (inner, options) = (env.clone(), options(&env));
+    let inner = env.clone();
+    let options = options(&env);
     let ttl = options.ttl();
     let waiting = doomed(move |process| {
         process.block_on(async {

@@ -94,13 +94,15 @@ async fn c1_election_one_leads_at_a_time(env: Env) {
 }
 
 async fn c12_election_candidates_lead_in_their_order(env: Env) {
-    let (a, b) = (env.locker().await.with_process_gate(false), env.locker().await.with_process_gate(false));
+    let a = env.locker().await.with_process_gate(false);
+    let b = env.locker().await.with_process_gate(false);
     let first = election(&env, &a, long());
     let leading = first.try_campaign("first").await.unwrap().unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut candidates = JoinSet::new();
     for n in 0..5 {
-        let (election, order) = (election(&env, [&a, &b][n % 2], long()), Arc::clone(&order));
+        let election = election(&env, [&a, &b][n % 2], long());
+        let order = Arc::clone(&order);
         candidates.spawn(async move {
             let leadership = election.campaign("one of many").await.unwrap();
             order.lock().unwrap_or_else(PoisonError::into_inner).push(n);
@@ -114,8 +116,10 @@ async fn c12_election_candidates_lead_in_their_order(env: Env) {
 }
 
 async fn c14_election_others_see_the_value_and_the_term(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (election_a, election_b) = (election(&env, &a, long()), election(&env, &b, long()));
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let election_a = election(&env, &a, long());
+    let election_b = election(&env, &b, long());
     assert!(election_b.leader().await.unwrap().is_none());
     let leadership = election_a.try_campaign("10.0.0.7:8080").await.unwrap().expect("nobody leads");
     assert!(leadership.is_leader());
@@ -135,8 +139,10 @@ async fn c14_election_others_see_the_value_and_the_term(env: Env) {
 }
 
 async fn c13_election_the_value_is_checked_and_kept_as_it_is(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (candidate, observer) = (election(&env, &a, long()), election(&env, &b, long()));
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let candidate = election(&env, &a, long());
+    let observer = election(&env, &b, long());
     for bad in ["", &*"x".repeat(256), "a\nb", "a\0b", "\u{7f}", "\u{85}"] {
         let refused = [
             candidate.campaign(bad).await.map(drop),
@@ -162,7 +168,8 @@ async fn c13_election_the_value_is_checked_and_kept_as_it_is(env: Env) {
 }
 
 async fn c4_election_terms_rise_from_leader_to_leader(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let mut last = FencingToken::new(0);
     let mut risen = |term| {
         assert!(term > last, "C4: term {term} follows {last}");
@@ -187,7 +194,8 @@ async fn c4_election_terms_rise_from_leader_to_leader(env: Env) {
 }
 
 async fn c7_election_a_resignation_hands_over(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let leading = election(&env, &a, long()).try_campaign("a").await.unwrap().expect("nobody leads");
     let watch = election(&env, &b, long());
     let candidate = watch.clone();
@@ -225,14 +233,20 @@ async fn c3_election_a_lost_leadership_ends_the_work_and_is_fought_for_again(env
 
 async fn lost_and_fought_for_again(env: &Env, turn: &Turn<'_>) -> Result<(), Loss> {
     const TERMS: usize = 3;
-    let (locker, ttl) = (turn.locker().await, turn.ttl);
+    let locker = turn.locker().await;
+    let ttl = turn.ttl;
     let election = election(env, &locker, turn.renewed());
-    let (living, terms) = (Arc::<AtomicUsize>::default(), Arc::new(Mutex::new(Vec::new())));
+    let living = Arc::<AtomicUsize>::default();
+    let terms = Arc::new(Mutex::new(Vec::new()));
     let leading = {
-        let (election, living, terms) = (election.clone(), Arc::clone(&living), Arc::clone(&terms));
+        let election = election.clone();
+        let living = Arc::clone(&living);
+        let terms = Arc::clone(&terms);
         tokio::spawn(async move {
             let work = |leadership: &lockkit_core::Leadership| {
-                let (alive, term, lost) = (Living::new(&living), leadership.term(), leadership.lost());
+                let alive = Living::new(&living);
+                let term = leadership.term();
+                let lost = leadership.lost();
                 let count = {
                     let mut terms = terms.lock().unwrap();
                     terms.push((term, lost));
@@ -274,8 +288,10 @@ async fn lost_and_fought_for_again(env: &Env, turn: &Turn<'_>) -> Result<(), Los
 }
 
 async fn c7_election_work_that_is_done_ends_the_leadership(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (candidate, observer) = (election(&env, &a, long()), election(&env, &b, long()));
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let candidate = election(&env, &a, long());
+    let observer = election(&env, &b, long());
     for n in 0..3 {
         let done = candidate
             .lead("worker", async |leadership| {
@@ -291,8 +307,10 @@ async fn c7_election_work_that_is_done_ends_the_leadership(env: Env) {
 }
 
 async fn c6_election_a_dropped_campaign_leaves_nothing(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (candidate, other) = (election(&env, &a, long()), election(&env, &b, long()));
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let candidate = election(&env, &a, long());
+    let other = election(&env, &b, long());
     let leading = candidate.try_campaign("a").await.unwrap().expect("nobody leads");
     for wait in env.delays() {
         drop(timeout(wait, other.campaign("b")).await);
@@ -314,12 +332,14 @@ async fn c6_election_a_dropped_campaign_leaves_nothing(env: Env) {
 }
 
 async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let leading = election(&env, &a, long()).try_campaign("a").await.unwrap().expect("nobody leads");
     let election = election(&env, &b, long());
     let mut watch = election.watch();
     assert!(told(&env, &mut watch).await.is_some());
-    let (campaign, lead) = (election.clone(), election.clone());
+    let campaign = election.clone();
+    let lead = election.clone();
     let mut waiting = JoinSet::new();
     waiting.spawn(async move { campaign.campaign("b").await.map(drop) });
     waiting.spawn(async move { lead.lead_boxed("b", |_| Box::pin(async {})).await });
@@ -343,8 +363,10 @@ async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
 }
 
 async fn c14_election_a_foreign_holder_is_no_leader_of_ours(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (candidate, observer) = (election(&env, &a, long()), election(&env, &b, long()));
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let candidate = election(&env, &a, long());
+    let observer = election(&env, &b, long());
     let mut watch = observer.watch();
     env.harness().foreign_lock(candidate.name(), long().ttl()).await.unwrap();
     assert!(candidate.try_campaign("a").await.unwrap().is_none(), "C1: elected beside another program");

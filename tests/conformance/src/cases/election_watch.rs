@@ -29,10 +29,13 @@ cases! {
 }
 
 async fn c14_election_an_observer_sees_every_settled_leader(env: Env) {
-    let (a, b, c) = (env.locker().await, env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let c = env.locker().await;
     let told = Arc::new(Mutex::new(Vec::new()));
     let observing = {
-        let (mut watch, told) = (election(&env, &c, long()).watch(), Arc::clone(&told));
+        let mut watch = election(&env, &c, long()).watch();
+        let told = Arc::clone(&told);
         tokio::spawn(async move {
             loop {
                 let leader = watch.changed().await.unwrap();
@@ -76,8 +79,10 @@ async fn c14_election_an_observer_sees_every_settled_leader(env: Env) {
 }
 
 async fn c8_election_a_watch_tells_that_nobody_leads(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (candidate, observer) = (election(&env, &a, long()), election(&env, &b, long()));
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let candidate = election(&env, &a, long());
+    let observer = election(&env, &b, long());
     let mut watch = observer.watch();
     assert!(watch.current().is_none());
     assert!(told(&env, &mut watch).await.is_none(), "nobody leads");
@@ -95,8 +100,10 @@ async fn c8_election_a_watch_tells_that_nobody_leads(env: Env) {
 }
 
 async fn c8_election_a_watch_that_is_dropped_midway_misses_nothing(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (candidate, mut watch) = (election(&env, &a, long()), election(&env, &b, long()).watch());
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let candidate = election(&env, &a, long());
+    let mut watch = election(&env, &b, long()).watch();
     let mut next = async || {
         within(settled(&env), "the news of a change", async {
             loop {
@@ -117,9 +124,12 @@ async fn c8_election_a_watch_that_is_dropped_midway_misses_nothing(env: Env) {
 }
 
 async fn c8_election_all_watches_are_told(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (candidate, observer) = (election(&env, &a, long()), election(&env, &b, long()));
-    let (mut idle, mut other) = (observer.watch(), observer.watch());
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let candidate = election(&env, &a, long());
+    let observer = election(&env, &b, long());
+    let mut idle = observer.watch();
+    let mut other = observer.watch();
     assert!(told(&env, &mut idle).await.is_none());
     let own = observer.watch().with_interval(settled(&env) / 4);
     let mut watches = vec![observer.watch(), observer.clone().watch(), own];
@@ -148,8 +158,10 @@ async fn c8_election_all_watches_are_told(env: Env) {
 }
 
 async fn c6_election_a_dropped_watch_leaves_nothing(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (candidate, observer) = (election(&env, &a, long()), election(&env, &b, long()));
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let candidate = election(&env, &a, long());
+    let observer = election(&env, &b, long());
     let mut leading = None;
     for wait in env.delays().into_iter().chain([settled(&env)]) {
         let mut watches = [observer.watch(), observer.watch(), observer.watch().with_interval(STEP * 3)];

@@ -38,8 +38,10 @@ const fn above(token: FencingToken, by: u64) -> FencingToken {
 }
 
 async fn c4_a_raised_token_is_below_all_later_ones(env: Env) {
-    let (a, b) = (env.backend().await, env.backend().await);
-    let (mut first, mut next) = (env.claim(&*a, "x", &long()), env.claim(&*b, "x", &long()));
+    let a = env.backend().await;
+    let b = env.backend().await;
+    let mut first = env.claim(&*a, "x", &long());
+    let mut next = env.claim(&*b, "x", &long());
     let token = granted(&mut *first).await;
     // An hour of microseconds: more than a server's clock passes meanwhile.
     let floor = above(token, 3_600_000_000);
@@ -76,8 +78,10 @@ async fn c4_a_token_is_never_lowered(env: Env) {
 }
 
 async fn c2_a_past_owner_raises_nothing(env: Env) {
-    let (a, b) = (env.backend().await, env.backend().await);
-    let (mut past, mut present) = (env.claim(&*a, "x", &long()), env.claim(&*b, "x", &long()));
+    let a = env.backend().await;
+    let b = env.backend().await;
+    let mut past = env.claim(&*a, "x", &long());
+    let mut present = env.claim(&*b, "x", &long());
     let old = granted(&mut *past).await;
     env.harness().expire_now(&env.name("x")).await.unwrap();
     assert_eq!(past.raise_fence(above(old, 1_000)).await.unwrap(), None, "C2: raised what nobody holds");
@@ -122,7 +126,8 @@ async fn c3_an_extended_lease_is_that_long(env: Env) {
 async fn c2_no_renewal_takes_from_what_was_confirmed(env: Env) {
     let locker = env.locker().await;
     let options = env.fleeting(AMPLE);
-    let (ttl, lock) = (options.ttl(), env.lock(&locker, "x", options));
+    let ttl = options.ttl();
+    let lock = env.lock(&locker, "x", options);
     let guard = take(&lock).await;
     // Never less than so much later on, whatever is asked for meanwhile.
     let clock = Clock::Boot;
@@ -155,8 +160,10 @@ async fn c2_no_renewal_takes_from_what_was_confirmed(env: Env) {
 }
 
 async fn c2_a_past_owner_extends_nothing(env: Env) {
-    let (a, b) = (env.backend().await, env.backend().await);
-    let (mut past, mut present) = (env.claim(&*a, "x", &long()), env.claim(&*b, "x", &long()));
+    let a = env.backend().await;
+    let b = env.backend().await;
+    let mut past = env.claim(&*a, "x", &long());
+    let mut present = env.claim(&*b, "x", &long());
     granted(&mut *past).await;
     env.harness().expire_now(&env.name("x")).await.unwrap();
     assert!(matches!(past.renew(Some(long().ttl())).await.unwrap(), Pulse::Lost(_)));

@@ -71,7 +71,8 @@ async fn c12_tasks_of_one_process_are_served_in_order(env: Env) {
 }
 
 async fn c12_others_are_served_between_hand_overs(env: Env) {
-    let (inside, outside) = (env.locker().await, env.locker().await);
+    let inside = env.locker().await;
+    let outside = env.locker().await;
     let held = take(&env.lock(&inside, "x", long())).await;
     let last: FencingToken = held.fencing_token();
     let outsider = env.lock(&outside, "x", long());

@@ -63,7 +63,8 @@ async fn handed_over(
 }
 
 async fn c1_a_hand_over_leaves_no_gap(env: Env) {
-    let (a, b) = (env.backend().await, env.backend().await);
+    let a = env.backend().await;
+    let b = env.backend().await;
     let first = spec(&env, "first");
     let mut holder = a.claim(first.clone()).unwrap();
     granted(&mut *holder).await;
@@ -95,7 +96,8 @@ async fn c1_a_hand_over_leaves_no_gap(env: Env) {
 }
 
 async fn c2_the_former_owner_has_no_say_after_a_hand_over(env: Env) {
-    let (a, b) = (env.backend().await, env.backend().await);
+    let a = env.backend().await;
+    let b = env.backend().await;
     let (mut claim, to, old, token) = handed_over(&env, &a).await;
     let seen = b.inspect(&to.name).await.unwrap();
     assert_eq!(seen.holders.len(), 1, "{seen:?}");
@@ -133,8 +135,10 @@ async fn c4_a_hand_over_raises_the_token(env: Env) {
 }
 
 async fn c7_a_hand_over_of_what_was_lost_grants_nothing(env: Env) {
-    let (a, b) = (env.backend().await, env.backend().await);
-    let (mut past, mut present) = (env.claim(&*a, "x", &long()), env.claim(&*b, "x", &long()));
+    let a = env.backend().await;
+    let b = env.backend().await;
+    let mut past = env.claim(&*a, "x", &long());
+    let mut present = env.claim(&*b, "x", &long());
     granted(&mut *past).await;
     env.harness().expire_now(&env.name("x")).await.unwrap();
     let token = granted(&mut *present).await;
@@ -145,7 +149,8 @@ async fn c7_a_hand_over_of_what_was_lost_grants_nothing(env: Env) {
 }
 
 async fn c12_outsiders_go_first_when_they_are_to(env: Env) {
-    let (a, b) = (env.backend().await, env.backend().await);
+    let a = env.backend().await;
+    let b = env.backend().await;
     let mut holder = a.claim(spec(&env, "inside")).unwrap();
     granted(&mut *holder).await;
     // Nobody waits: there is nobody to go first.

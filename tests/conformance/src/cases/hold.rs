@@ -43,12 +43,15 @@ fn ending(ttl: Duration) -> (LockOptions, Duration) {
 
 async fn c3_a_hold_ends_at_its_max_and_is_freed(env: Env) {
     judged(&env, SHORT, async |turn| {
-        let (a, b) = (turn.locker().await, env.locker().await);
+        let a = turn.locker().await;
+        let b = env.locker().await;
         let (options, max_hold) = ending(turn.ttl);
-        let (witness, next) = (Witness::default(), turn.lock(&b, long()));
+        let witness = Witness::default();
+        let next = turn.lock(&b, long());
         let asked = Instant::now();
         let guard = turn.take(&turn.lock(&a, options)).await?;
-        let (mut stay, granted) = (Stay::begin(&guard), Instant::now());
+        let mut stay = Stay::begin(&guard);
+        let granted = Instant::now();
         let waiting = tokio::spawn(async move { next.lock().await.unwrap() });
         let lost = guard.lost();
         while stay.look(&guard) {
@@ -124,8 +127,10 @@ async fn c3_a_warning_comes_before_the_end(env: Env) {
 
 async fn c3_an_extended_hold_lasts_that_long(env: Env) {
     judged(&env, SHORT, async |turn| {
-        let (a, b) = (turn.locker().await, env.locker().await);
-        let (ttl, other) = (turn.ttl, turn.lock(&b, long()));
+        let a = turn.locker().await;
+        let b = env.locker().await;
+        let ttl = turn.ttl;
+        let other = turn.lock(&b, long());
         let guard = turn.take(&turn.lock(&a, turn.fleeting())).await?;
         let asked = Instant::now();
         let left = guard.extend(ttl * 4).await.map_err(loss_of)?;
@@ -169,8 +174,10 @@ async fn c13_what_can_not_be_extended_says_so(env: Env) {
 
 async fn c10_a_leaked_lock_stays_without_its_locker(env: Env) {
     judged(&env, SHORT, async |turn| {
-        let (a, b) = (turn.locker().await, env.locker().await);
-        let (other, lock) = (turn.lock(&b, long()), turn.lock(&a, turn.renewed()));
+        let a = turn.locker().await;
+        let b = env.locker().await;
+        let other = turn.lock(&b, long());
+        let lock = turn.lock(&a, turn.renewed());
         let guard = turn.take(&lock).await?;
         let token = guard.fencing_token();
         let lost = guard.leak();
@@ -190,7 +197,8 @@ async fn c10_a_leaked_lock_stays_without_its_locker(env: Env) {
 }
 
 async fn c7_a_shutdown_frees_what_was_leaked(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let other = env.lock(&b, "x", long());
     let lost = take(&env.lock(&a, "x", long())).await.leak();
     let manual = take(&env.lock(&a, "y", env.unrenewed())).await.leak();
@@ -203,10 +211,13 @@ async fn c7_a_shutdown_frees_what_was_leaked(env: Env) {
 }
 
 async fn c9_a_manual_lock_that_was_leaked_lapses(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (options, other) = (env.fleeting(SHORT), env.lock(&b, "x", long()));
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let options = env.fleeting(SHORT);
+    let other = env.lock(&b, "x", long());
     let ttl = options.ttl();
-    let (asked, lost) = (Instant::now(), leaked(&env, &a, options).await);
+    let asked = Instant::now();
+    let lost = leaked(&env, &a, options).await;
     // Less the margin for drift; on a busy machine the try may come late.
     let early = other.try_lock().await.unwrap();
     assert!(early.is_none() || asked.elapsed() > ttl * 9 / 10, "C9: it was freed early");

@@ -57,7 +57,8 @@ async fn give_all_back(guard: MultiGuard) {
 }
 
 async fn c1_all_names_of_a_set_are_locked(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let all = set(&env, &a, &["c", "a", "b"], long());
     let guard = all.lock().await.unwrap();
     assert!(guard.is_held() && guard.remaining() > Duration::ZERO);
@@ -76,7 +77,8 @@ async fn c1_all_names_of_a_set_are_locked(env: Env) {
 }
 
 async fn c8_a_set_is_all_or_nothing(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let all = set(&env, &a, &["a", "b", "c", "d"], long());
     for busy in ["a", "c", "d"] {
         let held = take(&env.lock(&b, busy, long())).await;
@@ -93,7 +95,8 @@ async fn c8_a_set_is_all_or_nothing(env: Env) {
 }
 
 async fn c8_one_bound_holds_for_the_whole_set(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let bound = env.patience() * 2;
     let all = set(&env, &a, &["a", "b", "c"], long().with_wait(bound));
     let last = take(&env.lock(&b, "c", long())).await;
@@ -163,11 +166,13 @@ async fn c7_a_set_is_given_back_in_reverse(env: Env) {
 
 async fn c3_a_set_is_lost_with_any_of_its_locks(env: Env) {
     judged(&env, SHORT, async |turn| {
-        let (a, b) = (turn.locker().await, env.locker().await);
+        let a = turn.locker().await;
+        let b = env.locker().await;
         let all = set(&env, &a, &["a", "b", "c"], turn.renewed());
         for name in ["a", "b", "c"] {
             let guard = turn.answer(all.lock()).await?;
-            let (lost, token) = (guard.lost(), guard.fencing_token(name).unwrap());
+            let lost = guard.lost();
+            let token = guard.fencing_token(name).unwrap();
             assert_eq!(turn.answer(guard.run(async { 7 })).await?, 7);
             let lock = env.lock(&b, name, long());
             if lock.force_release(token).await.unwrap() == Released::NotHeld {
@@ -197,7 +202,8 @@ async fn c3_a_set_is_lost_with_any_of_its_locks(env: Env) {
 
 async fn c3_a_loss_while_the_set_waits_ends_the_call(env: Env) {
     judged(&env, SHORT, async |turn| {
-        let (a, b) = (turn.locker().await, env.locker().await);
+        let a = turn.locker().await;
+        let b = env.locker().await;
         let busy = take(&env.lock(&b, "c", long())).await;
         let all = set(&env, &a, &["a", "b", "c"], turn.renewed());
         let waiting = tokio::spawn(async move { all.lock().await });
@@ -228,7 +234,8 @@ async fn c3_a_loss_while_the_set_waits_ends_the_call(env: Env) {
 }
 
 async fn c6_a_cancelled_call_for_a_set_leaves_nothing(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let all = set(&env, &a, &["a", "b", "c"], long());
     for busy in ["b", "c"] {
         let held = take(&env.lock(&b, busy, long())).await;
@@ -251,13 +258,15 @@ async fn c1_c6_overlapping_sets_never_lock_each_other_out(env: Env) {
     let stop = Instant::now() + STORM * 2;
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
-        let (locker, witnesses) = (lockers[task % lockers.len()].clone(), Arc::clone(&witnesses));
+        let locker = lockers[task % lockers.len()].clone();
+        let witnesses = Arc::clone(&witnesses);
         tasks.spawn(async move {
             let mut grants = 0;
             // A call that is not cut is granted in the end, however slow the machine is.
             let fewest = if task % 3 == 0 { 0 } else { 2 };
             while grants < fewest || (Instant::now() < stop && grants < 200) {
-                let (size, cut) = (rand::rng().random_range(1..=3), rand::rng().random_range(0..40));
+                let size = rand::rng().random_range(1..=3);
+                let cut = rand::rng().random_range(0..40);
                 let names: Vec<_> = NAMES.sample(&mut rand::rng(), size).copied().collect();
                 let set = locker.mutex_set(&names).unwrap().with_options(long()).unwrap();
                 // A third of the calls is cut, the others wait for as long as it takes.

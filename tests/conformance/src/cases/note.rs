@@ -67,9 +67,11 @@ async fn faulty_locker(env: &Env) -> (Locker, Arc<dyn Link>) {
 }
 
 async fn c2_only_the_present_holder_writes_the_note(env: Env) {
-    let (a, b) = (env.backend().await, env.backend().await);
+    let a = env.backend().await;
+    let b = env.backend().await;
     let name = env.name("x");
-    let (mut first, mut second) = (env.claim(&*a, "x", &long()), env.claim(&*b, "x", &long()));
+    let mut first = env.claim(&*a, "x", &long());
+    let mut second = env.claim(&*b, "x", &long());
     assert_eq!(admin(&*b).note(&name).await.unwrap(), Note::default());
     assert_eq!(first.write_note(&note(1, "early")).await.unwrap(), Noted::NotHeld);
     assert!(attempt(&mut *first).await);
@@ -145,7 +147,9 @@ async fn c5_a_note_whose_reply_is_lost_is_written(env: Env) {
     link.set(Faults::LOST_REPLIES);
     let first = note(1, "one");
     let written = {
-        let (guard, first, name) = (&guard, &first, lock.name());
+        let guard = &guard;
+        let first = &first;
+        let name = lock.name();
         let (outcome, ()) = tokio::join!(within(soon(), "the note", guard.write_note(first)), async {
             eventually(soon(), async || match healthy.note(name).await {
                 Ok(seen) if seen == *first => Ok(()),
@@ -174,7 +178,9 @@ async fn c5_a_note_whose_outcome_is_unknown_is_not_told_as_unwritten(env: Env) {
     let lock = env.lock(&locker, "x", long());
     let guard = take(&lock).await;
     link.set(Faults::LOST_REPLIES);
-    let (guard, name, first) = (&guard, lock.name(), note(1, "one"));
+    let guard = &guard;
+    let name = lock.name();
+    let first = note(1, "one");
     let (outcome, ()) = tokio::join!(within(soon(), "the note", guard.write_note(&first)), async {
         eventually(soon(), async || match healthy.note(name).await {
             Ok(seen) if seen == first => Ok(()),
@@ -228,7 +234,8 @@ async fn c5_a_late_note_does_nothing(env: Env) {
 
 async fn c11_notes_of_two_names_never_meet(env: Env) {
     let locker = env.locker().await;
-    let (long_a, long_b) = ("y".repeat(254) + "a", "y".repeat(254) + "b");
+    let long_a = "y".repeat(254) + "a";
+    let long_b = "y".repeat(254) + "b";
     let names = ["a", "A", "a ", "a:note", "a/note", "{a}", "a%", "\u{1f512}", "a\u{301}", &long_a, &long_b];
     for name in names {
         let guard = take(&env.lock(&locker, name, long())).await;
@@ -286,7 +293,8 @@ const DAYS: Duration = Duration::from_secs(3 * 24 * 3_600);
 
 async fn c14_the_store_tells_the_time(env: Env) {
     let locker = env.locker().await;
-    let (before, here) = (locker.time().await.unwrap(), SystemTime::now());
+    let before = locker.time().await.unwrap();
+    let here = SystemTime::now();
     let apart = before.duration_since(here).unwrap_or_else(|error| error.duration());
     assert!(apart < DAYS, "the store's clock is {apart:?} apart from this machine's");
     env.pause().await;

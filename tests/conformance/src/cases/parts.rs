@@ -52,7 +52,8 @@ async fn leave_behind(lock: &AnyLock, part: &dyn Link) {
 
 async fn c4_tokens_rise_whichever_part_joins_late(env: Env) {
     let locker = env.locker().await;
-    let (lock, mut last) = (env.lock(&locker, "x", options(&env)), FencingToken::new(0));
+    let lock = env.lock(&locker, "x", options(&env));
+    let mut last = FencingToken::new(0);
     let parts = env.harness().parts();
     for _ in 0..2 {
         for part in &parts {
@@ -72,7 +73,8 @@ async fn c4_tokens_rise_whichever_part_joins_late(env: Env) {
 
 /// One part answers after the grant; then each of the others in turn does not answer an observer.
 async fn c14_no_other_token_is_shown_while_a_part_is_late_or_silent(env: Env) {
-    let (locker, observer) = (env.locker().await, env.locker().await);
+    let locker = env.locker().await;
+    let observer = env.locker().await;
     let lock = env.lock(&locker, "x", options(&env));
     let watch = env.lock(&observer, "x", options(&env));
     let parts = env.harness().parts();
@@ -94,7 +96,8 @@ async fn c14_no_other_token_is_shown_while_a_part_is_late_or_silent(env: Env) {
 }
 
 async fn c14_a_held_lock_is_never_called_free_while_a_part_is_silent(env: Env) {
-    let (locker, observer) = (env.locker().await, env.locker().await);
+    let locker = env.locker().await;
+    let observer = env.locker().await;
     let lock = env.lock(&locker, "x", options(&env));
     let watch = env.lock(&observer, "x", options(&env));
     let parts = env.harness().parts();
@@ -120,7 +123,8 @@ async fn c14_a_held_lock_is_never_called_free_while_a_part_is_silent(env: Env) {
 }
 
 async fn c14_election_a_leader_has_one_term_whichever_part_is_silent(env: Env) {
-    let (locker, observer) = (env.locker().await, env.locker().await);
+    let locker = env.locker().await;
+    let observer = env.locker().await;
     let parts = env.harness().parts();
     let late = parts.last().expect("a store with parts");
     leave_behind(&env.lock(&locker, "y", options(&env)), late.as_ref()).await;

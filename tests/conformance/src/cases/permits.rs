@@ -53,7 +53,8 @@ fn mode(count: u32) -> Mode {
 }
 
 async fn c1_permits_add_up_to_the_limit(env: Env) {
-    let (a, b) = (semaphore(&env, long()).await, semaphore(&env, long()).await);
+    let a = semaphore(&env, long()).await;
+    let b = semaphore(&env, long()).await;
     let two = a.try_acquire_many(2).await.unwrap().expect("3 are free");
     assert_eq!(two.mode(), mode(2));
     assert!(b.try_acquire_many(2).await.unwrap().is_none(), "C1: 4 of 3 permits");
@@ -89,8 +90,10 @@ async fn c1_a_storm_on_permits_never_exceeds_the_limit(env: Env) {
 
 async fn c2_one_permits_release_leaves_the_others(env: Env) {
     let semaphore = semaphore(&env, long()).await;
-    let (one, two) = (semaphore.try_acquire().await, semaphore.try_acquire_many(2).await);
-    let (one, two) = (one.unwrap().unwrap(), two.unwrap().unwrap());
+    let one = semaphore.try_acquire().await;
+    let two = semaphore.try_acquire_many(2).await;
+    let one = one.unwrap().unwrap();
+    let two = two.unwrap().unwrap();
     assert_eq!(one.release().await.unwrap(), Released::Freed);
     assert!(semaphore.try_acquire_many(2).await.unwrap().is_none(), "C2: a release gave too much back");
     two.renew().await.unwrap();
@@ -98,7 +101,8 @@ async fn c2_one_permits_release_leaves_the_others(env: Env) {
 }
 
 async fn c4_no_two_permits_share_a_token(env: Env) {
-    let (a, b) = (semaphore(&env, long()).await, semaphore(&env, long()).await);
+    let a = semaphore(&env, long()).await;
+    let b = semaphore(&env, long()).await;
     let mut seen = BTreeSet::new();
     for _ in 0..5 {
         let guards = [a.try_acquire().await, b.try_acquire().await, a.try_acquire().await]
@@ -129,7 +133,8 @@ async fn c5_a_permits_lost_reply_same_token(env: Env) {
 }
 
 async fn c8_a_waiter_gets_a_permit_that_comes_back(env: Env) {
-    let (a, b) = (semaphore(&env, long()).await, semaphore(&env, long()).await);
+    let a = semaphore(&env, long()).await;
+    let b = semaphore(&env, long()).await;
     let [one, other] =
         [a.try_acquire().await, a.try_acquire_many(2).await].map(|guard| guard.unwrap().unwrap());
     let waiting = tokio::spawn(async move { b.acquire_many(LIMIT).await });
@@ -142,7 +147,8 @@ async fn c8_a_waiter_gets_a_permit_that_comes_back(env: Env) {
 }
 
 async fn c9_a_dead_permit_frees_within_its_lease(env: Env) {
-    let (semaphore, short) = (semaphore(&env, long()).await, env.fleeting(SHORT));
+    let semaphore = semaphore(&env, long()).await;
+    let short = env.fleeting(SHORT);
     let ttl = short.ttl();
     dead_grant(&env, "x", short, mode(2)).await;
     let live = semaphore.try_acquire().await.unwrap().unwrap();
@@ -167,8 +173,8 @@ async fn c13_impossible_permits_are_refused(env: Env) {
 }
 
 async fn c13_a_mismatch_of_limits_is_an_error(env: Env) {
-    let (right, wrong) =
-        (semaphore(&env, long()).await, env.locker().await.semaphore("x", LIMIT + 1).unwrap());
+    let right = semaphore(&env, long()).await;
+    let wrong = env.locker().await.semaphore("x", LIMIT + 1).unwrap();
     let held = right.try_acquire().await.unwrap().unwrap();
     let error = wrong.try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error:?}");

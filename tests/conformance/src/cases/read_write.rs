@@ -48,7 +48,8 @@ async fn rw(env: &Env, options: LockOptions) -> RwLock {
 }
 
 async fn c1_readers_share_and_exclude_the_writer(env: Env) {
-    let (a, b) = (rw(&env, long()).await, rw(&env, long()).await);
+    let a = rw(&env, long()).await;
+    let b = rw(&env, long()).await;
     let readers = [a.try_read().await, a.try_read().await, b.try_read().await].map(|r| r.unwrap().unwrap());
     assert!(b.try_write().await.unwrap().is_none(), "C1: a writer beside readers");
     assert!(a.try_write().await.unwrap().is_none(), "C1: a writer beside readers");
@@ -86,8 +87,10 @@ async fn c1_a_storm_of_readers_and_writers_never_overlaps(env: Env) {
 }
 
 async fn c2_one_readers_release_leaves_the_others(env: Env) {
-    let (a, b) = (rw(&env, long()).await, rw(&env, long()).await);
-    let (first, second) = (a.try_read().await.unwrap().unwrap(), b.try_read().await.unwrap().unwrap());
+    let a = rw(&env, long()).await;
+    let b = rw(&env, long()).await;
+    let first = a.try_read().await.unwrap().unwrap();
+    let second = b.try_read().await.unwrap().unwrap();
     assert_eq!(first.release().await.unwrap(), Released::Freed);
     assert!(a.try_write().await.unwrap().is_none(), "C2: one reader freed another one's hold");
     second.renew().await.unwrap();
@@ -116,8 +119,8 @@ async fn c4_a_readers_token_lies_between_its_writers(env: Env) {
 
 async fn c5_a_readers_lost_reply_same_token(env: Env) {
     let (locker, link) = env.faulty_locker().await;
-    let (lock, healthy) =
-        (locker.rw_lock("x").unwrap().with_options(long()).unwrap(), rw(&env, long()).await);
+    let lock = locker.rw_lock("x").unwrap().with_options(long()).unwrap();
+    let healthy = rw(&env, long()).await;
     give_back(healthy.try_read().await.unwrap().unwrap()).await;
     let attempt = async move { lock.read().await };
     let guard = granted_by_a_retry(&*link, attempt, async || healthy.inspect().await).await;
@@ -126,7 +129,8 @@ async fn c5_a_readers_lost_reply_same_token(env: Env) {
 }
 
 async fn c8_a_writer_gets_it_after_the_last_reader(env: Env) {
-    let (a, b) = (rw(&env, long()).await, rw(&env, long()).await);
+    let a = rw(&env, long()).await;
+    let b = rw(&env, long()).await;
     let readers = [a.try_read().await.unwrap().unwrap(), a.try_read().await.unwrap().unwrap()];
     let waiting = tokio::spawn(async move { b.write().await });
     for reader in readers {
@@ -146,7 +150,8 @@ async fn c8_a_writer_gets_it_after_the_last_reader(env: Env) {
 
 async fn c9_a_dead_reader_frees_within_its_lease(env: Env) {
     let short = env.fleeting(SHORT);
-    let (a, b) = (rw(&env, long()).await, rw(&env, long()).await);
+    let a = rw(&env, long()).await;
+    let b = rw(&env, long()).await;
     let ttl = short.ttl();
     dead_grant(&env, "x", short, Mode::Shared).await;
     let live = a.try_read().await.unwrap().unwrap();
@@ -167,7 +172,8 @@ async fn c10_a_live_reader_keeps_it_for_many_leases(env: Env) {
     judged(&env, SHORT, async |turn| {
         let lock =
             |locker: Locker, options| locker.rw_lock(&turn.name).unwrap().with_options(options).unwrap();
-        let (a, b) = (lock(turn.locker().await, turn.renewed()), lock(env.locker().await, long()));
+        let a = lock(turn.locker().await, turn.renewed());
+        let b = lock(env.locker().await, long());
         env.will_be_free(a.name());
         let first = turn.answer(a.try_read()).await?.unwrap();
         let readers = [first, turn.answer(a.try_read()).await?.unwrap()];
@@ -184,7 +190,8 @@ async fn c10_a_live_reader_keeps_it_for_many_leases(env: Env) {
 }
 
 async fn c12_writers_are_not_starved(env: Env) {
-    let (a, b) = (rw(&env, long()).await, rw(&env, long()).await);
+    let a = rw(&env, long()).await;
+    let b = rw(&env, long()).await;
     let mut guard = a.read().await.unwrap();
     let readers = tokio::spawn(async move {
         loop {

@@ -72,10 +72,12 @@ async fn c2_an_owner_takes_it_again_without_a_request(env: Env) {
 }
 
 async fn c1_a_reentrant_lock_excludes_all_others(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
+    let a = env.locker().await;
+    let b = env.locker().await;
     let owner = a.owner();
     let lock = mutex(&env, &owner, "x", long());
-    let (first, second) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+    let first = lock.lock().await.unwrap();
+    let second = lock.lock().await.unwrap();
     let taken = async |locker: &Locker| {
         let other = mutex(&env, &locker.owner(), "x", long());
         assert!(other.try_lock().await.unwrap().is_none(), "C1: another owner");
@@ -95,10 +97,13 @@ async fn c1_a_reentrant_lock_excludes_all_others(env: Env) {
 
 async fn c3_a_lost_hold_is_not_taken_again_under_its_guards(env: Env) {
     judged(&env, SHORT, async |turn| {
-        let (a, b) = (turn.locker().await, env.locker().await);
+        let a = turn.locker().await;
+        let b = env.locker().await;
         let lock = mutex(&env, &a.owner(), &turn.name, turn.renewed());
-        let (first, second) = (turn.answer(lock.lock()).await?, turn.answer(lock.lock()).await?);
-        let (token, operator) = (first.fencing_token(), turn.lock(&b, long()));
+        let first = turn.answer(lock.lock()).await?;
+        let second = turn.answer(lock.lock()).await?;
+        let token = first.fencing_token();
+        let operator = turn.lock(&b, long());
         if operator.force_release(token).await.unwrap() == Released::NotHeld {
             return Err("C10: it was lost by itself".to_owned());
         }
@@ -128,7 +133,8 @@ async fn c8_of_two_calls_of_an_owner_one_asks_the_store(env: Env) {
     // Both have asked before the store answers.
     let both = async { tokio::join!(biased; lock.lock(), lock.lock(), async { line.heal() }) };
     let (first, second, ()) = within(soon(), "both grants", both).await;
-    let (first, second) = (first.unwrap(), second.unwrap());
+    let first = first.unwrap();
+    let second = second.unwrap();
     assert_eq!(first.fencing_token(), second.fencing_token());
     let owners: Vec<_> = line.take_calls().iter().filter_map(|call| call.owner).collect();
     assert!(owners.windows(2).all(|pair| pair[0] == pair[1]), "two claims: {owners:?}");
@@ -137,8 +143,10 @@ async fn c8_of_two_calls_of_an_owner_one_asks_the_store(env: Env) {
 }
 
 async fn c6_a_cancelled_call_of_an_owner_leaves_the_others_going(env: Env) {
-    let (a, b) = (env.locker().await, env.locker().await);
-    let (owner, busy) = (a.owner(), take(&env.lock(&b, "x", long())).await);
+    let a = env.locker().await;
+    let b = env.locker().await;
+    let owner = a.owner();
+    let busy = take(&env.lock(&b, "x", long())).await;
     let call = || {
         let lock = mutex(&env, &owner, "x", long());
         tokio::spawn(async move { lock.lock().await.unwrap() })
@@ -172,9 +180,11 @@ async fn c1_c6_owners_under_cancellations_exclude_each_other(env: Env) {
     let owners: Vec<_> = (0..OWNERS).map(|_| locker.owner()).collect();
     // How many guards of each owner are in.
     let inside: Arc<[AtomicUsize; OWNERS]> = Arc::default();
-    let (stop, mut tasks) = (std::time::Instant::now() + STORM, JoinSet::new());
+    let stop = std::time::Instant::now() + STORM;
+    let mut tasks = JoinSet::new();
     for task in 0..12_usize {
-        let (me, inside) = (task % OWNERS, Arc::clone(&inside));
+        let me = task % OWNERS;
+        let inside = Arc::clone(&inside);
         let lock = mutex(&env, &owners[me], "x", long());
         tasks.spawn(async move {
             let mut grants = 0_usize;

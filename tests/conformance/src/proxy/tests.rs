@@ -191,7 +191,8 @@ async fn delivers_a_request_after_its_client_is_gone() {
 
 #[tokio::test]
 async fn a_client_that_ended_its_requests_before_it_is_cut_off_is_no_trouble() {
-    let (front, back) = (listener().await, listener().await);
+    let front = listener().await;
+    let back = listener().await;
     let (state, seen) = watch::channel(State::default());
     let mut client = TcpStream::connect(front.local_addr().unwrap()).await.unwrap();
     let (proxied, _) = front.accept().await.unwrap();

@@ -44,7 +44,8 @@ impl Store for SlowStore {
     }
 
     async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
-        let (memory, lines) = (MemoryStore::new().open().await?, Arc::<Mutex<Vec<Arc<Line>>>>::default());
+        let memory = MemoryStore::new().open().await?;
+        let lines = Arc::<Mutex<Vec<Arc<Line>>>>::default();
         let stalls = match self.0 {
             Slowness::Always(_) => None,
             Slowness::NowAndThen(length) => Some(tokio::spawn(stall(Arc::clone(&lines), length))),

@@ -68,9 +68,11 @@ struct Cost {
 async fn crowd(store: &Store, locker: &Locker, hold: Duration) -> Result<Cost, Failed> {
     // Connections, and whatever else is made once, are not counted.
     grants(locker, hold, Duration::ZERO).await?;
-    let (before, start) = (store.requests().await?, Instant::now());
+    let before = store.requests().await?;
+    let start = Instant::now();
     let grants = grants(locker, hold, COUNTED).await?;
-    let (elapsed, requests) = (start.elapsed(), store.requests().await? - before);
+    let elapsed = start.elapsed();
+    let requests = store.requests().await? - before;
     let [grants, requests] = [grants, requests].map(|count| f64::from(u32::try_from(count).unwrap()));
     Ok(Cost { per_grant: requests / grants, rate: grants / elapsed.as_secs_f64() })
 }
@@ -80,7 +82,8 @@ async fn grants(locker: &Locker, hold: Duration, time: Duration) -> Result<u64, 
     let stop = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
-        let (mutex, stop) = (locker.mutex("a")?, Arc::clone(&stop));
+        let mutex = locker.mutex("a")?;
+        let stop = Arc::clone(&stop);
         tasks.spawn(async move {
             let mut grants = 0_u64;
             while grants == 0 || !stop.load(Relaxed) {

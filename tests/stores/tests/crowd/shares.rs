@@ -67,7 +67,8 @@ pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), F
         .iter()
         .map(|begins| begins.iter().filter(|from| (ready..end).contains(*from)).count())
         .collect();
-    let (fewest, largest) = (*shares.iter().min().unwrap(), *shares.iter().max().unwrap());
+    let fewest = *shares.iter().min().unwrap();
+    let largest = *shares.iter().max().unwrap();
     let seconds = Duration::from_nanos(end.saturating_sub(ready)).as_secs_f64();
     let [fewest_f, largest_f, all_f] = [fewest, largest, shares.iter().sum()].map(float);
     let unequal = largest_f / fewest_f.max(1.0);

@@ -150,7 +150,8 @@ async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<(), Fa
         fault += 1;
         last = now();
         let strikes = |kind: &str| {
-            let (kind, target) = (kind.to_owned(), "the leader".to_owned());
+            let kind = kind.to_owned();
+            let target = "the leader".to_owned();
             director
                 .write_at(last, Event::Strikes { fault, kind, target, victim: Some(number), weakens: None });
         };

@@ -46,7 +46,8 @@ impl World {
 
     /// Waits until each service has had each lock once more and once again, or something is wrong.
     async fn go_on(&self) {
-        let (before, start) = (self.counts(), Instant::now());
+        let before = self.counts();
+        let start = Instant::now();
         let behind = |now: [[usize; NAMES.len()]; SERVICES]| {
             let mut pairs = now.iter().flatten().zip(before.iter().flatten());
             pairs.any(|(now, before)| *now < before + TURNS)

@@ -14,8 +14,10 @@ use self::{
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_a_fleet_moves_from_redis_to_mariadb_and_back() {
-    let (redis, mariadb) = (redis(), mariadb());
-    let (old, new) = (redis.url(), mariadb.url());
+    let redis = redis();
+    let mariadb = mariadb();
+    let old = redis.url();
+    let new = mariadb.url();
     // Without a raise, the new store's tokens are below.
     raised(&old, AHEAD).await;
     let both = all_of(&[&new, &old]);
@@ -24,28 +26,36 @@ async fn c1_c4_a_fleet_moves_from_redis_to_mariadb_and_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_a_fleet_moves_from_a_folder_to_redis() {
-    let (folder, redis) = (tempfile::tempdir().unwrap(), redis());
-    let (old, new) = (format!("file://{}", folder.path().display()), redis.url());
+    let folder = tempfile::tempdir().unwrap();
+    let redis = redis();
+    let old = format!("file://{}", folder.path().display());
+    let new = redis.url();
     raised(&old, AHEAD).await;
     roll(&[&old, &all_of(&[&new, &old]), &new]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_a_fleet_moves_to_zookeeper_and_back() {
-    let (redis, zookeeper) = (redis(), zookeeper());
-    let (old, new) = (redis.url(), zookeeper.url());
+    let redis = redis();
+    let zookeeper = zookeeper();
+    let old = redis.url();
+    let new = zookeeper.url();
     raised(&old, AHEAD).await;
     let based = with_base(&new, base_of_the_page());
-    let (both, leading) = (all_of(&[&new, &old]), all_of(&[&based, &old]));
+    let both = all_of(&[&new, &old]);
+    let leading = all_of(&[&based, &old]);
     roll(&[&old, &both, &leading, &based, &leading, &both, &old]).await;
 }
 
 /// The base of the whole locker stays beside the members, and goes into the new store's in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_a_fleet_that_has_a_base_moves_to_zookeeper_with_the_sum() {
-    let (redis, zookeeper) = (redis(), zookeeper());
-    let (own, base) = (4_000_000_000_000_000, base_of_the_page());
-    let (old, new) = (redis.url(), zookeeper.url());
+    let redis = redis();
+    let zookeeper = zookeeper();
+    let own = 4_000_000_000_000_000;
+    let base = base_of_the_page();
+    let old = redis.url();
+    let new = zookeeper.url();
     let both = with_base(&all_of(&[&new, &old]), own);
     let leading = with_base(&all_of(&[&with_base(&new, base), &old]), own);
     roll(&[&with_base(&old, own), &both, &leading, &with_base(&new, own + base)]).await;
@@ -53,10 +63,13 @@ async fn c1_c4_a_fleet_that_has_a_base_moves_to_zookeeper_with_the_sum() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_a_fleet_that_stops_takes_a_base_along() {
-    let (redis, zookeeper) = (redis(), zookeeper());
+    let redis = redis();
+    let zookeeper = zookeeper();
     let base = base_of_the_page();
     let mut last = FencingToken::new(0);
-    let (old, new, back) = (redis.url(), with_base(&zookeeper.url(), base), with_base(&redis.url(), base));
+    let old = redis.url();
+    let new = with_base(&zookeeper.url(), base);
+    let back = with_base(&redis.url(), base);
     for url in [&old, &new, &back] {
         last = stop_over(url, last).await;
     }
@@ -89,8 +102,10 @@ async fn stop_over(url: &str, mut last: FencingToken) -> FencingToken {
 /// What the page warns of: a token that was raised above the clock is in the old store's record only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_tokens_fall_if_the_old_store_forgets_while_they_are_ahead_of_its_clock() {
-    let (redis, zookeeper) = (redis(), zookeeper());
-    let (old, new) = (redis.url(), with_base(&zookeeper.url(), base_of_the_page()));
+    let redis = redis();
+    let zookeeper = zookeeper();
+    let old = redis.url();
+    let new = with_base(&zookeeper.url(), base_of_the_page());
     let last = stop_over(&all_of(&[&new, &old]), FencingToken::new(0)).await;
     let last = stop_over(&all_of(&[&zookeeper.url(), &old]), last).await;
     redis.ask(["FLUSHALL"]).unwrap();
@@ -104,7 +119,8 @@ async fn c4_tokens_fall_if_the_old_store_forgets_while_they_are_ahead_of_its_clo
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c13_a_base_below_the_old_stores_tokens_is_refused_and_nothing_is_left() {
-    let (redis, zookeeper) = (redis(), zookeeper());
+    let redis = redis();
+    let zookeeper = zookeeper();
     let low = format!("{}?token_base=1000", zookeeper.url());
     let leading = lockkit::connect(&all_of(&[&low, &redis.url()])).await.unwrap();
     let error = leading.mutex(NAMES[0]).unwrap().try_lock().await.unwrap_err();
@@ -130,7 +146,8 @@ async fn c13_a_base_below_the_old_stores_tokens_is_refused_and_nothing_is_left()
 /// The fleet of these tests would see it: each neighbour in a move has to share a store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_without_the_step_in_between_both_stores_grant() {
-    let (redis, mariadb) = (redis(), mariadb());
+    let redis = redis();
+    let mariadb = mariadb();
     let old = lockkit::connect(&redis.url()).await.unwrap();
     let new = lockkit::connect(&mariadb.url()).await.unwrap();
     let both = lockkit::connect(&all_of(&[&mariadb.url(), &redis.url()])).await.unwrap();

@@ -37,7 +37,8 @@ fn spawn_waiter(
 #[tokio::test]
 async fn c1_a_step_forward_frees_early_and_a_holder_is_told_at_its_next_renewal() {
     let server = start();
-    let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
+    let first = connect(&server.url()).await;
+    let second = connect(&server.url()).await;
     let mut holds = Vec::new();
     for mode in MODES {
         for (name, options) in [("renewed", with_ttl(TTL)), ("not renewed", not_renewed(TTL))] {
@@ -114,7 +115,8 @@ async fn c9_a_step_back_keeps_a_dead_holders_lock_for_as_much_longer() {
 #[tokio::test]
 async fn c8_a_step_back_hangs_no_waiter_and_loses_no_live_holder() {
     let server = start();
-    let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
+    let first = connect(&server.url()).await;
+    let second = connect(&server.url()).await;
     for mode in MODES {
         let held = mode.lock(&first, "a", with_ttl(TTL)).await.unwrap();
         let mut last = held.fencing_token();
@@ -206,7 +208,8 @@ async fn c5_what_was_under_way_at_a_step_back_may_come_late_and_is_taken_back() 
         proxy.reset_clients(late);
         proxy.heal();
         assert!(attempt.await.unwrap().unwrap_err().is_outcome_unknown());
-        let (start, mut applied) = (Instant::now(), false);
+        let start = Instant::now();
+        let mut applied = false;
         while start.elapsed() < late * 2 {
             applied |= has_key(&server, &lock_key(name));
             sleep(Duration::from_millis(2)).await;
@@ -224,12 +227,14 @@ async fn c3_a_hand_over_across_a_step_is_not_believed_without_asking() {
     let window = Duration::from_secs(300);
     let options = with_ttl(window * 12).with_op_timeout(window);
     let server = start();
-    let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
+    let first = connect(&server.url()).await;
+    let second = connect(&server.url()).await;
     let directions = [None, Some(ClockDirection::Forward), Some(ClockDirection::Back)];
     for mode in MODES {
         for direction in directions {
             let held = mode.lock(&first, "a", options.clone()).await.unwrap();
-            let (locker, wanted) = (second.clone(), options.clone());
+            let locker = second.clone();
+            let wanted = options.clone();
             let waiter = tokio::spawn(async move {
                 let guard = mode.lock(&locker, "a", wanted).await.unwrap();
                 (guard.remaining(), guard)

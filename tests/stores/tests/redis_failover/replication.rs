@@ -61,7 +61,8 @@ impl Pair {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_a_failover_that_loses_a_lock_grants_it_again_and_the_token_stops_the_first_holder() {
     let mut pair = Pair::start(RedisOptions::default()).await;
-    let (first, register) = (connect(&pair.primary.url()).await, Register::default());
+    let first = connect(&pair.primary.url()).await;
+    let register = Register::default();
     assert!(pair.confirms_within(SOON).await);
     pair.cut_off();
     let stale = Mode::Mutex.lock(&first, "a", with_ttl(TTL)).await.unwrap();
@@ -120,7 +121,8 @@ async fn c4_a_new_primary_whose_clock_is_behind_loses_the_order_of_tokens_with_t
     assert!(pair.confirms_within(SOON).await);
     pair.cut_off();
     let lost = Mode::Mutex.lock(&first, "lost", with_ttl(TTL)).await.unwrap();
-    let (known_token, lost_token) = (known.fencing_token(), lost.fencing_token());
+    let known_token = known.fencing_token();
+    let lost_token = lost.fencing_token();
     assert_eq!(known.release().await.unwrap(), Released::Freed);
     pair.fail_over();
 

@@ -11,7 +11,8 @@ const TTL: Duration = Duration::from_secs(30);
 
 /// What a try finds after the server was killed and started again under a holder.
 async fn restart_under_a_holder(mut server: RedisServer, expect_kept: bool) {
-    let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
+    let first = connect(&server.url()).await;
+    let second = connect(&server.url()).await;
     for mode in MODES {
         let held = mode.lock(&first, "a", with_ttl(TTL)).await.unwrap();
         server.restart().unwrap();

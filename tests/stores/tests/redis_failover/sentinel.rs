@@ -71,8 +71,10 @@ impl Scene {
         let group = block_in_place(|| {
             SentinelGroup::start_with(SentinelOptions::default().with_down_after(DOWN_AFTER)).unwrap()
         });
-        let (holder, waiter) = (connect(&group.url()).await, connect(&group.url()).await);
-        let (mut long, mut short) = (Vec::new(), Vec::new());
+        let holder = connect(&group.url()).await;
+        let waiter = connect(&group.url()).await;
+        let mut long = Vec::new();
+        let mut short = Vec::new();
         for index in 0..NAMES {
             long.push(hold(&holder, &format!("long {index}"), LONG).await);
             short.push(hold(&holder, &format!("short {index}"), SHORT).await);
@@ -113,7 +115,8 @@ struct Traffic {
 
 impl Traffic {
     fn start(locker: &Locker) -> Self {
-        let (done, granted) = (Arc::<AtomicBool>::default(), Arc::<Mutex<_>>::default());
+        let done = Arc::<AtomicBool>::default();
+        let granted = Arc::<Mutex<_>>::default();
         let user = |index| try_on(locker.clone(), index, Arc::clone(&done), Arc::clone(&granted));
         let tasks = (0..NAMES).map(|index| tokio::spawn(user(index))).collect();
         Self { done, granted, tasks }
@@ -139,7 +142,8 @@ impl Traffic {
 }
 
 async fn try_on(locker: Locker, index: usize, done: Arc<AtomicBool>, granted: Arc<Mutex<Vec<Instant>>>) {
-    let (name, mut last) = (format!("tried {index}"), None);
+    let name = format!("tried {index}");
+    let mut last = None;
     while !done.load(SeqCst) {
         match Mode::Mutex.try_lock(&locker, &name, with_ttl(BRIEF)).await {
             Ok(Some(guard)) => {

@@ -88,7 +88,8 @@ pub(crate) fn not_renewed(ttl: Duration) -> LockOptions {
 
 /// A holder that dies: the lock is in the store, and nobody looks after it any more.
 pub(crate) fn die_holding(url: &str, mode: Mode, name: &str, options: LockOptions) -> FencingToken {
-    let (url, name) = (url.to_owned(), name.to_owned());
+    let url = url.to_owned();
+    let name = name.to_owned();
     let life = thread::spawn(move || {
         Runtime::new().unwrap().block_on(async {
             let guard = mode.lock(&connect(&url).await, &name, options).await.unwrap();

@@ -66,7 +66,8 @@ impl SqlStore {
                     Ok::<_, BoxError>(descriptor)
                 })?;
                 let name = format!("{name}{suffix}");
-                let (place, spare) = (place.clone(), spare.clone());
+                let place = place.clone();
+                let spare = spare.clone();
                 stores.push(Self { name, place, strategy, strict, descriptor, flavor, spare });
             }
         }

@@ -81,7 +81,8 @@ impl RedisStore {
     pub(crate) fn start_topologies() -> Result<[Self; 2], BoxError> {
         let group = SentinelGroup::start_with(SentinelOptions::default().with_down_after(NEVER))?;
         let cluster = RedisCluster::start_with(RedisClusterOptions::default().with_node_timeout(SETTLED))?;
-        let (at_sentinels, at_nodes) = (group.url(), cluster.url());
+        let at_sentinels = group.url();
+        let at_nodes = cluster.url();
         Ok([
             Self::on("redis-sentinel", at_sentinels, None, Some(Topology::Sentinel(group)))?,
             Self::on("redis-cluster", at_nodes, None, Some(Topology::Cluster(cluster)))?,

@@ -114,7 +114,8 @@ impl Store for ZooKeeperStore {
             let host = Address::parse(&server.url(), PORT)?.host;
             Ok(Place { host, server: Shared::new(Some(server)) })
         })?;
-        let (name, parameters) = (self.name, self.parameters);
+        let name = self.name;
+        let parameters = self.parameters;
         let descriptor = self.descriptor.clone();
         Ok(Some(Arc::new(Self { name, parameters, descriptor, place, spare: Spare::default() })))
     }
@@ -189,7 +190,8 @@ impl Harness for ZooKeeperHarness {
         let backend = connect(self.host, &self.prefix, self.parameters).await?;
         let held = backend.inspect(name).await?.holders;
         backend.close().await?;
-        let (admin, folder) = (admin(self.host).await?, self.folder(name));
+        let admin = admin(self.host).await?;
+        let folder = self.folder(name);
         for child in admin.list_children(&folder).await? {
             let path = format!("{folder}/{child}");
             let Some(stat) = admin.check_stat(&path).await? else { continue };
@@ -215,7 +217,8 @@ impl Harness for ZooKeeperHarness {
             }
         }
         if self.server.are_ours() {
-            let (ours, watched) = (format!("/{}", self.prefix), self.server.lock()?.four_letter("wchp")?);
+            let ours = format!("/{}", self.prefix);
+            let watched = self.server.lock()?.four_letter("wchp")?;
             let watched = watched.lines().filter(|line| line.starts_with(&ours));
             leaks.extend(watched.map(|node| format!("a watch on {node}")));
         }
@@ -243,7 +246,8 @@ impl Harness for ZooKeeperHarness {
     }
 
     async fn foreign_lock(&self, name: &LockName, _ttl: Duration) -> Result<(), BoxError> {
-        let (admin, folder) = (admin(self.host).await?, self.folder(name));
+        let admin = admin(self.host).await?;
+        let folder = self.folder(name);
         let marker = match name.kind() {
             // Curator's LeaderSelector is such a mutex.
             Kind::Election | Kind::Mutex => "lock-",

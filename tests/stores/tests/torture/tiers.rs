@@ -52,7 +52,8 @@ fn round(seed: u64, span: Duration, folder: PathBuf) -> Round {
     workload.prefix = format!(" tor/{{ture}}%2F*?'\\é {seed}");
     // One that a busy machine can't be the end of: who loses it without a fault was not renewed.
     workload.ttls.push(Duration::from_secs(4));
-    let (calm, pause) = (Duration::from_secs(3), Duration::from_millis(700));
+    let calm = Duration::from_secs(3);
+    let pause = Duration::from_millis(700);
     Round { seed, span, calm, workload, only: Vec::new(), pause, slack: slack(), folder }
 }
 
@@ -99,7 +100,8 @@ fn least_grants(round: &Round) -> u64 {
 
 /// What the rounds on one store lack: as in the first tier, but for what was not asked for.
 fn lacks(total: &Total) -> Vec<String> {
-    let (figures, rounds) = (&total.figures, u64::from(total.rounds));
+    let figures = &total.figures;
+    let rounds = u64::from(total.rounds);
     let least = least_grants(&round(0, MIDDLE, PathBuf::new()));
     let mut lacks: Vec<_> = total.error.iter().map(|error| format!("it could not go on: {error}")).collect();
     if figures.grants <= least * rounds || figures.accepted <= LEAST_WRITES * rounds {
@@ -117,7 +119,8 @@ fn told(outcome: &Outcome) -> String {
         "{} grants, {} losses, {} writes accepted and {} refused, faults {:?}",
         figures.grants, figures.losses, figures.accepted, figures.refused, figures.faults
     );
-    let (missing, skipped) = (outcome.missing(), &outcome.skipped);
+    let missing = outcome.missing();
+    let skipped = &outcome.skipped;
     text.push_str(&format!("\nnever done: {missing:?}; no time for: {skipped:?}"));
     if let Some(error) = &outcome.error {
         text.push_str(&format!("\nit proves nothing: {error}"));
@@ -147,14 +150,17 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, Failed> {
     println!("seed {seed}, {} stores, {lanes} at a time", places.len());
     let time = Duration::try_from_secs_f64(cli.hours.unwrap_or(0.0) * 3600.0)?;
     let share = time * u32::try_from(lanes)? / u32::try_from(places.len())?;
-    let (start, waiting, done) = (Instant::now(), Mutex::new(VecDeque::from(places)), Mutex::new(Vec::new()));
+    let start = Instant::now();
+    let waiting = Mutex::new(VecDeque::from(places));
+    let done = Mutex::new(Vec::new());
     let lane = || {
         loop {
             let Some(place) = locked(&waiting).pop_front() else { break };
             let result = on_one(place, seed, share, cli);
             let line = match &result {
                 Ok(total) => {
-                    let (grants, broken) = (total.figures.grants, total.violations.len());
+                    let grants = total.figures.grants;
+                    let broken = total.violations.len();
                     format!("{grants} grants, {broken} broken promises. {}", lacks(total).join("; "))
                 }
                 Err(error) => error.message().unwrap_or("it failed").to_owned(),

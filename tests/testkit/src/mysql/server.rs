@@ -287,7 +287,8 @@ fn listen(
 
 /// Starts a server on the data in `folder/data`, and waits until it answers.
 pub(super) fn launch(program: &SqlProgram, folder: &Path, arguments: &[OsString]) -> Result<Leashed> {
-    let (socket, pid) = (socket(folder), folder.join("sql.pid"));
+    let socket = socket(folder);
+    let pid = folder.join("sql.pid");
     // A killed server leaves these, with a process id in them that may be somebody else's by now.
     for left in [&socket, &folder.join("sql.sock.lock"), &pid] {
         let _ = fs::remove_file(left);

@@ -32,7 +32,8 @@ pub(super) fn copy_to(program: &SqlProgram, folder: &Path) -> Result<()> {
 
 /// One statement a line: that is what the servers read from a file.
 fn users() -> String {
-    let ((user, password), (admin, admin_password)) = (USER, ADMIN);
+    let (user, password) = USER;
+    let (admin, admin_password) = ADMIN;
     [
         // They come with an empty folder, and a user from there takes precedence over one from anywhere.
         "DROP USER IF EXISTS root@localhost, mysql@localhost;".to_owned(),
@@ -51,7 +52,8 @@ fn get(program: &SqlProgram) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     (users(), server::fixed_arguments(program.flavor), &program.path).hash(&mut hasher);
     let key = format!("{}-{}-{:016x}", program.flavor, program.version, hasher.finish());
-    let (template, unfinished) = (folder.join(&key), folder.join(format!("{key}.unfinished")));
+    let template = folder.join(&key);
+    let unfinished = folder.join(format!("{key}.unfinished"));
     if template.is_dir() {
         return Ok(template);
     }

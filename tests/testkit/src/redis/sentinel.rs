@@ -281,7 +281,9 @@ fn sentinel_config(
             .map(|replica| format!("sentinel known-replica {SERVICE} {} {}", replica.ip(), replica.port())),
     );
     lines.extend(sentinels.iter().filter(|&&addr| addr != own).map(|&addr| {
-        let (ip, port, id) = (addr.ip(), addr.port(), sentinel_id(addr));
+        let ip = addr.ip();
+        let port = addr.port();
+        let id = sentinel_id(addr);
         format!("sentinel known-sentinel {SERVICE} {ip} {port} {id}")
     }));
     lines.join("\n") + "\n"

@@ -244,7 +244,8 @@ impl Home {
 
     /// Starts the server and waits until it answers; `None` if the port was taken.
     fn launch(&self, port: u16, options: &RedisOptions) -> Result<Option<Leashed>> {
-        let (log, socket) = (self.dir.path().join("redis.log"), self.socket());
+        let log = self.dir.path().join("redis.log");
+        let socket = self.socket();
         let _ = fs::remove_file(&socket);
         let command = self.command(port, options)?;
         let (program, arguments) = command.split_first().context("no program")?;
@@ -262,7 +263,8 @@ impl Home {
         if options.sentinel.is_some() {
             command.extend([format!("{dir}/sentinel.conf").into(), "--sentinel".into()]);
         }
-        let (socket, port) = (format!("{dir}/redis.sock"), port.to_string());
+        let socket = format!("{dir}/redis.sock");
+        let port = port.to_string();
         let ports = match &self.tls {
             None => vec!["--port", &port],
             Some(_) => vec!["--port", "0", "--tls-port", &port],
@@ -334,7 +336,8 @@ mod tests {
         assert!(stream.read(&mut [0; 8]).is_err(), "a paused server answers");
         server.resume().unwrap();
         assert_eq!(say(&server, "GET a\r\n"), "$1\r\nb\r\n");
-        let (port, pid) = (server.port(), server.pid());
+        let port = server.port();
+        let pid = server.pid();
         server.restart().unwrap();
         assert_eq!(server.port(), port);
         assert_ne!(server.pid(), pid);
@@ -357,7 +360,8 @@ mod tests {
 
     #[test]
     fn two_servers_do_not_meet() {
-        let (a, b) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+        let a = RedisServer::start().unwrap();
+        let b = RedisServer::start().unwrap();
         assert_ne!(a.port(), b.port());
         assert_eq!(say(&a, "SET a b\r\n"), "+OK\r\n");
         assert_eq!(say(&b, "GET a\r\n"), "$-1\r\n");

@@ -74,7 +74,8 @@ mod tests {
             return;
         }
         let mut ensemble = start();
-        let (leader, followers) = (ensemble.leader().unwrap(), ensemble.followers());
+        let leader = ensemble.leader().unwrap();
+        let followers = ensemble.followers();
         ensemble.isolate(followers[0]).unwrap();
         assert!(ensemble.node(followers[0]).probe_mode().is_err(), "an isolated server answers");
         create(ensemble.node(followers[1]).addr(), "/by-the-other-follower");

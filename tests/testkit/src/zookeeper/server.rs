@@ -350,7 +350,8 @@ mod tests {
         server.resume().unwrap();
         assert_eq!(server.four_letter("ruok").unwrap(), "imok");
 
-        let (addr, pid) = (server.addr(), server.pid());
+        let addr = server.addr();
+        let pid = server.pid();
         server.restart().unwrap();
         assert_eq!(server.addr(), addr);
         assert_ne!(server.pid(), pid);
@@ -378,7 +379,8 @@ mod tests {
 
     #[test]
     fn two_servers_do_not_meet() {
-        let (a, b) = (ZooKeeperServer::start().unwrap(), ZooKeeperServer::start().unwrap());
+        let a = ZooKeeperServer::start().unwrap();
+        let b = ZooKeeperServer::start().unwrap();
         assert_ne!(a.addr(), b.addr());
         let empty = nodes(&b);
         create(a.addr(), "/a");

@@ -24,7 +24,8 @@ pub(super) struct Tls {
 impl Tls {
     /// Makes a key and a certificate for the server's address and for localhost in `folder`.
     pub(super) fn make(folder: &Path, addr: SocketAddr) -> Result<Self> {
-        let (store, certificate) = (folder.join("server.p12"), folder.join("server.pem"));
+        let store = folder.join("server.p12");
+        let certificate = folder.join("server.pem");
         let mut key = Command::new(java::keytool()?);
         key.args(["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650"]);
         key.args(["-dname", "CN=localhost", "-ext", &format!("SAN=ip:{},dns:localhost", addr.ip())]);

@@ -68,7 +68,9 @@ fn looks(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             let later = between(index.at(place), record.at);
             let what = format!("{op} {said}, and is seen as a holder by a look {later:?} later");
             let slice = vec![Some(claim.asks), claim.granted, claim.releases, Some(place), Some(look)];
-            let (rule, at, lock) = (Rule::Ambiguity, record.at, Some(lock));
+            let rule = Rule::Ambiguity;
+            let at = record.at;
+            let lock = Some(lock);
             // What was never granted is brought back by nothing.
             let losable = if failed(index, claim) { Vec::new() } else { vec![op] };
             findings.add(Finding { rule, at, lock, what, slice, losable });
@@ -103,7 +105,9 @@ fn store(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     for (claim, place) in broken {
         let what = format!("{} failed for certain, but the store had granted it", claim.op);
         let slice = vec![Some(claim.asks), Some(place), claim.refused];
-        let (rule, at, lock) = (Rule::Ambiguity, index.at(place), Some(claim.lock));
+        let rule = Rule::Ambiguity;
+        let at = index.at(place);
+        let lock = Some(claim.lock);
         findings.add(Finding { rule, at, lock, what, slice, losable: Vec::new() });
     }
 }

@@ -152,7 +152,8 @@ fn step(
         }
         Event::Holds { until, .. } => ungranted().or_else(|| {
             let belief = beliefs.entry(claim.op).or_default();
-            let (largest, tolerance) = (belief.until, belief.tolerance(claim, record.at, index.terms.slack));
+            let largest = belief.until;
+            let tolerance = belief.tolerance(claim, record.at, index.terms.slack);
             belief.until = largest.max(*until);
             if before(claim.lost) {
                 Some("held after it had lost".to_owned())
@@ -194,7 +195,8 @@ fn step(
 fn past_its_lease(index: &Index<'_>, claim: &Claim<'_>, place: Place, until: u64) -> Option<String> {
     let left = until.saturating_sub(index.at(place));
     if !index.terms.ends_with_links && left > claim.lease.saturating_add(nanos(ROUNDING)) {
-        let (left, lease) = (between(0, left), between(0, claim.lease));
+        let left = between(0, left);
+        let lease = between(0, claim.lease);
         return Some(format!("was to hold for {left:?}, and asked for no more than {lease:?}"));
     }
     past_max_hold(index, claim, until)

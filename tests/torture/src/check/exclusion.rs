@@ -20,7 +20,9 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
         let mut slice: Vec<Option<Place>> =
             claims().flat_map(|claim| [Some(claim.asks), claim.granted]).collect();
         slice.push(Some(place));
-        let (rule, at, lock) = (Rule::Exclusion, record.at, Some(lock));
+        let rule = Rule::Exclusion;
+        let at = record.at;
+        let lock = Some(lock);
         let losable = claims().map(|claim| claim.op).collect();
         findings.add(Finding { rule, at, lock, what, slice, losable });
     }
@@ -62,7 +64,8 @@ fn sweep(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
     let mut holds: Vec<Hold> =
         holds.filter_map(|(n, claim)| index.held(claim).map(|(from, to)| (to, from, n))).collect();
     holds.sort_unstable_by_key(|(_, from, n)| (*from, *n));
-    let (mut exclusive, mut others) = (BTreeSet::<Hold>::new(), BTreeSet::<Hold>::new());
+    let mut exclusive = BTreeSet::<Hold>::new();
+    let mut others = BTreeSet::<Hold>::new();
     let mut in_use = 0;
     for hold in holds {
         let (to, at, number) = hold;
@@ -87,7 +90,8 @@ fn sweep(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
                 told_of(index, other)
             );
             let slice = [other, claim].into_iter().flat_map(|claim| decisive(index, claim)).collect();
-            let (rule, lock) = (Rule::Exclusion, Some(lock));
+            let rule = Rule::Exclusion;
+            let lock = Some(lock);
             findings.add(Finding { rule, at, lock, what, slice, losable });
         }
         in_use += permits(claim.mode);
@@ -100,7 +104,8 @@ fn sweep(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
             let set = || others.iter().map(|(.., other)| claims[*other]).chain([claim]);
             let losable = set().map(|claim| claim.op).collect();
             let slice = set().flat_map(|claim| decisive(index, claim)).collect();
-            let (rule, lock) = (Rule::Exclusion, Some(lock));
+            let rule = Rule::Exclusion;
+            let lock = Some(lock);
             findings.add(Finding { rule, at, lock, what, slice, losable });
         }
         if is_exclusive { &mut exclusive } else { &mut others }.insert(hold);

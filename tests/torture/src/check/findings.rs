@@ -44,7 +44,8 @@ impl<'a, 'i> Findings<'a, 'i> {
     /// The fault after which the store's documentation allows for less at that instant: one of those holds was asked for
     /// before it was over, and may have been lost by it.
     fn weakened(&self, at: u64, losable: &[Op]) -> Option<&'i Fault<'a>> {
-        let (after, slack) = (self.index.aftermath(), nanos(self.index.terms.slack));
+        let after = self.index.aftermath();
+        let slack = nanos(self.index.terms.slack);
         self.index.faults.iter().rfind(|fault| {
             let loses = |op: &Op| {
                 let before = |to: u64| {
@@ -99,14 +100,16 @@ impl<'a, 'i> Findings<'a, 'i> {
 
     /// The violations, the earliest first, and those that are documented.
     pub(super) fn told(self) -> (Vec<Violation>, Vec<Violation>) {
-        let (mut broken, mut documented) = (Vec::new(), Vec::new());
+        let mut broken = Vec::new();
+        let mut documented = Vec::new();
         for ((rule, is_documented), found) in self.of {
             let list = if is_documented { &mut documented } else { &mut broken };
             let words = found.told.first().and_then(|(_, first)| first.documented.clone());
             list.extend(found.told);
             if found.others > 0 {
                 let what = format!("and {} more of this rule, which are not told here", found.others);
-                let (lock, slice) = (None, Vec::new());
+                let lock = None;
+                let slice = Vec::new();
                 list.push((u64::MAX, Violation { rule, lock, what, slice, documented: words }));
             }
         }

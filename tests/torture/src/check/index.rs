@@ -320,7 +320,8 @@ impl<'a> Index<'a> {
 
     /// Whether something was done to the servers at that time, or within so long after it.
     pub(super) fn servers_suffer(&self, at: u64, within: u64) -> bool {
-        let (from, to) = (at, at.saturating_add(within));
+        let from = at;
+        let to = at.saturating_add(within);
         self.faults.iter().any(|fault| fault.victim.is_none() && fault.from <= to && fault.to >= from)
     }
 

@@ -41,7 +41,8 @@ fn told(index: &Index<'_>, claim: &Claim<'_>, next: Option<&Claim<'_>>, findings
     let end = end_of_lease(index, claim);
     let Some(end) = end.into_iter().chain(taken).min() else { return };
     let Some((last, was_told)) = listened_until(index, claim) else { return };
-    let (from, to) = (end.max(index.at(listens)), index.at(last));
+    let from = end.max(index.at(listens));
+    let to = index.at(last);
     let late = to.saturating_sub(from);
     if late.saturating_sub(index.got_no_turn(claim.op.process, from, to)) <= nanos(index.terms.told_within) {
         return;

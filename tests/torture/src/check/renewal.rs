@@ -71,7 +71,8 @@ fn has_a_cause(index: &Index<'_>, claim: &Claim<'_>, lost: u64) -> bool {
 /// proves nothing.
 fn not_renewed(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
     let lost = claim.lost.filter(|_| claim.renewal == Renewal::Auto)?;
-    let (granted, at) = (claim.granted?, index.at(lost));
+    let granted = claim.granted?;
+    let at = index.at(lost);
     let is_over = claim.max_hold.is_some_and(|most| {
         at.saturating_add(nanos(ROUNDING)) >= index.at(claim.asks).saturating_add(nanos(most))
     });

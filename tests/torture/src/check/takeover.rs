@@ -43,7 +43,8 @@ impl Death {
     fn of(index: &Index<'_>, claim: &Claim<'_>) -> Option<Self> {
         let process = claim.op.process;
         let place = index.death(process).filter(|_| index.was_cut_off(process))?;
-        let (killed, seen) = (index.killed_at(process)?, index.at(place));
+        let killed = index.killed_at(process)?;
+        let seen = index.at(place);
         // The store may have done what was not answered.
         let asked = claim.granted.is_none() && claim.refused.is_none();
         let releasing = claim.releases.is_some() && claim.released.is_none();
@@ -83,7 +84,8 @@ fn follow(
     if taken {
         return true;
     }
-    let (rule, lock) = (Rule::Takeover, Some(dead.lock));
+    let rule = Rule::Takeover;
+    let lock = Some(dead.lock);
     let waited = between(index.at(waiter.asks).max(death.seen), bound);
     let what = format!(
         "{} died with what {} waited for: nobody had it {waited:?} later, with a lease of {:?} and {:?} for the store",

@@ -50,7 +50,8 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
         let stood = index.stood_still(process, from, to);
         let bound = bound.saturating_add(slack);
         if (to - from).saturating_sub(stood) > bound {
-            let (took, bound) = (between(from, to - stood), between(0, bound));
+            let took = between(from, to - stood);
+            let bound = between(0, bound);
             add(
                 from.saturating_add(nanos(bound)),
                 format!("{} took {took:?}, not {bound:?}", claim.op),

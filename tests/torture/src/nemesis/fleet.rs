@@ -148,7 +148,8 @@ impl Fleet {
         let ending = places.into_iter().map(|place| async {
             // Its way to the servers stays until it has ended.
             let Place { child, link, .. } = place;
-            let (number, in_order) = (child.number(), child.end(within).await);
+            let number = child.number();
+            let in_order = child.end(within).await;
             drop(link);
             (number, in_order)
         });

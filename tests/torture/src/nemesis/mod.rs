@@ -44,7 +44,8 @@ impl Notes {
     /// Writes down that a fault begins, and answers its number.
     fn strikes(&self, kind: &str, target: String, victim: Option<u32>, weakens: Option<&str>) -> u32 {
         let fault = self.faults.fetch_add(1, Relaxed) + 1;
-        let (kind, weakens) = (kind.to_owned(), weakens.map(str::to_owned));
+        let kind = kind.to_owned();
+        let weakens = weakens.map(str::to_owned);
         self.writer.write(Event::Strikes { fault, kind, target, victim, weakens });
         fault
     }

@@ -87,12 +87,14 @@ pub struct Plan {
 impl Deck {
     /// A plan for so long. Every kind is done once before one is done again.
     pub(crate) fn draw(&self, seed: u64, span: Duration) -> Plan {
-        let (mut ours, mut servers) = (self.ours(), self.servers());
+        let mut ours = self.ours();
+        let mut servers = self.servers();
         ours.retain(|what| self.wants(what.kind()));
         servers.retain(|what| self.wants(what.kind()));
         let mut chance = StdRng::seed_from_u64(seed);
         // A stream for each, so that a server more does not change what happens to the processes.
-        let (mut one, mut other) = (chance.fork_stream(), chance.fork_stream());
+        let mut one = chance.fork_stream();
+        let mut other = chance.fork_stream();
         Plan { ours: self.deal(&ours, span, &mut one), servers: self.deal(&servers, span, &mut other) }
     }
 
@@ -129,7 +131,8 @@ impl Deck {
     }
 
     fn deal(&self, kinds: &[What], span: Duration, chance: &mut StdRng) -> Vec<Strike> {
-        let (mut strikes, mut hand) = (Vec::new(), Vec::new());
+        let mut strikes = Vec::new();
+        let mut hand = Vec::new();
         let mut at = self.pause_before(chance);
         while !kinds.is_empty() {
             if hand.is_empty() {

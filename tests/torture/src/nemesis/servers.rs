@@ -73,7 +73,8 @@ pub(crate) async fn hurt_servers(
         };
         // Written before it begins, as what it breaks may show before it is done.
         let number = notes.strikes(fault.kind, "the servers".to_owned(), None, fault.weakens);
-        let (fault, chance) = (fault.clone(), strike.chance);
+        let fault = fault.clone();
+        let chance = strike.chance;
         let what = format!("the fault {} can't be done", fault.kind);
         hands.work(&what, move |site| site.strike(&fault, chance)).await?;
         sleep(strike.lasts).await;

@@ -125,7 +125,8 @@ mod tests {
         let server = Server::start(history).await.unwrap();
         let address = server.address().unwrap();
         let serving = tokio::spawn(server.serve());
-        let (one, other) = (Lock::Mutex("a".to_owned()), Lock::RwLock("a".to_owned()));
+        let one = Lock::Mutex("a".to_owned());
+        let other = Lock::RwLock("a".to_owned());
         let mut first = Client::connect(address).await.unwrap();
         let mut second = Client::connect(address).await.unwrap();
         let verdict = |accepted, largest| Verdict { accepted, largest };

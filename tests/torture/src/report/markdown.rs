@@ -105,7 +105,8 @@ pub(crate) fn recoveries(page: &mut String, figures: &Figures) {
         let max = taken.iter().max().copied().unwrap_or_default();
         // A bucket's upper end may lie beyond all that is in it.
         let at = |quantile| told(Duration::from_micros(histogram.value_at_quantile(quantile)).min(max));
-        let (p50, p99) = (at(0.5), at(0.99));
+        let p50 = at(0.5);
+        let p99 = at(0.99);
         _ = writeln!(page, "| {} | {} | {p50} | {p99} | {} |", escaped(kind), taken.len(), told(max));
     }
 }

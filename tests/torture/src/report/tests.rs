@@ -135,7 +135,8 @@ fn a_picture_of_a_hold_without_a_lease_ends_with_the_history() {
 #[test]
 fn a_picture_of_a_look() {
     let mut told = Told::new();
-    let (one, two) = (told.holder(0, 1, 1), told.asks(3, 2));
+    let one = told.holder(0, 1, 1);
+    let two = told.asks(3, 2);
     told.released(40, one, Outcome::Freed).granted(42, two, 2, 1000).released(60, two, Outcome::Freed);
     told.seen(55, 9, &[(one, 1), (two, 2)]);
     assert!(drawn("look.svg", &told).contains("sees p1.1, p2.2"));

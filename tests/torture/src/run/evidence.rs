@@ -42,7 +42,8 @@ mod tests {
     #[test]
     fn a_round_proves_nothing_without_a_grant_or_with_a_process_that_never_worked() {
         let span = Duration::from_nanos(100);
-        let (long, short) = (Life { process: 1, from: 0, to: 60 }, Life { process: 2, from: 50, to: 99 });
+        let long = Life { process: 1, from: 0, to: 60 };
+        let short = Life { process: 2, from: 50, to: 99 };
         assert_eq!(lacking(&[begins(1), granted(1)], &[long, short], span), None);
         let text = lacking(&[begins(1)], &[long], span).unwrap();
         assert!(text.contains("nobody got a lock"), "{text}");

@@ -42,7 +42,8 @@ impl Arena {
                 let seen = look(locker, &lock).await?;
                 let is_empty = seen.holders.is_empty() && seen.waiters.unwrap_or(0) == 0;
                 if is_empty || Instant::now() > end {
-                    let (holders, answered) = (seen.holders.iter().map(holder).collect(), clock::now());
+                    let holders = seen.holders.iter().map(holder).collect();
+                    let answered = clock::now();
                     notes.writer.write_at(at, Event::Seen { lock, answered, holders, waiters: seen.waiters });
                     break;
                 }

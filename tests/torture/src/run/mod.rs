@@ -169,12 +169,14 @@ impl Arena {
             pause: round.pause,
         };
         deck.refuse_unknown()?;
-        let (plan, kills) = (deck.draw(round.seed, round.span), deck.wants(KILL_HOLDER));
+        let plan = deck.draw(round.seed, round.span);
+        let kills = deck.wants(KILL_HOLDER);
         let terms = Terms::of(&descriptor, round.slack);
         fs::create_dir_all(folder)
             .map_err(|error| Error::of(format!("{} can't be made", folder.display()), error))?;
         let unfinished = Some("the round was not played to its end".to_owned());
-        let (store, seed) = (self.name.clone(), round.seed);
+        let store = self.name.clone();
+        let seed = round.seed;
         let mut header = Header { store, seed, terms, error: unfinished };
         header.write(folder)?;
         write(&folder.join("plan.txt"), &plan.to_string())?;
@@ -197,7 +199,8 @@ impl Arena {
             Err(error) => Some(error.to_string()),
         };
         header.write(folder)?;
-        let (Header { store, terms, error, .. }, Stage { plan, notes, .. }) = (header, stage);
+        let Header { store, terms, error, .. } = header;
+        let Stage { plan, notes, .. } = stage;
         Ok(Outcome { store, verdict: check(&records, &terms), plan, skipped: notes.skipped(), error })
     }
 

@@ -46,19 +46,22 @@ impl Backend for Simulator {
 
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
         let asker = Asker { process: self.link.process, spec };
-        let (link, life) = (Arc::clone(&self.link), Arc::clone(&self.link.claims));
+        let link = Arc::clone(&self.link);
+        let life = Arc::clone(&self.link.claims);
         Ok(Box::new(Contender { link, asker, former: Vec::new(), _life: life }))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        let (link, name) = (Arc::clone(&self.link), name.clone());
+        let link = Arc::clone(&self.link);
+        let name = name.clone();
         self.link
             .carry(Sort::Other, PATIENCE, async move { link.world.store.inspect(link.process, &name) })
             .await
     }
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
-        let (link, name) = (Arc::clone(&self.link), name.clone());
+        let link = Arc::clone(&self.link);
+        let name = name.clone();
         self.link
             .carry(Sort::Other, PATIENCE, async move { link.world.store.free(link.process, &name, token) })
             .await
@@ -102,7 +105,8 @@ impl Contender {
     }
 
     async fn pulse(&self, lease: Duration) -> Result<Pulse> {
-        let (world, asker) = (Arc::clone(&self.link.world), self.asker.clone());
+        let world = Arc::clone(&self.link.world);
+        let asker = self.asker.clone();
         self.link
             .carry(
                 Sort::Other,
@@ -113,7 +117,8 @@ impl Contender {
     }
 
     async fn ask(&self, wait: Wait) -> Result<Attempt> {
-        let (world, asker) = (Arc::clone(&self.link.world), self.asker.clone());
+        let world = Arc::clone(&self.link.world);
+        let asker = self.asker.clone();
         let not_after = self.not_after(Duration::ZERO);
         let request = async move {
             if is_past(not_after) {
@@ -126,8 +131,10 @@ impl Contender {
 
     /// Waits inside the store, and asks how long the lease lasts after that.
     async fn wait_inside(&self, patience: Duration) -> Result<Attempt> {
-        let (world, asker) = (Arc::clone(&self.link.world), self.asker.clone());
-        let (not_after, gone) = (self.not_after(patience), Arc::new(Notify::new()));
+        let world = Arc::clone(&self.link.world);
+        let asker = self.asker.clone();
+        let not_after = self.not_after(patience);
+        let gone = Arc::new(Notify::new());
         let leaves = Arc::clone(&gone);
         let request = async move {
             if is_past(not_after) {
@@ -218,7 +225,8 @@ impl Claim for Contender {
     }
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
-        let (world, asker) = (Arc::clone(&self.link.world), self.asker.clone());
+        let world = Arc::clone(&self.link.world);
+        let asker = self.asker.clone();
         self.link
             .carry(
                 Sort::Other,
@@ -229,7 +237,8 @@ impl Claim for Contender {
     }
 
     async fn write_note(&mut self, _: &Note) -> Result<Noted> {
-        let (world, asker) = (Arc::clone(&self.link.world), self.asker.clone());
+        let world = Arc::clone(&self.link.world);
+        let asker = self.asker.clone();
         let not_after = self.not_after(Duration::ZERO);
         let request = async move {
             if is_past(not_after) {
@@ -241,7 +250,8 @@ impl Claim for Contender {
     }
 
     async fn release(&mut self) -> Result<Released> {
-        let (world, asker) = (Arc::clone(&self.link.world), self.asker.clone());
+        let world = Arc::clone(&self.link.world);
+        let asker = self.asker.clone();
         let former = self.former.clone();
         let request = async move {
             let (mut released, mut wakes) = world.store.release(&asker);
@@ -260,7 +270,8 @@ impl Claim for Contender {
     }
 
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
-        let (world, from) = (Arc::clone(&self.link.world), self.asker.clone());
+        let world = Arc::clone(&self.link.world);
+        let from = self.asker.clone();
         let heir = Asker { process: from.process, spec: to.clone() };
         let not_after = self.not_after(Duration::ZERO);
         self.former.push(from.spec.owner);

@@ -34,7 +34,8 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(store: Store, log: Arc<Log>, dice: Dice, weather: Weather) -> Arc<Self> {
-        let (weather, silent_until) = (Mutex::new(weather), Mutex::new(Instant::now()));
+        let weather = Mutex::new(weather);
+        let silent_until = Mutex::new(Instant::now());
         Arc::new(Self { store, log, dice, weather, silent_until, links: Mutex::default() })
     }
 
@@ -114,7 +115,8 @@ enum Fate {
 
 impl Link {
     pub(super) fn new(world: Arc<World>, process: u32) -> Arc<Self> {
-        let (paused_until, dead) = (Mutex::new(Instant::now()), Mutex::default());
+        let paused_until = Mutex::new(Instant::now());
+        let dead = Mutex::default();
         let link = Arc::new(Self { world, process, paused_until, dead, claims: Arc::default() });
         lock(&link.world.links).push(Arc::clone(&link));
         link

@@ -89,7 +89,8 @@ async fn act(scenario: Arc<Scenario>) -> Simulated {
     let register = Arc::new(Register::new(Arc::clone(&log)));
     let start = |number| Running::start(&world, &register, &scenario, number);
     let mut processes: Vec<_> = (1..=scenario.processes).map(start).collect();
-    let (mut dead, mut leaks) = (Vec::new(), Vec::new());
+    let mut dead = Vec::new();
+    let mut leaks = Vec::new();
     let mut nemesis = Nemesis::new(&world, &register, &scenario);
     if timeout(LONGEST, nemesis.rage(&mut processes, &mut dead)).await.is_err() {
         leaks.push("tasks that never end".to_owned());

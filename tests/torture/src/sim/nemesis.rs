@@ -71,7 +71,9 @@ impl Nemesis {
     fn strikes(&mut self, kind: &'static str, target: String, victim: Option<u32>, weakens: Option<&str>) {
         self.faults += 1;
         self.world.log.count(kind);
-        let (fault, kind, weakens) = (self.faults, kind.to_owned(), weakens.map(str::to_owned));
+        let fault = self.faults;
+        let kind = kind.to_owned();
+        let weakens = weakens.map(str::to_owned);
         self.world.log.write(DIRECTOR, Event::Strikes { fault, kind, target, victim, weakens });
     }
 

@@ -23,7 +23,8 @@ impl Register {
     pub(super) fn compare(&self, op: Op, lock_of: &Lock, token: u64) -> bool {
         let mut all = lock(&self.largest);
         let largest = all.entry(lock_of.clone()).or_default();
-        let (before, accepted) = (*largest, token >= *largest);
+        let before = *largest;
+        let accepted = token >= *largest;
         *largest = before.max(token);
         drop(all);
         let lock = lock_of.clone();

@@ -89,7 +89,8 @@ impl Wish {
         };
         let why = match answer {
             Ok(Some(guard)) => {
-                let (owner, token) = (guard.owner().to_string(), guard.fencing_token().get());
+                let owner = guard.owner().to_string();
+                let token = guard.fencing_token().get();
                 let until = until(process, &guard);
                 process.write(Event::Granted { op, owner, token, until });
                 return Some(guard);
@@ -104,7 +105,8 @@ impl Wish {
     }
 
     async fn acquire(&self, process: &Process, wait: Option<Duration>) -> Result<Option<LockGuard>> {
-        let (locker, options) = (&process.locker, self.options());
+        let locker = &process.locker;
+        let options = self.options();
         match (&self.lock, self.mode) {
             (Lock::Mutex(name), _) => {
                 let mutex = locker.mutex(name)?.with_options(options)?;
@@ -193,7 +195,8 @@ async fn look(process: &Process, dice: &Dice) {
             _ => Mode::Exclusive,
         },
     });
-    let (holders, answered) = (holders.collect(), log.at(Instant::now()));
+    let holders = holders.collect();
+    let answered = log.at(Instant::now());
     log.write_at(
         asked,
         process.number(),
@@ -213,7 +216,8 @@ struct Holding<'a> {
 impl Holding<'_> {
     /// Does this and that with it, listening all the time, and ends it in some way.
     async fn hold(self) {
-        let (process, op) = (self.process, self.wish.op);
+        let process = self.process;
+        let op = self.wish.op;
         process.write(Event::Listens { op });
         let tell = |reason: LossReason| process.write(Event::Told { op, reason: reason.to_string() });
         self.signal.beside(tell, self.live()).await;
@@ -267,7 +271,8 @@ impl Holding<'_> {
     fn look(&self) -> bool {
         let held = self.guard.is_held();
         if held {
-            let (op, until) = (self.wish.op, until(self.process, &self.guard));
+            let op = self.wish.op;
+            let until = until(self.process, &self.guard);
             self.process.write(Event::Holds { op, until });
         }
         held
@@ -298,7 +303,8 @@ impl Holding<'_> {
             return;
         }
         let time = if self.wish.renewal == Renewal::Auto { self.wish.ttl * 2 } else { self.wish.ttl / 4 };
-        let (end, mut note) = (Instant::now() + time, Note::default());
+        let end = Instant::now() + time;
+        let mut note = Note::default();
         while Instant::now() < end && self.guard.is_held() {
             note = note.next("busy");
             // A loss is seen by the next look.

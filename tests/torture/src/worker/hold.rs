@@ -60,7 +60,8 @@ impl<'a> Hold<'a> {
 
     pub(super) async fn work(mut self) -> Result<()> {
         self.begin();
-        let (op, history) = (self.op, self.history);
+        let op = self.op;
+        let history = self.history;
         if self.plan.listens {
             let tell = |reason: LossReason| history.write(Event::Told { op, reason: reason.to_string() });
             self.signal.clone().beside(tell, self.live()).await?;
@@ -131,10 +132,12 @@ impl<'a> Hold<'a> {
 
     /// Writes one note after the other: renewals must find their time between them.
     async fn note(&mut self, time: Duration) -> Result<()> {
-        let (end, mut note) = (Instant::now() + time, Note::default());
+        let end = Instant::now() + time;
+        let mut note = Note::default();
         while Instant::now() < end && self.state == State::Held {
             note = note.next("busy");
-            let (guard, parent) = (&self.guard, self.parent);
+            let guard = &self.guard;
+            let parent = self.parent;
             let noted = tokio::select! {
                 biased;
                 () = parent.leaves() => {

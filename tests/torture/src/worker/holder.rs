@@ -29,7 +29,8 @@ const RECOVERY: Duration = Duration::from_millis(100);
 pub(super) async fn hold(parent: &Parent, job: &Job, locker: &Locker, history: &Writer) -> Result<()> {
     let locks = Locks::of(&job.workload, locker)?;
     let leases = (locker.descriptor().min_ttl, locker.capabilities().extend);
-    let (mut tasks, mut pulse) = (JoinSet::new(), JoinSet::new());
+    let mut tasks = JoinSet::new();
+    let mut pulse = JoinSet::new();
     pulse.spawn(pulse::beat(history.clone()));
     for number in 0..job.workload.tasks {
         let seeds = seeds(job.seed, job.process, number);
@@ -67,7 +68,8 @@ struct Task {
 impl Task {
     async fn run(mut self) -> Result<()> {
         while !self.parent.has_left() {
-            let (plan, op) = (self.planner.next(), self.next);
+            let plan = self.planner.next();
+            let op = self.next;
             self.next.number += self.step;
             let mut rest = plan.rest;
             match self.ask(op, &plan).await? {

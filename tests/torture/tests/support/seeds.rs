@@ -10,7 +10,8 @@ const THREADS: u64 = 2;
 
 /// Does something with each seed, in about their order, until it says that this is enough.
 pub(crate) fn in_parallel(seeds: Range<u64>, work: impl Fn(u64) -> bool + Sync) {
-    let (next, enough) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+    let next = AtomicU64::new(seeds.start);
+    let enough = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {

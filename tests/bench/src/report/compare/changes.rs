@@ -84,7 +84,8 @@ fn not_run(new: &Report, before: &Outcome) -> Option<String> {
         return Some(format!("{}: not run", before.store));
     }
     if let Some(after) = other_rate(new, before) {
-        let (was, is) = (words::case(&before.case), words::case(&after.case));
+        let was = words::case(&before.case);
+        let is = words::case(&after.case);
         return Some(format!(
             "{}, {}: other rate, {was} and now {is}; give --rate to both runs",
             before.store,
@@ -160,7 +161,8 @@ fn relative(report: &Report, own: &Outcome, metric: Metric) -> Option<Series> {
 impl Change {
     /// By how much the median changed: 0.1 is 10 % more.
     pub(super) fn part(&self) -> Option<f64> {
-        let (old, new) = (self.old.median()?, self.new.median()?);
+        let old = self.old.median()?;
+        let new = self.new.median()?;
         // Both may be nothing, or without end.
         if old == new { Some(0.0) } else { Some(new / old - 1.0) }
     }

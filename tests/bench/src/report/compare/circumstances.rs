@@ -20,7 +20,8 @@ pub(super) fn incomparable(old: &Report, new: &Report) -> Option<String> {
             .filter(|o| o.side == Side::Lockkit && matches!(o.verdict, Verdict::Measured { .. }));
         measured.map(|o| (o.scenario, o.case.clone(), o.store.clone())).collect::<Vec<_>>()
     };
-    let (before, attempted) = (was_run(old), &new.outcomes);
+    let before = was_run(old);
+    let attempted = &new.outcomes;
     let is_shared = before.iter().any(|(scenario, case, store)| {
         attempted.iter().any(|o| o.scenario == *scenario && o.case == *case && o.store == *store)
     });

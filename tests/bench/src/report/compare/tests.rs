@@ -29,7 +29,8 @@ fn a_report_is_like_itself() {
 
 #[test]
 fn worse_is_less_throughput_and_more_of_all_else() {
-    let (small, large) = (&[90.0, 91.0, 92.0, 90.5, 91.5][..], &[100.0, 101.0, 102.0, 100.5, 101.5][..]);
+    let small = &[90.0, 91.0, 92.0, 90.5, 91.5][..];
+    let large = &[100.0, 101.0, 102.0, 100.5, 101.5][..];
     let throughput = |rounds| series(Metric::GrantsPerSecond, rounds);
     let latency = |rounds| series(Metric::WaitP50Us, rounds);
     let worse = [compare(&throughput(large), &throughput(small)), compare(&latency(small), &latency(large))];

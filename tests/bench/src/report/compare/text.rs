@@ -28,7 +28,9 @@ impl fmt::Display for Comparison {
         if !self.is_comparable() {
             return writeln!(f, "Nothing could be compared.");
         }
-        let (worse, lost, better) = (self.worse.len(), self.lost.len(), self.better.len());
+        let worse = self.worse.len();
+        let lost = self.lost.len();
+        let better = self.better.len();
         let verdict = if self.is_regression() { "REGRESSION" } else { "No regression" };
         writeln!(
             f,
@@ -65,7 +67,8 @@ fn change(change: &Change) -> String {
         Some(part) if part.is_finite() => format!("{:+.1}%", part * 100.0),
         _ => "from nothing".into(),
     };
-    let (old, new) = (value(change, &change.old), value(change, &change.new));
+    let old = value(change, &change.old);
+    let new = value(change, &change.new);
     let what = if change.is_ratio { " ÷ bare driver" } else { "" };
     format!(
         "{}, {}, {}: {}{what} {old} -> {new}, {part}",

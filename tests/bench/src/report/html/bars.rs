@@ -95,7 +95,9 @@ fn draw_row(row: &Row<'_>, top: f64, scale: f64, metric: Metric) -> Markup {
 
 fn draw_bar(series: &Series, class: &str, (top, height): (f64, f64), scale: f64, metric: Metric) -> Markup {
     let at = |value| place(value, scale);
-    let (low, end, high) = (at(series.min()), at(series.median()), at(series.max()));
+    let low = at(series.min());
+    let end = at(series.median());
+    let high = at(series.max());
     let is_cut = series.median().is_some_and(|median| median > scale);
     let middle = top + height / 2.0;
     html! {

@@ -64,7 +64,8 @@ pub(super) const fn size() -> (u32, u32) {
 
 fn try_draw(svg: &mut String, x: &Axis, y: &Axis, lines: &[Line]) -> Drawn {
     let root = SVGBackend::with_string(svg, (WIDTH, HEIGHT)).into_drawing_area();
-    let (ink, grid) = (colour(palette::INK), colour(palette::GRID));
+    let ink = colour(palette::INK);
+    let grid = colour(palette::GRID);
     let mut chart = ChartBuilder::on(&root)
         .margin_top(12)
         .margin_left(4)
@@ -90,8 +91,8 @@ fn try_draw(svg: &mut String, x: &Axis, y: &Axis, lines: &[Line]) -> Drawn {
     for line in lines {
         let own = colour(palette::light(line.store));
         for (x, low, high) in &line.ranges {
-            let ((at, low), (_, high)) =
-                (chart.backend_coord(&(*x, *low)), chart.backend_coord(&(*x, *high)));
+            let (at, low) = chart.backend_coord(&(*x, *low));
+            let (_, high) = chart.backend_coord(&(*x, *high));
             root.draw(&PathElement::new(vec![(at, low), (at, high)], own.stroke_width(1)))?;
             for end in [low, high] {
                 root.draw(&PathElement::new(vec![(at - 4, end), (at + 4, end)], own.stroke_width(1)))?;

@@ -94,7 +94,8 @@ mod tests {
     }
 
     fn contrast(one: &str, other: &str) -> f64 {
-        let (one, other) = (luminance(one), luminance(other));
+        let one = luminance(one);
+        let other = luminance(other);
         (one.max(other) + 0.05) / (one.min(other) + 0.05)
     }
 

@@ -81,7 +81,8 @@ pub(super) fn by_tasks(
     }
     let y = times("from release to grant", &lines)?;
     let ticks: Vec<_> = counts.iter().map(|count| (f64::from(*count).log10(), count.to_string())).collect();
-    let (first, last) = (ticks.first()?.0, ticks.last()?.0);
+    let first = ticks.first()?.0;
+    let last = ticks.last()?.0;
     let x = Axis { name: "tasks that want the name".into(), range: (first - 0.06, last + 0.06), ticks };
     Some((x, y, lines))
 }
@@ -90,7 +91,8 @@ type Place = ((f64, f64), (f64, f64, f64));
 
 fn place(x: f64, series: &Series) -> Option<Place> {
     let logarithm = |value: f64| (value > 0.0 && value.is_finite()).then(|| value.log10());
-    let (low, high) = (logarithm(series.min()?)?, logarithm(series.max()?)?);
+    let low = logarithm(series.min()?)?;
+    let high = logarithm(series.max()?)?;
     Some(((x, logarithm(series.median()?)?), (x, low, high)))
 }
 

@@ -151,7 +151,8 @@ pub(super) fn said(report: &Report, found: &Finding<'_>, metric: Metric) -> Opti
 fn in_words(found: &Finding<'_>, metric: Metric) -> String {
     match found {
         Finding::Best { best, next, factor } => {
-            let (best, next) = (with_value(best, metric), with_value(next, metric));
+            let best = with_value(best, metric);
+            let next = with_value(next, metric);
             let (by, conjunction) = match *factor {
                 factor if !factor.is_finite() => return format!("{best}. The next is {next}."),
                 factor if factor < 2.0 => (format!("{:.0}% more", (factor - 1.0) * 100.0), "than"),

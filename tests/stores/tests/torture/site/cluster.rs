@@ -99,7 +99,8 @@ impl Cluster {
     /// Waits for it, and asks again when that was given up: the masters don't vote on the same one twice within 4 s, and
     /// the replica does not ask them twice within 8 s.
     fn wait_for_takeover(&self, replica: usize) -> Result<(), BoxError> {
-        let (start, mut asked) = (Instant::now(), Instant::now());
+        let start = Instant::now();
+        let mut asked = Instant::now();
         while !self.cluster.nodes()[replica].is_primary().unwrap_or(false) {
             if start.elapsed() > SETTLED {
                 return Err(format!("node {replica} did not take over within {SETTLED:?}").into());

@@ -42,7 +42,8 @@ pub(super) fn start() -> Result<Box<dyn Site>, Failed> {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let addresses = servers.nodes().iter().map(|node| node.addr());
     let ways = addresses.map(|addr| runtime.block_on(Proxy::start(addr))).collect::<Result<_, _>>()?;
-    let (rounds, is_cut) = (Rounds::default(), false);
+    let rounds = Rounds::default();
+    let is_cut = false;
     Ok(Box::new(Deposed { ways, servers, rounds, is_cut, _runtime: runtime }))
 }
 
@@ -72,7 +73,8 @@ impl Site for Deposed {
     }
 
     fn strike(&mut self, _: &ServerFault, chance: u64) -> Result<String, BoxError> {
-        let (leader, followers) = (self.servers.leader()?, self.servers.followers());
+        let leader = self.servers.leader()?;
+        let followers = self.servers.followers();
         self.is_cut = true;
         self.servers.cut(leader)?;
         // Restarted followers elect at once: else they wait for the leader as long as it does for them.

@@ -113,7 +113,8 @@ impl Site for Quorum {
     }
 
     fn leaks(&mut self) -> Result<Vec<String>, BoxError> {
-        let (namespace, mut leaks) = (self.rounds.now(), Vec::new());
+        let namespace = self.rounds.now();
+        let mut leaks = Vec::new();
         for (index, member) in self.members.iter().enumerate() {
             leaks.extend(member.leaks(&namespace)?.into_iter().map(|leak| format!("member {index}: {leak}")));
         }

@@ -135,7 +135,8 @@ impl Sql {
 
     /// Leaves room for nobody but those who are in, and the one who will make room again.
     fn use_up(&mut self) -> Result<(), BoxError> {
-        let (url, admin_url) = (self.server.url(), self.server.admin_url());
+        let url = self.server.url();
+        let admin_url = self.server.admin_url();
         let held = self.runtime.block_on(async {
             let mut held = vec![connect(&admin_url).await?];
             held[0].query_drop(format!("SET GLOBAL max_connections={FEW}")).await?;

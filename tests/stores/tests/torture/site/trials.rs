@@ -167,7 +167,8 @@ impl Scene {
 
     /// Asks until there is an answer, and says so if that takes too long.
     fn lock(&mut self) -> Result<LockGuard, Failed> {
-        let (mutex, start) = (self.locker.mutex("x")?, Instant::now());
+        let mutex = self.locker.mutex("x")?;
+        let start = Instant::now();
         let mut last = None;
         while let Some(left) = BACK.checked_sub(start.elapsed()) {
             match self.runtime.block_on(mutex.lock_timeout(left)) {

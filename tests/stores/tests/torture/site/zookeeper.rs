@@ -60,7 +60,8 @@ pub(super) fn leaks(server: &ZooKeeperServer, namespace: &str) -> Result<Vec<Str
     if !dump.contains("Sessions with Ephemerals") {
         return Err(format!("the server does not tell the nodes of sessions, it says: {dump}").into());
     }
-    let (below, heartbeats) = (format!("/{namespace}/"), format!("/{namespace}/session/"));
+    let below = format!("/{namespace}/");
+    let heartbeats = format!("/{namespace}/session/");
     // The nodes that heartbeats write to live as long as their sessions.
     let is_lock = |line: &&str| line.starts_with(&below) && !line.starts_with(&heartbeats);
     let nodes = dump.lines().map(str::trim).filter(is_lock);

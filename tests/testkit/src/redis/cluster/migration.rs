@@ -49,7 +49,8 @@ impl RedisCluster {
     /// # Errors
     /// When a node is down, or refuses.
     pub fn move_keys(&self, migration: &SlotMigration) -> Result<()> {
-        let (from, to) = (&self.nodes[migration.from], &self.nodes[migration.to]);
+        let from = &self.nodes[migration.from];
+        let to = &self.nodes[migration.to];
         loop {
             let keys = from.ask(["CLUSTER", "GETKEYSINSLOT", &migration.slot.to_string(), BATCH])?;
             if keys.elements().is_empty() {

@@ -104,14 +104,19 @@ impl Told {
     pub(crate) fn asks(&mut self, at: u64, process: u32) -> Op {
         self.next += 1;
         let op = Op { process, number: self.next };
-        let (lock, mode, ttl) = (self.lock.clone(), self.mode, self.ttl);
-        let (renewal, patience, max_hold) = (self.renewal, self.patience, self.max_hold);
+        let lock = self.lock.clone();
+        let mode = self.mode;
+        let ttl = self.ttl;
+        let renewal = self.renewal;
+        let patience = self.patience;
+        let max_hold = self.max_hold;
         self.write(at, process, Event::Asks { op, lock, mode, ttl, renewal, patience, max_hold });
         op
     }
 
     pub(crate) fn granted(&mut self, at: u64, op: Op, token: u64, until: u64) -> &mut Self {
-        let (owner, until) = (format!("owner of {op}"), until * 1_000_000);
+        let owner = format!("owner of {op}");
+        let until = until * 1_000_000;
         self.write(at, op.process, Event::Granted { op, owner, token, until })
     }
 
@@ -181,15 +186,19 @@ impl Told {
     }
 
     pub(crate) fn seen(&mut self, at: u64, process: u32, holders: &[(Op, u64)]) -> &mut Self {
-        let (lock, mode) = (self.lock.clone(), self.mode);
+        let lock = self.lock.clone();
+        let mode = self.mode;
         let one = |(op, token): &(Op, u64)| Holder { op: Some(*op), token: Some(*token), mode };
-        let (answered, holders) = ((at + 1) * 1_000_000, holders.iter().map(one).collect());
+        let answered = (at + 1) * 1_000_000;
+        let holders = holders.iter().map(one).collect();
         self.write(at, process, Event::Seen { lock, answered, holders, waiters: None })
     }
 
     pub(crate) fn strikes(&mut self, at: u64, kind: &str, victim: Option<u32>, weakens: Option<&str>) -> u32 {
         self.faults += 1;
-        let (fault, kind, target) = (self.faults, kind.to_owned(), "somebody".to_owned());
+        let fault = self.faults;
+        let kind = kind.to_owned();
+        let target = "somebody".to_owned();
         let weakens = weakens.map(str::to_owned);
         self.write(at, DIRECTOR, Event::Strikes { fault, kind, target, victim, weakens });
         fault

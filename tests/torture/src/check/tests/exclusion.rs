@@ -13,7 +13,8 @@ fn with(lock: crate::history::Lock, mode: Mode) -> Told {
 /// Two that ask at once; the second is granted at `at`. The first one's lease is until 1000.
 fn two(at: u64) -> (Told, Op, Op) {
     let mut told = Told::new();
-    let (first, second) = (told.asks(0, 1), told.asks(0, 2));
+    let first = told.asks(0, 1);
+    let second = told.asks(0, 2);
     told.granted(1, first, 1, 1000).granted(at, second, 2, at + 1000).released(
         at + 500,
         second,
@@ -52,7 +53,8 @@ fn c1_a_renewed_lease_is_held_until_its_new_end() {
 #[test]
 fn c1_readers_hold_together_and_no_writer_with_them() {
     let mut told = with(rw_lock(), Mode::Shared);
-    let (one, two) = (told.holder(0, 1, 1), told.holder(0, 2, 2));
+    let one = told.holder(0, 1, 1);
+    let two = told.holder(0, 2, 2);
     told.seen(5, 9, &[(one, 1), (two, 2)]);
     told.released(10, one, Outcome::Freed).released(20, two, Outcome::Freed).is_fine();
     let writer = told.of(rw_lock(), Mode::Exclusive).holder(15, 3, 3);
@@ -119,7 +121,8 @@ fn c1_an_overlap_long_after_such_a_fault_or_before_it_is_not() {
     for (from, to) in [(2, 10), (2160, 2170)] {
         let mut told = Told::new();
         told.fault(from, to, "failover", None, Some("a failover may lose a lock"));
-        let (first, second) = (told.holder(2000, 1, 1), told.asks(2000, 2));
+        let first = told.holder(2000, 1, 1);
+        let second = told.asks(2000, 2);
         told.granted(2150, second, 2, 3150).released(2160, first, Outcome::Freed);
         told.released(2200, second, Outcome::Freed).breaks(Rule::Exclusion);
     }
@@ -160,7 +163,8 @@ fn c1_a_fault_of_somebody_else_excuses_nothing() {
 #[test]
 fn c14_one_look_at_two_is_told() {
     let mut told = with(mutex(), Mode::Exclusive);
-    let (one, two) = (told.asks(0, 1), told.asks(0, 2));
+    let one = told.asks(0, 1);
+    let two = told.asks(0, 2);
     told.seen(10, 9, &[(one, 1), (two, 2)]).killed(20, 1).killed(20, 2);
     assert_eq!(told.breaks(Rule::Exclusion).what, "one look at the store shows 2 exclusive of 2 holders");
 }

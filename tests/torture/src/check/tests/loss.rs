@@ -47,7 +47,8 @@ fn c3_an_older_grant_whose_answer_comes_late_takes_nothing() {
     for (token, rule) in [(1, Rule::Tokens), (3, Rule::Loss)] {
         let mut told = Told::new();
         let words = Some("an operator may free a lock");
-        let (late, op) = (told.asks(0, 2), told.asks(0, 1));
+        let late = told.asks(0, 2);
+        let op = told.asks(0, 1);
         told.fault(0, 1, "eviction", None, words).granted(1, op, 2, 1000).listens(2, op);
         told.granted(300, late, token, 1000).released(310, late, Outcome::NotHeld);
         told.released(900, op, Outcome::NotHeld);

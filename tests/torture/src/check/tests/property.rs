@@ -72,7 +72,9 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
 fn told(turns: &[Turn]) -> Vec<Record> {
     let mut told = Told::new();
     // By whom the lock is had next at the earliest, the last token, and the largest that the register took.
-    let (mut free, mut token, mut largest) = (100_u64, 0, 0);
+    let mut free = 100_u64;
+    let mut token = 0;
+    let mut largest = 0;
     let mut processes = [1, 2, 3];
     let mut next_process = 4;
     for (turn, slot) in turns.iter().zip((0..3).cycle()) {
@@ -357,7 +359,8 @@ proptest! {
     #[test]
     fn c1_the_sweep_finds_the_pairs_that_looking_at_all_finds(holds in holds()) {
         let meet = |(a, b): (usize, usize)| {
-            let ((one, lasts, writes), (two, stays, edits)) = (holds[a], holds[b]);
+            let (one, lasts, writes) = holds[a];
+            let (two, stays, edits) = holds[b];
             (writes || edits) && one < two + stays && two < one + lasts
         };
         let pairs = (0..holds.len()).flat_map(|b| (0..b).map(move |a| (a, b))).filter(|pair| meet(*pair)).count();

@@ -61,7 +61,8 @@ fn refused(mode: Mode, careless: bool, weakens: Option<&str>) -> Told {
     let mut told = Told::new();
     told.of(rw_lock(), mode);
     told.fault(1, 2, "failover", None, weakens);
-    let (holder, other) = (told.asks(0, 1), told.asks(0, 2));
+    let holder = told.asks(0, 1);
+    let other = told.asks(0, 2);
     // The other one was told too late to hold at all.
     told.granted(10, holder, 1, 1000).granted(11, other, 2, 11).released(12, other, Outcome::NotHeld);
     told.wrote(20, other, 2, 0, true, true).wrote(30, holder, 1, 2, false, careless);
@@ -91,7 +92,8 @@ fn c1_a_documented_refusal_is_set_apart() {
 #[test]
 fn c1_who_has_lost_or_gives_back_may_be_refused() {
     let mut told = Told::new();
-    let (first, second) = (told.holder(0, 1, 1), told.asks(3, 2));
+    let first = told.holder(0, 1, 1);
+    let second = told.asks(3, 2);
     told.early().lost(5, first).granted(6, second, 2, 1006).wrote(10, second, 2, 0, true, false);
     told.wrote(20, first, 1, 2, false, false);
     told.released(30, first, Outcome::NotHeld).released(40, second, Outcome::Freed).is_fine();

@@ -37,7 +37,8 @@ fn c10_a_loss_before_the_end_of_the_lease_needs_a_cause() {
 
 #[test]
 fn c10_a_live_holder_is_renewed_unless_something_is_wrong() {
-    let (silence, slow) = ("link-silence", "link-slow");
+    let silence = "link-silence";
+    let slow = "link-slow";
     for (fault, fine) in
         [(None, false), (Some((silence, 2)), false), (Some((silence, 1)), true), (Some((slow, 1)), false)]
     {

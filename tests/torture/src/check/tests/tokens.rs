@@ -45,7 +45,8 @@ fn c4_readers_and_permits_share_no_token_either() {
 #[test]
 fn c4_who_asked_before_may_have_a_smaller_token() {
     let mut told = Told::new();
-    let (first, second) = (told.asks(0, 1), told.asks(0, 2));
+    let first = told.asks(0, 1);
+    let second = told.asks(0, 2);
     told.granted(5, second, 2, 1000).released(6, second, Outcome::Freed);
     // Told only when its lease had passed: somebody else may have had it since.
     told.granted(2000, first, 1, 1000);
@@ -79,7 +80,8 @@ fn c4_who_holds_has_a_larger_token_than_whoever_was_granted_before() {
 
 #[test]
 fn c4_a_reader_has_a_larger_token_than_an_earlier_writer_and_a_smaller_one_than_a_later() {
-    let (read, write) = (|| (rw_lock(), Mode::Shared), || (rw_lock(), Mode::Exclusive));
+    let read = || (rw_lock(), Mode::Shared);
+    let write = || (rw_lock(), Mode::Exclusive);
     waited([write(), read()], [5, 3]).breaks(Rule::Tokens);
     waited([read(), write()], [5, 3]).breaks(Rule::Tokens);
     waited([read(), read()], [5, 3]).is_fine();
@@ -97,7 +99,8 @@ fn c2_an_owner_of_two_is_told() {
     let mut told = Told::new();
     for (at, process) in [(0, 1), (2000, 2)] {
         let op = told.asks(at, process);
-        let (owner, until) = ("the same".to_owned(), (at + 1000) * 1_000_000);
+        let owner = "the same".to_owned();
+        let until = (at + 1000) * 1_000_000;
         told.write(at + 1, process, Event::Granted { op, owner, token: at + 1, until });
         told.released(at + 10, op, Outcome::Freed);
     }

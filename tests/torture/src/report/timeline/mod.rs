@@ -199,7 +199,8 @@ impl Plot<'_> {
     }
 
     fn mark(&self, mark: &Mark, y: u32) -> Markup {
-        let (x, y) = (self.x(mark.at), f64::from(y));
+        let x = self.x(mark.at);
+        let y = f64::from(y);
         html! {
             g {
                 title { (plain(&mark.what)) }
@@ -217,7 +218,8 @@ impl Plot<'_> {
         let mut captions: Vec<(f64, String)> = Vec::new();
         let ends = row.marks.iter().filter(|mark| mark.sign == Sign::End && self.is_drawn(mark.at));
         for mark in ends {
-            let (x, what) = (self.x(mark.at), plain(&mark.what));
+            let x = self.x(mark.at);
+            let what = plain(&mark.what);
             match captions.last_mut() {
                 Some((before, caption)) if x < *before + 90.0 => {
                     caption.push_str(", ");

@@ -131,7 +131,8 @@ fn claims(ops: &[Op], records: &[Record]) -> Vec<Row> {
 /// `died` is when its process did, and `end` the end of the history.
 fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
     let mut row = Row { label: op.to_string(), ..Row::default() };
-    let (mut largest, mut over) = (0, None);
+    let mut largest = 0;
+    let mut over = None;
     for Record { at, event, .. } in records {
         let at = *at;
         match event {
@@ -208,7 +209,8 @@ fn look(record: &Record) -> Option<Row> {
         seen.push_str(&format!(", {waiters} wait"));
     }
     let mark = Mark { at: *answered, sign: Sign::End, what: format!("sees {seen}") };
-    let (label, detail) = (process(record.process), "looks at the store".to_owned());
+    let label = process(record.process);
+    let detail = "looks at the store".to_owned();
     Some(Row { label, detail, asked: Some((record.at, *answered)), marks: vec![mark], ..Row::default() })
 }
 
